@@ -19,6 +19,7 @@ from typing import TypeVar
 from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import functions, refusals
+from dpsql.engines.duckdb.lineage.bound import PLAIN_TYPES
 from dpsql.engines.duckdb.lineage.catalogued import Catalogued, Macro, View
 from dpsql.engines.duckdb.lineage.own_forms import own_columns
 from dpsql.engines.duckdb.lineage.texts import (
@@ -69,14 +70,6 @@ _WORD_FUNCTIONS = {
 _UNWRITTEN = ("struct_extract", "array_extract", "array_slice")
 # Functions whose text may name a type.
 _TYPED = frozenset(("from_json", "from_json_strict", "json_transform", "json_transform_strict"))
-# Types whose aliases hold no values.
-_PLAIN = frozenset(
-    (
-        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-        *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "BLOB", "BIT", "UUID", "DATE", "TIME"),
-        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL"),
-    )
-)
 # So many calls of macros are followed; beyond that a source counts as one that cannot be read.
 _MOST_CALLS = 2000
 _DEEPEST = 50
@@ -119,38 +112,17 @@ Arguments = Sequence[tuple[str | None, Tree]]
 
 @dataclass
 class Closure:
-    """What a source names.
+    """What a source names: the tables, views, files and frames, functions and types."""
 
-    Parameters
-    ----------
-    source : str
-        As the caller wrote it, for messages.
-    catalogued : Catalogued
-    enums : bool
-        Whether a column that is read has an ENUM type.
-
-    Attributes
-    ----------
-    named : dict of str to str
-        The tables, views, files and frames that texts name: the last parts of their names, folded, and as written.
-    texts : dict of str to str
-        The texts that were read, by their paths.
-    files : dict of str
-        The files that a reader is given.
-    calls : bool
-        Whether a function, a macro or a type is named, which somebody may make anew.
-    defined : set of str
-        The names of WITH queries, folded.
-    """
-
-    source: str
+    source: str  # as the caller wrote it, for messages
     catalogued: Catalogued
-    enums: bool = False
+    enums: bool = False  # whether a column that is read has an ENUM type
+    # The relations that texts name: the last parts of their names, folded, and as written.
     named: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    files: dict[str, None] = field(default_factory=dict)
-    calls: bool = False
-    defined: set[str] = field(default_factory=set)
+    texts: dict[str, str] = field(default_factory=dict)  # those that were read, by their paths
+    files: dict[str, None] = field(default_factory=dict)  # that a reader is given
+    calls: bool = False  # whether a function, a macro or a type is named, which somebody may make anew
+    defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
     _calls: int = 0
     _depth: int = 0
 
@@ -296,7 +268,7 @@ class Closure:
         self.calls = True
         name = fold(path[-1])
         made = self.catalogued.types.get(name)
-        plain = name in functions.types() and not any(path[:-1]) if made is None else made <= _PLAIN
+        plain = name in functions.types() and not any(path[:-1]) if made is None else made <= PLAIN_TYPES
         if not plain:
             raise refusals.type_refused(self.source, path[-1])
 
@@ -379,7 +351,7 @@ class Closure:
 
     def _texts_of_types(self, arguments: Arguments) -> None:
         """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
-        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= _PLAIN]
+        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
         for part in objects([argument for _, argument in arguments]):
             text = literal_of(part) if part.get("class") == "CONSTANT" else None
             for name in made:

@@ -125,18 +125,10 @@ def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The names of databases in a session.
+    """The names of databases in a session."""
 
-    Attributes
-    ----------
-    main : str
-        The main database, whose name is left out when a table is displayed.
-    identities : mapping
-        Identity of each database by the name, folded, that it is attached under.
-    """
-
-    main: str
-    identities: Mapping[str, str] = field(default_factory=dict)
+    main: str  # the main database, whose name is left out when a table is displayed
+    identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
 
     def table(self, path: Path) -> TableName:
         """Return the identity of a table."""

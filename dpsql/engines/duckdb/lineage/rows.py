@@ -10,18 +10,10 @@ from dpsql.contract.parameters import fold
 
 @dataclass(frozen=True)
 class Leaf:
-    """The owner's declaration about a table.
+    """The owner's declaration about a table."""
 
-    Attributes
-    ----------
-    datasets : tuple of str
-        The budgets that its rows belong to; none for a public table.
-    unit : str or None
-        Column that holds the privacy unit; None where one row is protected.
-    """
-
-    datasets: tuple[str, ...] = ()
-    unit: str | None = None
+    datasets: tuple[str, ...] = ()  # the budgets that its rows belong to; none for a public table
+    unit: str | None = None  # the column that holds the privacy unit; None where one row is protected
 
 
 PUBLIC = Leaf()
@@ -29,37 +21,17 @@ PUBLIC = Leaf()
 
 @dataclass(frozen=True)
 class Rows:
-    """What an operator returns.
+    """What an operator returns; `row_level` and `own_rows` name the operator that broke a property, if any did."""
 
-    Attributes
-    ----------
-    width : int
-        Number of columns.
-    scans : tuple of str
-        The budgets of the tables that were read, repeated for each read; empty for public rows.
-    unit : frozenset of int
-        Columns that hold the privacy unit unchanged.
-    by_unit : bool
-        Every protected table that was read states a privacy unit.
-    row_level, own_rows : str
-        Empty if the property holds, otherwise the operator that broke it.
-    unfixed : str
-        The aggregate of protected rows that follows from their order; empty if there is none.
-    alone : bool
-        There is at most one row.
-    keys : frozenset of int
-        Columns whose combined values differ between any two rows; empty if none are known.
-    """
-
-    width: int
-    scans: tuple[str, ...] = ()
-    unit: frozenset[int] = frozenset()
-    by_unit: bool = True
+    width: int  # the number of columns
+    scans: tuple[str, ...] = ()  # the budgets of the tables that were read, repeated for each read; none if public
+    unit: frozenset[int] = frozenset()  # columns that hold the privacy unit unchanged
+    by_unit: bool = True  # every protected table that was read states a privacy unit
     row_level: str = ""
     own_rows: str = ""
-    alone: bool = False
-    keys: frozenset[int] = frozenset()
-    unfixed: str = ""
+    alone: bool = False  # there is at most one row
+    keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
+    unfixed: str = ""  # the aggregate of protected rows that follows from their order
 
     @property
     def public(self) -> bool:

@@ -63,29 +63,13 @@ def _refuse_sniffed(dataset: str, table: Owned) -> None:
 
 @dataclass(frozen=True)
 class Owned:
-    """A table or view that its owner names.
+    """A table or view that its owner names; of a table of an engine, what DuckDB says of it is empty."""
 
-    Attributes
-    ----------
-    path : Path
-        For a table of an engine: `TableName.on_engine`.
-    written : str
-        As its owner wrote it.
-    columns : tuple of str
-        Names of its columns; empty if they cannot be told.
-    seen : sequence of (query, plan)
-        What DuckDB says that it reads; empty for a table of an engine.
-    node : bound.Node or None
-        Its plan; None if DuckDB cannot serialise it, and for a table of an engine.
-    texts : Catalogued
-        The texts of views and macros.
-    """
-
-    path: paths.Path
-    written: str
-    columns: tuple[str, ...] = ()
-    seen: Seen = ()
-    node: bound.Node | None = None
+    path: paths.Path  # for a table of an engine: `TableName.on_engine`
+    written: str  # as its owner wrote it
+    columns: tuple[str, ...] = ()  # their names; empty if they cannot be told
+    seen: Seen = ()  # the queries and plans that show what it reads
+    node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
     texts: Catalogued = field(default_factory=Catalogued)
 
     @property

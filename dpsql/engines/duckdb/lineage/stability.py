@@ -122,11 +122,9 @@ def walk(
 
 
 def _definitions(node: bound.Node) -> Iterator[tuple[int, bound.Node]]:
-    below = bound.children(node)
-    if bound.kind(node) == "MATERIALIZED_CTE" and below:
-        yield bound.number(node, "table_index"), below[0]
-    for child in below:
-        yield from _definitions(child)
+    for one in bound.operators(node):
+        if bound.kind(one) == "MATERIALIZED_CTE" and bound.children(one):
+            yield bound.number(one, "table_index"), bound.children(one)[0]
 
 
 def _get(walking: _Walk, node: bound.Node) -> Rows:
