@@ -57,7 +57,12 @@ def place_aggregate(
     _read_text(around, texts)
     reading = Reading(declarations, catalog)
     for aggregate, rows in found:
-        _refuse_groups(aggregate)
+        if bound.listed(aggregate, "groups"):
+            raise SourceError(
+                "S023",
+                "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
+                "a WHERE over a public list of groups.",
+            )
         try:
             below = walk(rows, reading.leaf, {}, node)
         except bound.UnreadableError:
@@ -127,16 +132,6 @@ def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, 
             "P047", "each group is a release of its own, and a name holds only one. Leave release out."
         )
     return found
-
-
-def _refuse_groups(aggregate: bound.Node) -> None:
-    """Raise if an aggregation has groups, where something is protected."""
-    if bound.listed(aggregate, "groups"):
-        raise SourceError(
-            "S023",
-            "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
-            "a WHERE over a public list of groups.",
-        )
 
 
 def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:

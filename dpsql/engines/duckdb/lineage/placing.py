@@ -65,7 +65,11 @@ def place(
     mine = declarations.roots(declared)
     reading = Reading(declarations, catalog)
     views = _views(seen, declarations, catalog)
-    node, rows = _walked(seen[0][1], reading, views)
+    try:
+        node = bound.read(seen[0][1])
+        rows = None if node is None else walk(node, reading.leaf, views)
+    except bound.UnreadableError:
+        node = rows = None  # something is read that no plan shows
     if node is None or rows is None:
         form = paths.view_form(seen[0][1])
         return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else paths.digest(form))
@@ -212,15 +216,6 @@ def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog:
 def _is_whole(node: bound.Node, views: Mapping[str, Leaf]) -> bool:
     below = bound.children(node)
     return bool(views) and len(below) == 1 and bound.normal_form(below[0]) in views
-
-
-def _walked(plan: str, reading: Reading, views: Mapping[str, Leaf]) -> tuple[bound.Node | None, Rows | None]:
-    """Return the plan and its rows; None if something is read that no plan shows."""
-    try:
-        node = bound.read(plan)
-        return node, None if node is None else walk(node, reading.leaf, views)
-    except bound.UnreadableError:
-        return None, None
 
 
 def _unseen(

@@ -223,23 +223,20 @@ def _numbered_once(node: bound.Node, rows: Rows) -> Rows:
     below = bound.children(node)
     if bound.kind(node) != "FILTER" or bound.kind(below[0]) != "WINDOW" or not rows.public:
         return rows
-    windows = bound.listed(below[0], "expressions")
+    windows = list(map(bound.as_node, bound.listed(below[0], "expressions")))
     for found in _conjuncts(bound.listed(node, "expressions")):
         sides = bound.arguments(found) or [found.get("left"), found.get("right")]
         columns = [bound.reference(side) for side in sides]
         if found.get("type") != "COMPARE_EQUAL" or not any(map(_constant, sides)):
             continue
         for place, window in enumerate(windows, start=rows.width - len(windows)):
-            if place in columns and _numbers_rows(bound.as_node(window)):
-                keys = [bound.reference(part) for part in bound.listed(bound.as_node(window), "partitions")]
+            if place not in columns or window.get("type") != "WINDOW_ROW_NUMBER":
+                continue
+            if not bound.listed(window, "arg_orders"):  # with an order of its own it numbers a frame
+                keys = [bound.reference(part) for part in bound.listed(window, "partitions")]
                 if keys and None not in keys:
                     return replace(rows, keys=_places(keys))
     return rows
-
-
-def _numbers_rows(window: bound.Node) -> bool:
-    """Whether a window function numbers the rows of a partition; with an order of its own it numbers a frame."""
-    return window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
 
 
 def _places(columns: Iterable[int | None]) -> frozenset[int]:
@@ -282,17 +279,11 @@ def _unnest(walking: _Walk, node: bound.Node) -> Rows:
     return replace(rows.mixed("UNNEST"), width=width, keys=frozenset(), alone=False)
 
 
-def _union(walking: _Walk, node: bound.Node) -> Rows:
-    return union_of(walking.inputs(node), kept=bool(node.get("setop_all")))
-
-
 def _cte(walking: _Walk, node: bound.Node) -> Rows:
-    found = bound.children(node)
-    if len(found) != 2:
-        raise bound.UnreadableError(bound.kind(node))
+    definition, query = _halves(node)
     # A definition counts as read each time it is referenced.
-    walking.defined[bound.number(node, "table_index")] = walking.rows(found[0])
-    return walking.rows(found[1])
+    walking.defined[bound.number(node, "table_index")] = walking.rows(definition)
+    return walking.rows(query)
 
 
 def _cte_reference(walking: _Walk, node: bound.Node) -> Rows:
@@ -305,17 +296,17 @@ def _cte_reference(walking: _Walk, node: bound.Node) -> Rows:
 
 
 def _recursive(walking: _Walk, node: bound.Node) -> Rows:
+    first, step = _halves(node)
+    start = walking.rows(first).broken("RECURSIVE_CTE")
+    walking.defined[bound.number(node, "table_index")] = replace(start, keys=frozenset(), alone=False)
+    return together([start, walking.rows(step)], start.width).broken("RECURSIVE_CTE")
+
+
+def _halves(node: bound.Node) -> list[bound.Node]:
     found = bound.children(node)
     if len(found) != 2:
         raise bound.UnreadableError(bound.kind(node))
-    start = walking.rows(found[0]).broken("RECURSIVE_CTE")
-    walking.defined[bound.number(node, "table_index")] = replace(start, keys=frozenset(), alone=False)
-    return together([start, walking.rows(found[1])], start.width).broken("RECURSIVE_CTE")
-
-
-def _outer_columns(walking: _Walk, node: bound.Node) -> Rows:
-    """Represent the outer columns of a correlated subquery: the join above it has their rows."""
-    return Rows(len(bound.listed(node, "chunk_types")))
+    return found
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
@@ -431,11 +422,12 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "AGGREGATE_AND_GROUP_BY": _aggregate,
     "WINDOW": _window,
     "UNNEST": _unnest,
-    "UNION": _union,
+    "UNION": lambda walking, node: union_of(walking.inputs(node), kept=bool(node.get("setop_all"))),
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
     "RECURSIVE_CTE": _recursive,
-    "DELIM_GET": _outer_columns,
+    # The outer columns of a correlated subquery: the join above it has their rows.
+    "DELIM_GET": lambda _, node: Rows(len(bound.listed(node, "chunk_types"))),
     "CROSS_PRODUCT": _cross,
     "COMPARISON_JOIN": _join,
     **dict.fromkeys(
