@@ -15,14 +15,17 @@ from typing import TYPE_CHECKING
 
 from dpsql.context import Context
 from dpsql.engines.attached import PARTS, Attached
-from dpsql.engines.datafusion import DataFusionEngine
 
 if TYPE_CHECKING:
     from datafusion import SessionContext
 
+    from dpsql.engines.datafusion import DataFusionEngine
+
 
 def engine(session: SessionContext) -> DataFusionEngine:
     """Return the engine of a session, for `dpsql.attach_engine`."""
+    from dpsql.engines.datafusion import DataFusionEngine
+
     return DataFusionEngine(session)
 
 

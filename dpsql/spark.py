@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING
 
 from dpsql.context import Context
 from dpsql.engines.attached import PARTS, Attached
-from dpsql.engines.spark import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dpsql.engines.spark import SparkEngine
+
 
 def engine(session: SparkSession, *, tasks: int | None = None) -> SparkEngine:
     """Return the engine of a session, for `dpsql.attach_engine`; `tasks` as for `context`."""
+    from dpsql.engines.spark import SparkEngine
+
     return SparkEngine(session, tasks)
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from dpsql.contract.parameters import fold, text, text_list
 from dpsql.engines.attached import engines_of
-from dpsql.engines.duckdb.lineage.closure import catalogued
+from dpsql.engines.duckdb.lineage.catalogued import catalogued
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates

@@ -17,7 +17,7 @@ from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
-from dpsql.engines.duckdb.lineage.closure import catalogued
+from dpsql.engines.duckdb.lineage.catalogued import catalogued
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session

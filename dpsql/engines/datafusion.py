@@ -12,17 +12,19 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import datafusion
 import pyarrow as pa
+from datafusion import DataFrame, SessionContext, col, udf
 
 from dpsql.contract.parameters import show
 from dpsql.engines.datafusion_plan import provenance_of
-from dpsql.engines.delivery import JobNumbers
+from dpsql.engines.delivery import JobNumbers, numbered_task
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, seen_through
 from dpsql.errors import SourceError
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, Expr, SessionContext
+    from datafusion import Expr
     from datafusion.plan import LogicalPlan
 
 # What a plan shows of scans that skip rows by the minimum and maximum of a file, a row group or a page.
@@ -45,8 +47,6 @@ class DataFusionEngine:
     name = "datafusion"
 
     def __init__(self, session: SessionContext) -> None:
-        import datafusion
-
         self.version = str(datafusion.__version__)
         self._session = session
 
@@ -134,8 +134,6 @@ class DataFusionEngine:
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, which a function of ours computes, and run the work over them."""
-        from datafusion import udf
-
         frame = self._frame(source).select(*_named(columns))
         kinds = frame.schema()
 
@@ -145,14 +143,10 @@ class DataFusionEngine:
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
         [key] = _named([PART])
         rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
-        numbering = JobNumbers(work.record)
-        yield from numbering.task(work.run(batch.to_pyarrow() for batch in rows.execute_stream()))
-        yield from numbering.last()
+        yield from numbered_task(work.run(batch.to_pyarrow() for batch in rows.execute_stream()), work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which a function of DataFusion adds."""
-        from datafusion import udf
-
         frame = self._frame(source)
         kinds = frame.schema()
 
@@ -167,15 +161,11 @@ class DataFusionEngine:
 
     def _setting(self, name: str) -> str:
         """Return a setting, also if the session hides its settings."""
-        from datafusion import SessionContext
-
         settings = SessionContext(self._session.copied_config().with_information_schema(True))
         [shown] = settings.sql(f"SHOW datafusion.{name}").collect()
         return str(shown.column("value")[0])
 
     def _frame(self, source: object) -> DataFrame:
-        from datafusion import DataFrame
-
         if isinstance(source, DataFrame):  # which keeps the settings that its session had when it was made
             return self._session.create_dataframe_from_logical_plan(source.logical_plan())
         name = ".".join(map(_quoted, source)) if isinstance(source, tuple) else str(source)
@@ -197,8 +187,6 @@ def _believed(source: object, step: str) -> SourceError:
 
 def _named(columns: Sequence[str]) -> list[Expr]:
     """Return columns by their exact names, which DataFusion reads as SQL."""
-    from datafusion import col
-
     return [col(_quoted(name)) for name in columns]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError
+from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, union
 
 if TYPE_CHECKING:
     from datafusion import Expr
@@ -24,28 +24,10 @@ _EXPRESSIONS = frozenset(
 _FUNCTIONS = frozenset(
     (
         *("AbsFunc", "BTrimFunc", "CeilFunc", "CharacterLengthFunc", "CoalesceFunc", "ConcatFunc", "DatePartFunc"),
-        *(
-            "DateTruncFunc",
-            "EndsWithFunc",
-            "ExpFunc",
-            "FloorFunc",
-            "GreatestFunc",
-            "IsNanFunc",
-            "LeastFunc",
-            "LeftFunc",
-        ),
-        *("LnFunc", "Log10Func", "Log2Func", "LogFunc", "LowerFunc", "LtrimFunc", "NVLFunc", "NullIfFunc", "PowerFunc"),
-        *(
-            "ReplaceFunc",
-            "RightFunc",
-            "RoundFunc",
-            "RtrimFunc",
-            "SignumFunc",
-            "SqrtFunc",
-            "StartsWithFunc",
-            "SubstrFunc",
-        ),
-        *("TruncFunc", "UpperFunc"),
+        *("DateTruncFunc", "EndsWithFunc", "ExpFunc", "FloorFunc", "GreatestFunc", "IsNanFunc", "LeastFunc"),
+        *("LeftFunc", "LnFunc", "Log10Func", "Log2Func", "LogFunc", "LowerFunc", "LtrimFunc", "NVLFunc", "NullIfFunc"),
+        *("PowerFunc", "ReplaceFunc", "RightFunc", "RoundFunc", "RtrimFunc", "SignumFunc", "SqrtFunc"),
+        *("StartsWithFunc", "SubstrFunc", "TruncFunc", "UpperFunc"),
     )
 )
 # DataFusion shows what computes a function only where it says that it has no form in Python.
@@ -88,10 +70,7 @@ def provenance_of(
             raise UnseenError("a scan of some rows" if found else "a scan outside of the catalog")
         return Provenance.of(Scan(found), names(plan))
     if kind == "Union":
-        first, *others = below
-        for other in others:
-            first = first.together(other)
-        return first
+        return union(below)
     if len(below) != 1 or kind not in ("Filter", "Projection", "Repartition", "Sort", "SubqueryAlias"):
         raise UnseenError(kind)
     if kind == "Filter":

@@ -73,6 +73,13 @@ class JobNumbers:
         return numbered(ended((), self._kind, OF_JOB), next(self._tasks) << PLACES, self.kind)
 
 
+def numbered_task(records: Iterable[pa.RecordBatch], kind: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a type of a job that has one task, with numbers, and the row that ends the job."""
+    numbering = JobNumbers(kind)
+    yield from numbering.task(records)
+    yield from numbering.last()
+
+
 def received(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the records of a job without their numbers.
 

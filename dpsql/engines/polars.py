@@ -9,7 +9,7 @@ import polars
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.delivery import JobNumbers
+from dpsql.engines.delivery import JobNumbers, numbered_task
 from dpsql.engines.polars_plan import provenance_of
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, UnseenError, seen_through
@@ -103,12 +103,11 @@ class PolarsEngine:
 
         A statement of the worker costs more than the rows of a batch, so where there is one it reads many batches.
         """
-        numbering = JobNumbers(work.record)
         if not work.is_direct:
             batches = self._batches(self._frame(source).select(list(columns)), in_order=False)
-            yield from numbering.task(work.run(batches))
-            yield from numbering.last()
+            yield from numbered_task(work.run(batches), work.record)
             return
+        numbering = JobNumbers(work.record)
         kinds = polars.DataFrame(numbering.kind.empty_table()).schema
 
         def run(frame: polars.DataFrame) -> polars.DataFrame:
@@ -131,9 +130,7 @@ class PolarsEngine:
             return polars.concat(found) if found else nothing
 
         rows = frame.map_batches(split, schema=nothing.schema, streamable=True).sort(PART)
-        numbering = JobNumbers(work.record)
-        yield from numbering.task(work.run(self._batches(rows, in_order=True)))
-        yield from numbering.last()
+        yield from numbered_task(work.run(self._batches(rows, in_order=True)), work.record)
 
     def _batches(self, rows: polars.LazyFrame, *, in_order: bool) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a frame as the streaming engine makes them."""
@@ -166,6 +163,4 @@ def _fail(rows: polars.DataFrame) -> polars.DataFrame:
 
 
 def _arrow(frame: polars.DataFrame) -> pa.Table:
-    import polars
-
     return frame.to_arrow(compat_level=polars.CompatLevel.oldest())

@@ -8,7 +8,7 @@ from datetime import date, time, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from dpsql.engines.provenance import Provenance, Scan, UnseenError, scan_of_files
+from dpsql.engines.provenance import Provenance, Scan, UnseenError, scan_of_files, union
 
 if TYPE_CHECKING:
     import polars
@@ -94,10 +94,7 @@ class _Reader:
             self._plan.set_node(node.input)
             return self._computed(kind, node, below, dict(self._plan.get_schema()), schema)
         if kind == "Union" and getattr(node, "slice", None) is None and getattr(node, "options", None) is None:
-            first, *others = [self.rows(one) for one in node.inputs]
-            for other in others:
-                first = first.together(other)
-            return first
+            return union([self.rows(one) for one in node.inputs])
         raise UnseenError(kind)
 
     def _scanned(self, scan: Scan, predicate: Any, schema: dict[str, Any]) -> Provenance:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, TypeAlias, TypeVar
 
 from dpsql.contract.parameters import fold
@@ -96,6 +97,11 @@ class Provenance:
             (name, None if mine is None or theirs is None else mine + theirs) for (name, mine), (_, theirs) in pairs
         )
         return Provenance(self.scans + other.scans, tuple(both))
+
+
+def union(parts: Iterable[Provenance]) -> Provenance:
+    """Return all rows of some provenances; see `Provenance.together`."""
+    return reduce(Provenance.together, parts)
 
 
 def repeated(files: Sequence[str]) -> str | None:

@@ -16,6 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.errors import AnalysisException, ArithmeticException, IllegalArgumentException, SparkRuntimeException
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
 from dpsql.contract.parameters import positive_integer, show
 from dpsql.engines.delivery import END, NUMBER, OF_JOB, OF_TASK, PLACES, delivered, ended, ending, numbered
@@ -26,9 +30,9 @@ from dpsql.errors import DpsqlError, InternalError, SourceError
 from dpsql.version import __version__
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.catalog import Table
-    from pyspark.sql.types import DataType, StructField, StructType
+    from pyspark.sql.types import DataType
 
 # What makes another attempt read other rows, as plans of Spark and Sail spell it: a text in a query may look like it,
 # and where the plan is seen, that decides.
@@ -234,7 +238,6 @@ class SparkEngine:
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> list[pa.RecordBatch]:
         """Group the rows by part with a shuffle, and run the work over each group."""
-        from pyspark.sql.types import LongType, StructField, StructType
 
         def split_rows() -> DataFrame:
             rows = self._rows(source, columns)
@@ -300,15 +303,11 @@ class SparkEngine:
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
         """Return a lazy frame of the rows with more columns, which workers add."""
-        from pyspark.sql.types import StructType
-
         frame = self._frame(source)
         kinds = StructType([*frame.schema.fields, *_spark_schema(added).fields])
         return frame.mapInArrow(function, kinds)
 
     def _frame(self, source: object) -> DataFrame:
-        from pyspark.sql import DataFrame
-
         if isinstance(source, DataFrame):
             return source
         if not isinstance(source, str | tuple):
@@ -371,13 +370,6 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     SourceError
         S024: it cannot resolve the source. S054: it cannot read the source. S030: it does not answer.
     """
-    from pyspark.errors import (
-        AnalysisException,
-        ArithmeticException,
-        IllegalArgumentException,
-        SparkRuntimeException,
-    )
-
     try:
         return question()
     except (DpsqlError, UnseenError):
@@ -441,8 +433,6 @@ def _plan_text(frame: DataFrame) -> str:
 
 def _arrow_type(kind: DataType) -> pa.DataType | None:
     """Return the Arrow type in which a worker gets values of a type; None for one that this map does not know."""
-    from pyspark.sql.types import ArrayType, DecimalType, StringType, StructType
-
     if isinstance(kind, StringType):
         return pa.string()
     if isinstance(kind, DecimalType):
@@ -461,6 +451,4 @@ def _quoted(name: str) -> str:
 
 
 def _spark_schema(kind: pa.Schema) -> StructType:
-    from pyspark.sql.pandas.types import from_arrow_schema
-
     return from_arrow_schema(kind)

@@ -14,43 +14,19 @@ from typing import Any, TypeAlias
 from dpsql.contract.condition import columns_of
 from dpsql.contract.names import parts_of
 from dpsql.contract.parameters import fold
-from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files
+from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files, union
 from dpsql.errors import ParameterError
 
 # Functions whose value in a row follows from their arguments in that row, as a client calls them.
 _FUNCTIONS = frozenset(
     (
         *("+", "-", "*", "/", "%", "=", "==", "<=>", "!=", "<>", "<", "<=", ">", ">=", "and", "or", "not", "!", "in"),
-        *(
-            "abs",
-            "between",
-            "ceil",
-            "char_length",
-            "coalesce",
-            "concat",
-            "contains",
-            "date_add",
-            "date_sub",
-            "datediff",
-        ),
-        *("day", "dayofmonth", "dayofweek", "dayofyear", "endswith", "exp", "floor", "greatest", "hour", "ifnull"),
-        *("ilike", "isnan", "isnotnull", "isnull", "least", "length", "like", "ln", "log", "log10", "log2", "lower"),
-        *(
-            "ltrim",
-            "minute",
-            "month",
-            "nanvl",
-            "negative",
-            "nullif",
-            "nvl",
-            "pow",
-            "power",
-            "quarter",
-            "rlike",
-            "round",
-        ),
-        *("rtrim", "second", "sign", "signum", "sqrt", "startswith", "substr", "substring", "trim", "upper", "when"),
-        *("year",),
+        *("abs", "between", "ceil", "char_length", "coalesce", "concat", "contains", "date_add", "date_sub"),
+        *("datediff", "day", "dayofmonth", "dayofweek", "dayofyear", "endswith", "exp", "floor", "greatest", "hour"),
+        *("ifnull", "ilike", "isnan", "isnotnull", "isnull", "least", "length", "like", "ln", "log", "log10", "log2"),
+        *("lower", "ltrim", "minute", "month", "nanvl", "negative", "nullif", "nvl", "pow", "power", "quarter"),
+        *("rlike", "round", "rtrim", "second", "sign", "signum", "sqrt", "startswith", "substr", "substring", "trim"),
+        *("upper", "when", "year"),
     )
 )
 # The same for the JVM, by the classes of expressions and in Spark's own package.
@@ -60,11 +36,11 @@ _CLASSES = frozenset(
         *("Abs", "Add", "Alias", "And", "AttributeReference", "Between", "CaseWhen", "Cast", "Ceil", "Coalesce"),
         *("CommonExpressionDef", "CommonExpressionRef", "Concat", "Contains", "DateAdd", "DateDiff", "DateSub"),
         *("DayOfMonth", "DayOfWeek", "DayOfYear", "Divide", "EndsWith", "EqualNullSafe", "EqualTo", "Exp", "Floor"),
-        *("GreaterThan", "GreaterThanOrEqual", "Greatest", "Hour", "If", "In", "InSet", "IsNaN", "IsNotNull"),
-        *("IsNull", "Least", "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Log", "Log10", "Log2"),
-        *("Logarithm", "Lower", "Minute", "Month", "Multiply", "NaNvl", "Not", "Or", "Pow", "Quarter", "RLike"),
-        *("Remainder", "Round", "Second", "Signum", "Sqrt", "StartsWith", "StringTrim", "StringTrimLeft"),
-        *("StringTrimRight", "Substring", "Subtract", "UnaryMinus", "Upper", "With", "Year"),
+        *("GreaterThan", "GreaterThanOrEqual", "Greatest", "Hour", "If", "In", "InSet", "IsNaN", "IsNotNull", "IsNull"),
+        *("Least", "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Log", "Log10", "Log2", "Logarithm"),
+        *("Lower", "Minute", "Month", "Multiply", "NaNvl", "Not", "Or", "Pow", "Quarter", "RLike", "Remainder"),
+        *("Round", "Second", "Signum", "Sqrt", "StartsWith", "StringTrim", "StringTrimLeft", "StringTrimRight"),
+        *("Substring", "Subtract", "UnaryMinus", "Upper", "With", "Year"),
     )
 )
 # Kinds of files, each of whose rows is read once.
@@ -312,11 +288,9 @@ class JvmReader:
             pairs = zip(_items(node.output()), found.columns, strict=True)
             return found.scans, {_number(one): passed for one, (_, passed) in pairs}
         if kind == "Union":
-            first, *others = [self.rows(one) for one in below]
-            for other in others:
-                first = first.together(other)
-            output = zip(_items(node.output()), first.columns, strict=True)
-            return first.scans, {_number(one): passed for one, (_, passed) in output}
+            found = union([self.rows(one) for one in below])
+            pairs = zip(_items(node.output()), found.columns, strict=True)
+            return found.scans, {_number(one): passed for one, (_, passed) in pairs}
         if len(below) != 1 or kind not in ("Project", "Filter", "SubqueryAlias", "View", "Repartition", "Sort"):
             raise UnseenError(kind)
         scans, known = self._known(below[0])

@@ -13,7 +13,8 @@ import pytest
 
 from dpsql.contract.names import TableName
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf, Rows, walk
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf, Rows
+from dpsql.engines.duckdb.lineage.stability import walk
 
 LEAVES = {
     "patients": Leaf(("patients",)),
@@ -37,7 +38,7 @@ def judged(con: Any, query: str) -> Rows:
     [(text,)] = con.execute("SELECT json_serialize_plan(?)::VARCHAR", [query]).fetchall()
     node = bound.read(text)
     assert node is not None
-    return walk(node, lambda path, _: LEAVES.get(path[2]), {}, bound.normal_form)
+    return walk(node, lambda path, _: LEAVES.get(path[2]), {})
 
 
 PIECES = (
@@ -336,7 +337,7 @@ def test_nothing_unknown_is_read(con: Any) -> None:
         with pytest.raises(bound.UnreadableError):
             node = bound.read(wrong)
             assert node is not None
-            walk(node, lambda path, _: LEAVES.get(path[2]), {}, bound.normal_form)
+            walk(node, lambda path, _: LEAVES.get(path[2]), {})
 
 
 def test_the_fields_that_are_read(con: Any) -> None:

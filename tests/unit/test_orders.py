@@ -127,7 +127,7 @@ SHOWN = "order of noisy numbers or of names that are shown"
 ALLOWED = {
     ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
     (
-        "dpsql/engines/duckdb/lineage/sources.py",
+        "dpsql/engines/duckdb/lineage/standing.py",
         "declarations",
         "sorted",
     ): "by the number of the entry, which is unique",

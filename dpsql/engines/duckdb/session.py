@@ -34,7 +34,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.lineage.aggregates import Around
-from dpsql.engines.duckdb.lineage.closure import Catalogued
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned

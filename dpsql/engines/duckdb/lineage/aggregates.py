@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
+from dpsql.engines.duckdb.lineage import bound, paths, refusals
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
+from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.paths import Catalog, budget_named, digest, read_plan
 from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
-from dpsql.engines.duckdb.lineage.refusals import (
-    cannot_see,
-    other_dataset,
-    refuse_claim,
-    refuse_functions,
-    undeclared,
-    variable_read,
-)
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
 from dpsql.errors import ParameterError, SourceError
 
@@ -31,14 +22,7 @@ CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duc
 
 @dataclass(frozen=True)
 class Around:
-    """The statement that an aggregate form stands in.
-
-    Attributes
-    ----------
-    plan : str
-        Its bound plan, as DuckDB serializes it.
-    text : str
-    """
+    """The statement that an aggregate form stands in: its bound plan, as DuckDB serializes it, and its text."""
 
     plan: str
     text: str
@@ -48,63 +32,51 @@ def place_aggregate(
     around: Around,
     texts: Catalogued,
     declarations: Declarations,
-    catalog: Catalog,
+    catalog: paths.Catalog,
     *,
     dataset: str,
     governed: bool,
     named: bool,
 ) -> Placement:
-    """Decide whether the rows that an aggregate form reads belong to the budget that the caller named.
+    """Decide whether the rows that an aggregate form reads belong to the budget that the caller named as `dataset`.
 
-    Parameters
-    ----------
-    around : Around
-        The whole statement that the aggregate stands in.
-    texts : Catalogued
-        What the statement sees of the catalog.
-    declarations : Declarations
-    catalog : Catalog
-    dataset : str
-        The budget, as the caller named it.
-    governed : bool
-        Whether anything is protected; otherwise only the statement's shape counts.
-    named : bool
-        Whether the release has a name.
-
-    Raises
-    ------
-    ParameterError, SourceError, BudgetError
+    Where nothing is protected (not `governed`), only the statement's shape counts. The release may be `named`.
     """
-    node = read_plan(around.plan)
-    claim = budget_named(dataset, declarations, catalog)
+    node = paths.read_plan(around.plan)
+    claim = paths.budget_named(dataset, declarations, catalog)
     if node is None or not is_shown(node, CATALOGUED):  # EXECUTE, a frame, a file
         _refuse_unseen(declarations, claim, governed=governed, named=named)
         if governed:
             _refuse_beside(around, texts, declarations, catalog)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
     found = _own_aggregates(node, named=named)
-    content = digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
+    content = paths.digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
     placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
     reading = Reading(declarations, catalog)
     for aggregate, rows in found:
-        _refuse_groups(aggregate)
+        if bound.listed(aggregate, "groups"):
+            raise SourceError(
+                "S023",
+                "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
+                "a WHERE over a public list of groups.",
+            )
         try:
-            below = walk(rows, reading.leaf, {}, bound.normal_form, node)
+            below = walk(rows, reading.leaf, {}, node)
         except bound.UnreadableError:
             if claim is None:
-                raise cannot_see(STATEMENT, "a file or a frame", known=declarations) from None
-            refuse_claim(STATEMENT, claim, declarations)
+                raise refusals.cannot_see(STATEMENT, "a file or a frame", known=declarations) from None
+            refusals.refuse_claim(STATEMENT, claim, declarations)
             _refuse_beside(around, texts, declarations, catalog)
             return placed(charged=(claim,), claimed=True)
         if reading.undeclared:
-            raise undeclared(next(iter(reading.undeclared)), declarations)
-        refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
+            raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
+        refusals.refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):
-            raise other_dataset(STATEMENT, dataset, charged)
+            raise refusals.other_dataset(STATEMENT, dataset, charged)
         if below.row_level and not below.by_unit:
             raise SourceError(
                 "S012",
@@ -122,11 +94,11 @@ def _read_text(around: Around, texts: Catalogued) -> Closure:
     closure = Closure(STATEMENT, texts, enums='"id":"ENUM"' in around.plan)
     closure.statement(around.text)
     if closure.elsewhere:
-        raise variable_read(closure.elsewhere[0])
+        raise refusals.variable_read(closure.elsewhere[0])
     return closure
 
 
-def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations, catalog: Catalog) -> None:
+def _refuse_beside(around: Around, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog) -> None:
     """Raise if the statement names a table with a budget beside what no plan shows."""
     closure = _read_text(around, texts)
     refuse_unseen(STATEMENT, closure, declarations, catalog, charged=(), claimed=True)
@@ -141,14 +113,14 @@ def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: b
             "file). Leave release out, or use the table form.",
         )
     if governed and claim is None:
-        raise cannot_see(STATEMENT, "EXECUTE, a frame or a file", known=declarations)
+        raise refusals.cannot_see(STATEMENT, "EXECUTE, a frame or a file", known=declarations)
     if claim is not None:
-        refuse_claim(STATEMENT, claim, declarations)
+        refusals.refuse_claim(STATEMENT, claim, declarations)
 
 
 def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, bound.Node]]:
     """Return each aggregation that calls a dpsql aggregate, with its input; raise where a row would be a release."""
-    found = list(_aggregates(node))
+    found = _aggregates(node)
     if not found:
         raise SourceError(
             "S022",
@@ -162,19 +134,9 @@ def _own_aggregates(node: bound.Node, *, named: bool) -> list[tuple[bound.Node, 
     return found
 
 
-def _refuse_groups(aggregate: bound.Node) -> None:
-    """Raise if an aggregation has groups, where something is protected."""
-    if bound.listed(aggregate, "groups"):
-        raise SourceError(
-            "S023",
-            "GROUP BY tells which groups there are, and charges each of them. Aggregate one group at a time, with "
-            "a WHERE over a public list of groups.",
-        )
-
-
-def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:
-    """Yield each aggregation that calls a dpsql aggregate, with its input; nothing if one occurs anywhere else."""
-    found = []
+def _aggregates(node: bound.Node) -> list[tuple[bound.Node, bound.Node]]:
+    """Return each aggregation that calls a dpsql aggregate, with its input; none if one occurs anywhere else."""
+    found: list[tuple[bound.Node, bound.Node]] = []
     for operator in bound.operators(node):
         own = {name: value for name, value in operator.items() if name != "children"}
         if not any(name.startswith("dpsql_aggregate_") for name in bound.functions(own)):
@@ -183,12 +145,12 @@ def _aggregates(node: bound.Node) -> Iterator[tuple[bound.Node, bound.Node]]:
         while len(below) >= 1 and (bound.kind(below[0]) == "FILTER" or _beside_admit(below[0])):
             below = bound.children(below[0])
         if not below or bound.kind(below[0]) != "AGGREGATE_AND_GROUP_BY":
-            return
+            return []
         rows = bound.children(below[0])[0]
         while _beside_admit(rows):
             rows = bound.children(rows)[0]
         found.append((below[0], rows))
-    yield from found
+    return found
 
 
 def _beside_admit(node: bound.Node) -> bool:

@@ -25,23 +25,21 @@ _NUMBERED = frozenset(
 _FORGOTTEN = frozenset(
     ("estimated_cardinality", "has_estimated_cardinality", "query_location", "query_location_length")
 )
-
 # Fields that hold only names and types of columns.
 _PLAIN = frozenset(
     ("returned_types", "column_indexes", "names", "types", "chunk_types", "return_type", "type", "arguments")
 )
-
-
-# Types of whose text DuckDB checks that it is UTF-8 when it stores them, also inside of others; VARIANT is not among
-# them. Types without text are here, too. The labels of an ENUM are in the plan, which would not be UTF-8 otherwise.
-_CHECKED = frozenset(
+# Types that hold no other types and no values of their own, as those of an ENUM are.
+PLAIN_TYPES = frozenset(
     (
         *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-        *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "DATE", "TIME", "TIME_NS", "TIME WITH TIME ZONE"),
+        *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "BLOB", "BIT", "UUID", "DATE", "TIME"),
         *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL"),
-        *("UUID", "BLOB", "BIT", "VARCHAR", "ENUM", "STRUCT", "LIST", "ARRAY", "MAP", "UNION"),
     )
 )
+# Types of whose text DuckDB checks that it is UTF-8 when it stores them, also inside of others; VARIANT is not among
+# them. Types without text are here, too. The labels of an ENUM are in the plan, which would not be UTF-8 otherwise.
+_CHECKED = PLAIN_TYPES | {"TIME_NS", "TIME WITH TIME ZONE", "ENUM", "STRUCT", "LIST", "ARRAY", "MAP", "UNION"}
 
 
 class UnreadableError(Exception):
@@ -247,6 +245,12 @@ def arguments(expression: Node) -> list[object]:
     """Return the expressions that a call is made on."""
     found = expression.get("children", [])
     return found if isinstance(found, list) else []
+
+
+def type_of(expression: object) -> str:
+    """Return the name of an expression's type; ``''`` where the plan has none."""
+    found = expression.get("return_type") if isinstance(expression, dict) else None
+    return str(found.get("id", "")) if isinstance(found, dict) else ""
 
 
 def output(node: Node) -> list[str] | None:

@@ -12,23 +12,31 @@ be taken to read more than it does, but never less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.lineage import functions
+from dpsql.engines.duckdb.lineage import functions, refusals
+from dpsql.engines.duckdb.lineage.bound import PLAIN_TYPES
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued, Macro, View
 from dpsql.engines.duckdb.lineage.own_forms import own_columns
-from dpsql.engines.duckdb.lineage.refusals import (
-    default_left_out,
-    function_refused,
-    hidden_statement,
-    type_refused,
-    unreadable_text,
+from dpsql.engines.duckdb.lineage.texts import (
+    Node,
+    Tree,
+    UnreadableTextError,
+    arguments_of,
+    expression_tree,
+    literal_of,
+    objects,
+    objects_with,
+    path_of,
+    tree_of,
+    with_names,
+    word_of,
 )
-from dpsql.engines.duckdb.lineage.texts import Tree, UnreadableTextError, expression_tree, tree_of
-from dpsql.errors import ParameterError
+from dpsql.errors import ParameterError, SourceError
 
 # What DuckDB's trees are made of. Anything else is not read, and so refused.
 _EXPRESSIONS = frozenset(
@@ -48,8 +56,8 @@ _PARTS = frozenset(
 # Words that are functions without parentheses, where no column has that name. `user` is a name that columns do have.
 _WORDS = frozenset(
     (
-        *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"),
-        *("current_catalog", "current_role", "current_schema", "current_user", "session_user"),
+        *("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_catalog"),
+        *("current_role", "current_schema", "current_user", "session_user"),
     )
 )
 _WORD_FUNCTIONS = {
@@ -62,85 +70,12 @@ _WORD_FUNCTIONS = {
 _UNWRITTEN = ("struct_extract", "array_extract", "array_slice")
 # Functions whose text may name a type.
 _TYPED = frozenset(("from_json", "from_json_strict", "json_transform", "json_transform_strict"))
-# Types whose aliases hold no values.
-_PLAIN = frozenset(
-    (
-        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
-        *("UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "BLOB", "BIT", "UUID", "DATE", "TIME"),
-        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE", "INTERVAL"),
-    )
-)
 # So many calls of macros are followed; beyond that a source counts as one that cannot be read.
 _MOST_CALLS = 2000
-
-
-@dataclass(frozen=True)
-class View:
-    """A view of the catalog; `sql` is empty for a frame that DuckDB shows no text of."""
-
-    path: tuple[str, str, str]
-    sql: str
-
-
-@dataclass(frozen=True)
-class Macro:
-    """One form of a macro that somebody made."""
-
-    path: tuple[str, str, str]
-    table: bool
-    parameters: tuple[str, ...]
-    types: tuple[str | None, ...]
-    body: str
-
-
-@dataclass(frozen=True)
-class Catalogued:
-    """What the catalog holds, as the statement sees it that reads a source.
-
-    Attributes
-    ----------
-    views : sequence of View
-    macros : sequence of Macro, or None
-        None where they were not asked for: the plan is one whose texts were read before, or the texts call nothing.
-    types : mapping of str to set of str
-        The types that users made: by their name, folded, what they are.
-    tables : sequence of path
-    """
-
-    views: Sequence[View] = ()
-    macros: Sequence[Macro] | None = None
-    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    tables: Sequence[tuple[str, str, str]] = ()
-
-
-def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
-    """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
-    if found is None:
-        return Catalogued()
-    views = [View(_three(one["path"]), one["sql"] or "") for one in found["views"] or ()]
-    tables = [_three(path) for path in found.get("tables") or ()]
-    if "macros" not in found:
-        return Catalogued(views, tables=tables)
-    macros = [
-        Macro(
-            _three(one["path"]),
-            one["sort"] == "table_macro",
-            tuple(one["parameters"] or ()),
-            tuple(one["types"] or ()),
-            one["body"],
-        )
-        for one in found["macros"] or ()
-    ]
-    types: dict[str, frozenset[str]] = {}
-    for one in found["types"] or ():
-        name = fold(one["name"])
-        types[name] = types.get(name, frozenset()) | {str(one["is"])}
-    return Catalogued(views, macros, types, tables)
-
-
-def _three(path: Sequence[str]) -> tuple[str, str, str]:
-    database, schema, name = path
-    return database, schema, name
+_DEEPEST = 50
+# Groups of functions that stand in FROM alone.
+_FROM = frozenset(("reader", "frame", "query"))
+_Made = TypeVar("_Made", View, Macro)
 
 
 @dataclass(frozen=True)
@@ -148,53 +83,52 @@ class _Text:
     """An expression, and what the parameters in it stand for."""
 
     tree: Tree
-    given: Mapping[str, _Text]
+    given: Given
+
+    @property
+    def stood_for(self) -> _Text:
+        """What this stands for where it is a parameter of a macro; otherwise itself."""
+        found = self.given.get(word_of(self.tree))
+        return self if found is None else found.stood_for
+
+    @property
+    def literal(self) -> str | None:
+        """The text that this is; None where it is no literal, and no parameter that stands for one."""
+        return literal_of(self.stood_for.tree)
+
+    @property
+    def listed(self) -> list[_Text]:
+        """The elements of a list; of any other expression, itself."""
+        found = self.stood_for
+        tree = found.tree
+        if isinstance(tree, dict) and tree.get("class") == "FUNCTION" and path_of(tree)[-1] == "list_value":
+            return [_Text(argument, found.given) for _, argument in arguments_of(tree)]
+        return [found]
+
+
+Given = Mapping[str, _Text]
+Arguments = Sequence[tuple[str | None, Tree]]
 
 
 @dataclass
 class Closure:
-    """What a source names.
+    """What a source names: the tables, views, files and frames, functions and types."""
 
-    Parameters
-    ----------
-    source : str
-        As the caller wrote it, for messages.
-    catalogued : Catalogued
-    enums : bool
-        Whether a column that is read has an ENUM type.
-
-    Attributes
-    ----------
-    named : dict of str to str
-        The tables, views, files and frames that texts name: the last parts of their names, folded, and as written.
-    texts : dict of str to str
-        The texts that were read, by their paths.
-    files : dict of str
-        The files that a reader is given.
-    calls : bool
-        Whether a function, a macro or a type is named, which somebody may make anew.
-    defined : set of str
-        The names of WITH queries, folded.
-    """
-
-    source: str
+    source: str  # as the caller wrote it, for messages
     catalogued: Catalogued
-    enums: bool = False
+    enums: bool = False  # whether a column that is read has an ENUM type
+    # The relations that texts name: the last parts of their names, folded, and as written.
     named: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)
-    files: dict[str, None] = field(default_factory=dict)
-    calls: bool = False
-    defined: set[str] = field(default_factory=set)
+    texts: dict[str, str] = field(default_factory=dict)  # those that were read, by their paths
+    files: dict[str, None] = field(default_factory=dict)  # that a reader is given
+    calls: bool = False  # whether a function, a macro or a type is named, which somebody may make anew
+    defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
     _calls: int = 0
     _depth: int = 0
 
     def __post_init__(self) -> None:
-        self._macros: dict[str, list[Macro]] = {}
-        for macro in self.catalogued.macros or ():
-            self._macros.setdefault(fold(macro.path[2]), []).append(macro)
-        self._views: dict[str, list[View]] = {}
-        for view in self.catalogued.views:
-            self._views.setdefault(fold(view.path[2]), []).append(view)
+        self._macros = _by_name(self.catalogued.macros or ())
+        self._views = _by_name(self.catalogued.views)
 
     def source_of_rows(self, name: str) -> None:
         """Read the views of the source's own name, and what they name."""
@@ -206,14 +140,14 @@ class Closure:
         try:
             tree = tree_of(sql)
         except UnreadableTextError:
-            raise hidden_statement() from None
-        self.defined |= {fold(name) for node in _objects(tree) for name in _with_names(node.get("cte_map"))}
-        around = [node for node in _objects(tree) if node.get("type") == "SELECT_NODE" and self._aggregates(node)]
+            raise refusals.hidden_statement() from None
+        self.defined |= {fold(name) for node in objects(tree) for name in with_names(node)}
+        around = [node for node in objects(tree) if node.get("type") == "SELECT_NODE" and self._aggregates(node)]
         for node in around:
             self._read([part for name, part in node.items() if name != "select_list"], {})
             for call in self._aggregates(node):
                 self._read(call, {})
-        self._read(list(_objects_with(tree, "cte_map")) if around else tree, {})
+        self._read(list(objects_with(tree, "cte_map")) if around else tree, {})
 
     @property
     def elsewhere(self) -> list[str]:
@@ -222,16 +156,41 @@ class Closure:
         known = self.defined | {fold(path[2]) for path in paths}
         return [written for name, written in self.named.items() if name not in known and not is_file(written)]
 
-    def _aggregates(self, node: Mapping[str, object]) -> list[Mapping[str, object]]:
+    def view(self, view: View) -> None:
+        """Read a view, and what it names."""
+        key = "\n".join(view.path)
+        if key not in self.texts:
+            self.texts[key] = view.sql
+            if view.sql:
+                self.query(view.sql)
+
+    def query(self, sql: str) -> None:
+        """Read a query."""
+        tree = self._parsed(sql)
+        for name in _UNWRITTEN:
+            for macro in self._macros.get(name, ()):
+                self._macro(macro, self._macros[name], [(None, None)] * len(macro.parameters), {})
+        self._read(tree, {})
+
+    def _parsed(self, sql: str, *, expression: bool = False) -> Tree:
+        try:
+            return expression_tree(sql) if expression else tree_of(sql)
+        except UnreadableTextError:
+            raise self._unreadable() from None
+
+    def _unreadable(self, what: str = "") -> SourceError:
+        return refusals.unreadable_text(self.source, what)
+
+    def _aggregates(self, node: Node) -> list[Node]:
         """Return the aggregate forms in what a SELECT returns, outside of subqueries."""
-        found: list[Mapping[str, object]] = []
+        found: list[Node] = []
         open_ones = [node.get("select_list")]
         while open_ones:
             part = open_ones.pop()
             if isinstance(part, list):
                 open_ones += part
             elif isinstance(part, dict) and part.get("class") != "SUBQUERY":
-                path = _path(part, "function_name") if part.get("class") == "FUNCTION" else ()
+                path = path_of(part) if part.get("class") == "FUNCTION" else ()
                 if path and own_columns(path[-1], self._candidates(path)) is not None:
                     found.append(part)
                 else:
@@ -244,81 +203,62 @@ class Closure:
             self.named[fold(name)] = name
             self.source_of_rows(name)
 
-    def view(self, view: View) -> None:
-        """Read a view, and what it names."""
-        key = "\n".join(view.path)
-        if key not in self.texts:
-            self.texts[key] = view.sql
-            if view.sql:
-                self.query(view.sql)
-
-    def query(self, sql: str) -> None:
-        """Read a query."""
-        try:
-            tree = tree_of(sql)
-        except UnreadableTextError:
-            raise unreadable_text(self.source) from None
-        for name in _UNWRITTEN:
-            for macro in self._macros.get(name, ()):
-                self._macro(macro, self._macros[name], [(None, None)] * len(macro.parameters), {})
-        self._read(tree, {})
-
-    def _read(self, tree: Tree, given: Mapping[str, _Text]) -> None:
+    def _read(self, tree: Tree, given: Given) -> None:
         if isinstance(tree, list):
             for part in tree:
                 self._read(part, given)
         if not isinstance(tree, dict):
             return
-        self.defined |= set(map(fold, _with_names(tree.get("cte_map"))))
+        self.defined |= set(map(fold, with_names(tree)))
         whole = self._part(tree, given)
         for name, part in tree.items():
             if isinstance(part, (dict, list)) and name not in whole:
                 self._read(part, given)
 
-    def _part(self, tree: Mapping[str, object], given: Mapping[str, _Text]) -> tuple[str, ...]:
+    def _part(self, tree: Node, given: Given) -> tuple[str, ...]:
         """Judge one part of a tree; return its fields that need no further reading."""
         sort, kind = tree.get("class"), tree.get("type")
         if isinstance(sort, str):
-            if sort not in _EXPRESSIONS:
-                raise unreadable_text(self.source)
             return self._expression(sort, tree, given)
         if not isinstance(kind, str):
             return ()
         if kind == "BASE_TABLE":
             self._named(str(tree.get("table_name", "")))
         elif kind == "TABLE_FUNCTION":
-            self._call(_as_call(tree.get("function"), self.source), given, table=True)
+            call = tree.get("function")
+            if not isinstance(call, dict) or call.get("class") != "FUNCTION":
+                raise self._unreadable()
+            self._call(call, given, table=True)
             return ("function",)
         elif kind == "SHOW_REF":
             self._show(tree)
         elif kind == "UNBOUND_TYPE_INFO":
             self._type([str(tree.get(part) or "") for part in ("catalog", "schema", "name")])
         elif kind not in _PARTS and not kind.endswith("_TYPE_INFO"):
-            raise unreadable_text(self.source)
-        if any(_objects_with(tree.get("pivots"), "pivot_enum")):
-            raise type_refused(self.source, "PIVOT ... IN a type")
+            raise self._unreadable()
+        if any(objects_with(tree.get("pivots"), "pivot_enum")):
+            raise refusals.type_refused(self.source, "PIVOT ... IN a type")
         return ()
 
-    def _expression(self, sort: str, tree: Mapping[str, object], given: Mapping[str, _Text]) -> tuple[str, ...]:
+    def _expression(self, sort: str, tree: Node, given: Given) -> tuple[str, ...]:
+        if sort not in _EXPRESSIONS:
+            raise self._unreadable()
         if sort == "CONSTANT":
             return ("value", "literal")
         if sort in ("FUNCTION", "WINDOW"):
             self._call(tree, given, table=False)
             return ("children", "arguments")
         if sort == "TYPE":
-            path = _path(tree, "type_name")
-            self._type(["", "", *path][-3:])
-        elif sort == "COLUMN_REF":
-            names = tree.get("column_names")
-            word = fold(str(names[0])) if isinstance(names, list) and len(names) == 1 else ""
-            if word in _WORDS and word not in given:
-                self._function((_WORD_FUNCTIONS.get(word, word),), [], given, table=False)
+            self._type(["", "", *path_of(tree, "type_name")][-3:])
+        word = word_of(tree)
+        if word in _WORDS and word not in given:
+            self._function((_WORD_FUNCTIONS.get(word, word),), [], given, table=False)
         return ()
 
-    def _show(self, tree: Mapping[str, object]) -> None:
+    def _show(self, tree: Node) -> None:
         """Allow SUMMARIZE, which shows types; nothing else of that kind reads rows."""
         if tree.get("show_type") != "SUMMARY":
-            raise unreadable_text(self.source)
+            raise self._unreadable()
         self._function(("typeof",), [], {}, table=False)
         if tree.get("table_name"):
             self._named(str(tree["table_name"]))
@@ -328,205 +268,111 @@ class Closure:
         self.calls = True
         name = fold(path[-1])
         made = self.catalogued.types.get(name)
-        if made is None and (name not in functions.types() or any(path[:-1])):
-            raise type_refused(self.source, path[-1])
-        if made is not None and not made <= _PLAIN:
-            raise type_refused(self.source, path[-1])
+        plain = name in functions.types() and not any(path[:-1]) if made is None else made <= PLAIN_TYPES
+        if not plain:
+            raise refusals.type_refused(self.source, path[-1])
 
-    def _call(self, tree: Mapping[str, object], given: Mapping[str, _Text], *, table: bool) -> None:
-        """Judge a call, and read its arguments."""
-        path, arguments = _path(tree, "function_name"), _arguments(tree)
-        columns = own_columns(path[-1], self._candidates(path))
-        if columns is not None and not table:  # an aggregate form of dpsql: all else are arguments of the call
-            chosen = [one for place, one in enumerate(arguments) if (one[0] or "") in columns or place < len(columns)]
-            for _, argument in chosen:
+    def _call(self, tree: Node, given: Given, *, table: bool) -> None:
+        """Judge a call, and read its arguments; of an aggregate form of dpsql, those that are columns."""
+        path, arguments = path_of(tree), arguments_of(tree)
+        columns = None if table else own_columns(path[-1], self._candidates(path))
+        if columns is None:
+            self._function(path, arguments, given, table=table)
+        for place, (name, argument) in enumerate(arguments):
+            if columns is None or (name or "") in columns or place < len(columns):
                 self._read(argument, given)
-            return
-        self._function(path, arguments, given, table=table)
-        for _, argument in arguments:
-            self._read(argument, given)
 
     def _candidates(self, path: Sequence[str]) -> list[Macro]:
         """Return the macros that a name may stand for."""
         before = {fold(part) for part in path[:-1]}
         return [one for one in self._macros.get(fold(path[-1]), ()) if before <= set(map(fold, one.path[:2]))]
 
-    def _function(
-        self,
-        path: Sequence[str],
-        arguments: Sequence[tuple[str | None, Tree]],
-        given: Mapping[str, _Text],
-        *,
-        table: bool,
-    ) -> None:
+    def _function(self, path: Sequence[str], arguments: Arguments, given: Given, *, table: bool) -> None:
         self.calls = True
         name = fold(path[-1])
         macros = self._candidates(path)
         group = functions.groups().get(name)
-        if group is None and not macros:
-            raise function_refused(self.source, path[-1])
-        if group is not None:
+        if group is None:
+            refused = not macros
+        else:
             in_from = group.name in _FROM
-            if not group.allowed or (group.name == "type" and self.enums) or (in_from and not table):
-                raise function_refused(self.source, path[-1])
-            if table and not (in_from or group.name == "generator" or macros):
-                raise function_refused(self.source, path[-1])
+            elsewhere = table and not (in_from or group.name == "generator" or macros)
+            shows = group.name == "type" and self.enums
+            refused = not group.allowed or shows or (in_from and not table) or elsewhere
+        if refused:
+            raise refusals.function_refused(self.source, path[-1])
         for macro in macros:
             self._macro(macro, macros, arguments, given)
         if name in ("query", "query_table"):
-            self._by_text(name, arguments, given)
+            self._by_text(name, _Text(arguments[0][1] if arguments else None, given))
         elif name in _TYPED or (group is not None and group.name == "reader"):
             self._texts_of_types(arguments)
-            file = _text(arguments[0][1], given) if arguments and table else None
+            file = _Text(arguments[0][1], given).literal if arguments and table else None
             if file is not None:
                 self.files[file] = None
 
-    def _macro(
-        self,
-        macro: Macro,
-        forms: Sequence[Macro],
-        arguments: Sequence[tuple[str | None, Tree]],
-        given: Mapping[str, _Text],
-    ) -> None:
+    def _macro(self, macro: Macro, forms: Sequence[Macro], arguments: Arguments, given: Given) -> None:
         """Read the body of a macro, with what its parameters stand for."""
         count = len(arguments)
         if len(macro.parameters) > count and not any(len(one.parameters) == count for one in forms):
-            raise default_left_out(self.source, macro.path[2], macro.parameters)
+            raise refusals.default_left_out(self.source, macro.path[2], macro.parameters)
         if len(macro.parameters) != count:
             return
         if any(kind is not None and "ENUM(" in kind for kind in macro.types):
-            raise type_refused(self.source, "ENUM")
+            raise refusals.type_refused(self.source, "ENUM")
         self._calls += 1
         if self._calls > _MOST_CALLS or self._depth > _DEEPEST:
-            raise unreadable_text(self.source)
+            raise self._unreadable()
         stands = {
             fold(name if name is not None else macro.parameters[place]): _Text(tree, given)
             for place, (name, tree) in enumerate(arguments)
         }
         self.texts["\n".join((*macro.path, *macro.parameters))] = macro.body
-        try:
-            tree = tree_of(macro.body) if macro.table else expression_tree(macro.body)
-        except UnreadableTextError:
-            raise unreadable_text(self.source) from None
+        tree = self._parsed(macro.body, expression=not macro.table)
         self._depth += 1
         self._read(tree, stands)
         self._depth -= 1
 
-    def _by_text(self, name: str, arguments: Sequence[tuple[str | None, Tree]], given: Mapping[str, _Text]) -> None:
+    def _by_text(self, name: str, argument: _Text) -> None:
         """Read the query, or the tables, that a text names."""
-        argument = arguments[0][1] if arguments else None
         if name == "query":
-            predicted = _predicted_source(argument)
-            found = None if predicted is None else _text(predicted, given)
-            if found is not None:
-                self._named(_last(found))
+            source = _Text(_predicted_source(argument.tree), argument.given).literal
+            if source is not None:
+                self._named(_last(source))
                 return
-            found = _text(argument, given)
+        for one in [argument] if name == "query" else argument.listed:
+            found = one.literal
             if found is None:
-                raise unreadable_text(self.source, "query()")
-            self.query(found)
-            return
-        for one in _listed(argument, given):
-            found = _text(one.tree, one.given)
-            if found is None:
-                raise unreadable_text(self.source, "query_table()")
-            self._named(_last(found))
+                raise self._unreadable(f"{name}()")
+            if name == "query":
+                self.query(found)
+            else:
+                self._named(_last(found))
 
-    def _texts_of_types(self, arguments: Sequence[tuple[str | None, Tree]]) -> None:
+    def _texts_of_types(self, arguments: Arguments) -> None:
         """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
-        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= _PLAIN]
-        for part in _objects([argument for _, argument in arguments]):
-            text = _text(part, {}) if part.get("class") == "CONSTANT" else None
+        made = [name for name, kinds in self.catalogued.types.items() if not kinds <= PLAIN_TYPES]
+        for part in objects([argument for _, argument in arguments]):
+            text = literal_of(part) if part.get("class") == "CONSTANT" else None
             for name in made:
                 if text is not None and name in fold(text):
-                    raise type_refused(self.source, name)
+                    raise refusals.type_refused(self.source, name)
 
 
-_FROM = frozenset(("reader", "frame", "query"))
-_DEEPEST = 50
+def _by_name(listed: Iterable[_Made]) -> dict[str, list[_Made]]:
+    """Return views or macros by their names, folded."""
+    found: dict[str, list[_Made]] = {}
+    for one in listed:
+        found.setdefault(fold(one.path[2]), []).append(one)
+    return found
 
 
-def _objects(tree: Tree) -> Iterator[Mapping[str, object]]:
-    """Yield every object of a tree."""
-    if isinstance(tree, dict):
-        yield tree
-    parts = tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ()
-    for part in parts:
-        yield from _objects(part)
-
-
-def _objects_with(tree: Tree, name: str) -> Iterator[object]:
-    return (found[name] for found in _objects(tree) if found.get(name))
-
-
-def _as_call(tree: Tree, source: str) -> Mapping[str, object]:
-    if not isinstance(tree, dict) or tree.get("class") != "FUNCTION":
-        raise unreadable_text(source)
-    return tree
-
-
-def _path(tree: Mapping[str, object], last: str) -> tuple[str, ...]:
-    """Return the name of a function or a type: ``qualified_name`` since DuckDB 2.0."""
-    whole = tree.get("qualified_name")
-    path = whole.get("path") if isinstance(whole, dict) else None
-    if isinstance(path, list) and path:
-        return tuple(map(str, path))
-    return (*(str(tree[part]) for part in ("catalog", "schema") if tree.get(part)), str(tree.get(last, "")))
-
-
-def _arguments(tree: Mapping[str, object]) -> list[tuple[str | None, Tree]]:
-    """Return the arguments of a call, each with its name: ``arguments`` since DuckDB 2.0, ``children`` before."""
-    listed = tree.get("arguments")
-    if isinstance(listed, list):
-        return [(one.get("name") or None, one.get("expression")) for one in listed if isinstance(one, dict)]
-    children = tree.get("children")
-    return [
-        (one.get("alias") or None, one)
-        for one in (children if isinstance(children, list) else ())
-        if isinstance(one, dict)
-    ]
-
-
-def _text(tree: Tree, given: Mapping[str, _Text]) -> str | None:
-    """Return the text that an expression is; None where it is no literal, and no parameter that stands for one."""
-    if not isinstance(tree, dict):
-        return None
-    if tree.get("class") == "COLUMN_REF":
-        names = tree.get("column_names")
-        one = given.get(fold(str(names[0]))) if isinstance(names, list) and len(names) == 1 else None
-        return None if one is None else _text(one.tree, one.given)
-    literal, value = tree.get("literal"), tree.get("value")
-    if isinstance(literal, dict) and literal.get("kind") == "STRING":
-        return str(literal.get("text"))
-    if isinstance(value, dict) and isinstance(value.get("value"), str):
-        return str(value["value"])
-    return None
-
-
-def _listed(tree: Tree, given: Mapping[str, _Text]) -> list[_Text]:
-    """Return the elements of a list of expressions; of any other expression, itself."""
-    if isinstance(tree, dict) and tree.get("class") == "COLUMN_REF" and _text(tree, given) is None:
-        names = tree.get("column_names")
-        one = given.get(fold(str(names[0]))) if isinstance(names, list) and len(names) == 1 else None
-        if one is not None:
-            return _listed(one.tree, one.given)
-    if isinstance(tree, dict) and tree.get("class") == "FUNCTION" and _path(tree, "function_name")[-1] == "list_value":
-        return [_Text(argument, given) for _, argument in _arguments(tree)]
-    return [_Text(tree, given)]
-
-
-def _with_names(tree: Tree) -> list[str]:
-    """Return the names of the queries of a WITH clause."""
-    listed = tree.get("map") if isinstance(tree, dict) else None
-    return [str(one.get("key")) for one in listed or () if isinstance(one, dict)] if isinstance(listed, list) else []
-
-
-def _predicted_source(tree: Tree) -> Tree | None:
-    """Return the source of the query that `dp_predictions` writes."""
+def _predicted_source(tree: Tree) -> Tree:
+    """Return the source of the query that `dp_predictions` writes; None of any other."""
     if not isinstance(tree, dict) or tree.get("class") != "FUNCTION":
         return None
-    arguments = _arguments(tree)
-    return arguments[2][1] if _path(tree, "function_name")[-1] == "dpsql_predictions" and len(arguments) == 3 else None
+    arguments = arguments_of(tree)
+    return arguments[2][1] if path_of(tree)[-1] == "dpsql_predictions" and len(arguments) == 3 else None
 
 
 def _last(name: str) -> str:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.lineage.stability import PUBLIC, Leaf
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf
 from dpsql.errors import ParameterError
 
 PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
@@ -21,38 +21,21 @@ BY_TEXT = "text:"
 
 @dataclass(frozen=True)
 class Declaration:
-    """One declaration that stands.
+    """One declaration that stands."""
 
-    Attributes
-    ----------
-    kind : {'protect', 'public', 'derive'}
-    dataset : str
-        What the ledger calls it: the name of the budget, or the table's shortest spelling.
-    table : TableName or None
-        The table or view; None for a budget of rows that are in no catalog, and for one that was stated before
-        ledgers kept tables: its name stands for every table of that name.
-    base : str or None
-        Of a derived table: what it was made from.
-    unit : str or None
-        Column of the privacy unit.
-    view : str or None
-        Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
-        DuckDB could not write the plan down; ``''`` in ledgers that did not keep these.
-    columns : tuple of str
-        Names of the table's columns when it was declared.
-    claims : {'rows', 'none', 'all'}
-        Of a budget: which claims of callers it answers, as of `Budget`.
-    """
-
-    kind: str
-    dataset: str
+    kind: str  # 'protect', 'public' or 'derive'
+    dataset: str  # what the ledger calls it: the name of the budget, or the table's shortest spelling
+    # The table or view; None for a budget of rows that are in no catalog, and for one that was stated before ledgers
+    # kept tables: its name stands for every table of that name, it is said of tables `anywhere`.
     table: TableName | None = None
-    base: str | None = None
-    unit: str | None = None
+    base: str | None = None  # of a derived table: what it was made from
+    unit: str | None = None  # the column of the privacy unit
+    # Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
+    # DuckDB could not write the plan down; '' in ledgers that did not keep these.
     view: str | None = None
-    columns: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()  # the names of the table's columns when it was declared
     anywhere: bool = False
-    claims: str = "rows"
+    claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
 
     @classmethod
     def of(
@@ -102,12 +85,8 @@ def _old_parts(dataset: str) -> list[str]:
 class Declarations:
     """All declarations that hold for a connection.
 
-    Attributes
-    ----------
-    counter : int
-        Number of the ledger's last declaration, and of the changes to those that hold for this session alone: another
-        one means that something was declared since.
-    listed : tuple of Declaration
+    The counter is the number of the ledger's last declaration, and of the changes to those that hold for this session
+    alone: another one means that something was declared since.
     """
 
     counter: int

@@ -8,22 +8,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+import duckdb
+
 _TYPES = "types"
 
 
 @dataclass(frozen=True)
 class Group:
-    """Functions that are allowed, or refused, for one reason.
-
-    Attributes
-    ----------
-    name : str
-    allowed : bool
-        Whether a source may call them.
-    reason : str
-    instead : str
-        Of functions that are refused: what to write in their place.
-    """
+    """Functions that a source may call, or may not, for one reason; `instead` is what to write in their place."""
 
     name: str
     allowed: bool
@@ -38,8 +30,6 @@ def _data() -> Mapping[str, Mapping[str, object]]:
 
 def _names(entry: Mapping[str, object]) -> Iterator[str]:
     """Yield the names of an entry that the version which runs has."""
-    import duckdb
-
     only = "only_1_5" if duckdb.__version__.startswith("1.") else "only_2_0"
     for field in ("names", only):
         listed = entry.get(field, [])

@@ -26,11 +26,6 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import identifier, text
 
 FROM = "FROM "
-
-
-DECLARED_FROM = "/* declared */ FROM "
-
-
 # Database, schema and name; the database is empty for a table of an engine, see `TableName.on_engine`.
 Path = tuple[str, str, str]
 
@@ -38,14 +33,7 @@ Path = tuple[str, str, str]
 def spellings(source: str, search_path: str, database: str, views: Sequence[Path]) -> list[str]:
     """Return the queries whose plans `place` asks for: the source as written, where it may be, and declared views.
 
-    Parameters
-    ----------
-    source : str
-        The source as the caller wrote it.
-    search_path, database : str
-        DuckDB's settings of these names, of the caller's connection.
-    views : sequence of (database, schema, name)
-        The declared views, by the names that databases are attached under.
+    `search_path` and `database` are DuckDB's settings of these names, of the caller's connection.
     """
     out = [FROM + source_sql(source)]
     if not is_nameless(source):
@@ -57,7 +45,7 @@ def spellings(source: str, search_path: str, database: str, views: Sequence[Path
         else:
             places = [[here, parts[0]], [parts[0], "main"]] if len(parts) == 2 else [parts[:2]]
         out += [FROM + ".".join([*place, parts[-1]]) for place in places]
-    return out + [DECLARED_FROM + written_path(view) for view in views]
+    return out + [declared_query(view) for view in views]
 
 
 def is_nameless(source: str) -> bool:
@@ -65,9 +53,9 @@ def is_nameless(source: str) -> bool:
     return is_file(source) or source.startswith(FRAME_PREFIX)
 
 
-def written_path(path: Path) -> str:
-    """Return a path as SQL."""
-    return ".".join(map(identifier, path))
+def declared_query(path: Path) -> str:
+    """Return the query whose plan shows whether a declared view is still the same."""
+    return "/* declared */ FROM " + ".".join(map(identifier, path))
 
 
 def digest(text: str) -> str:
@@ -97,7 +85,7 @@ def is_missing(plan: str) -> bool:
     except bound.MissingError:
         return True
     except bound.UnreadableError:
-        return False
+        pass
     return False
 
 
@@ -137,18 +125,10 @@ def default_path(seen: Sequence[tuple[str, str]]) -> Path | None:
 
 @dataclass(frozen=True)
 class Catalog:
-    """The names of databases in a session.
+    """The names of databases in a session."""
 
-    Attributes
-    ----------
-    main : str
-        The main database, whose name is left out when a table is displayed.
-    identities : mapping
-        Identity of each database by the name, folded, that it is attached under.
-    """
-
-    main: str
-    identities: Mapping[str, str] = field(default_factory=dict)
+    main: str  # the main database, whose name is left out when a table is displayed
+    identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
 
     def table(self, path: Path) -> TableName:
         """Return the identity of a table."""

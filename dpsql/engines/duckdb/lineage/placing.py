@@ -10,39 +10,15 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dpsql.contract.names import (
-    TableName,
-    dotted,
-    source_parts,
-)
+from dpsql.contract.names import TableName, dotted, source_parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.contract.spelling import did_you_mean
-from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
-from dpsql.engines.duckdb.lineage.paths import (
-    DECLARED_FROM,
-    Catalog,
-    Path,
-    budget_named,
-    digest,
-    is_missing,
-    is_nameless,
-    pinned_path,
-    pinned_source,
-    view_form,
-    written_path,
-)
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
-from dpsql.engines.duckdb.lineage.refusals import (
-    cannot_see,
-    order_decides,
-    other_dataset,
-    refuse_claim,
-    refuse_functions,
-    undeclared,
-)
-from dpsql.engines.duckdb.lineage.stability import Leaf, Rows, is_shown, leaf_rows, union_of, walk
+from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
+from dpsql.engines.duckdb.lineage.stability import is_shown, walk
 from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
 
@@ -52,12 +28,12 @@ class Reading:
     """The tables that a walk over a plan has met."""
 
     declarations: Declarations
-    catalog: Catalog
-    tables: dict[str, Path] = field(default_factory=dict)
-    undeclared: dict[str, Path] = field(default_factory=dict)
+    catalog: paths.Catalog
+    tables: dict[str, paths.Path] = field(default_factory=dict)
+    undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
 
-    def leaf(self, path: Path, covered: bool) -> Leaf | None:
+    def leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
         """Note that a table is read, and return what is declared about it; `covered` below a declared view."""
         name = self.catalog.display(path)
         self.tables[name] = path
@@ -73,68 +49,59 @@ def place(
     source: str,
     seen: Sequence[tuple[str, str]],
     declarations: Declarations,
-    catalog: Catalog,
+    catalog: paths.Catalog,
     *,
     dataset: str | None = None,
     privacy_unit: str | None = None,
     named: bool = True,
 ) -> Placement:
-    """Decide which budgets a source is charged to.
+    """Decide which budgets a source is charged to; raise where it cannot be placed.
 
-    Parameters
-    ----------
-    source : str
-        As the caller wrote it.
-    seen : sequence of (query, plan)
-        The queries of `spellings`, each with its plan.
-    declarations : Declarations
-    catalog : Catalog
-    dataset, privacy_unit : str, optional
-        As the caller gave them.
-    named : bool
-        Whether the release has a name; the meaning of its source is then recorded.
-
-    Raises
-    ------
-    SourceError, BudgetError
-        The source cannot be placed; the message has the next step.
+    `source`, `dataset` and `privacy_unit` are as the caller gave them, and `seen` has the queries of `spellings`, each
+    with its plan. The meaning of the source is recorded if the release is `named`.
     """
     own = _own_path(source, seen, declarations.protected)
     declared = [] if own is None else declarations.about(catalog.table(own), own[0])
     mine = declarations.roots(declared)
     reading = Reading(declarations, catalog)
     views = _views(seen, declarations, catalog)
-    node, rows = _walked(seen[0][1], reading, views)
+    try:
+        node = bound.read(seen[0][1])
+        rows = None if node is None else walk(node, reading.leaf, views)
+    except bound.UnreadableError:
+        node = rows = None  # something is read that no plan shows
     if node is None or rows is None:
-        form = view_form(seen[0][1])
-        return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else digest(form))
-    _refuse_changed(node, own, declared, views, catalog)
+        form = paths.view_form(seen[0][1])
+        return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else paths.digest(form))
+    is_view, direct = _is_whole(node, views), is_direct(node, own)
+    if own is not None and any(one.view is not None for one in declared) and not is_view:
+        raise replaced(catalog.display(own))
     if reading.undeclared:
-        raise undeclared(next(iter(reading.undeclared)), declarations)
+        raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     charged = tuple(dict.fromkeys((*mine, *rows.scans, *reading.scanned)))
     if own is not None and not charged and not reading.tables and not declared:
-        raise undeclared(catalog.display(own), declarations)
-    if not is_direct(node, own) and not _is_whole(node, views):
-        refuse_functions(source, bound.functions(node))
+        raise refusals.undeclared(catalog.display(own), declarations)
+    if not direct and not is_view:
+        refusals.refuse_functions(source, bound.functions(node))
     placed = partial(
         Placement,
         declarations.counter,
         written=source,
-        source=pinned_source(source, own),
+        source=paths.pinned_source(source, own),
         tables=tuple(reading.tables),
         seen=True,
         content=source_content(node, own) if named else "",
-        direct=is_direct(node, own),
-        checked=is_direct(node, own) and bound.is_checked(bound.children(node)[0]),
+        direct=direct,
+        checked=direct and bound.is_checked(bound.children(node)[0]),
     )
     name = source if own is None else catalog.display(own)
-    claim = budget_named(dataset, declarations, catalog)
+    claim = paths.budget_named(dataset, declarations, catalog)
     spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
     first = _named_first(source, dataset, charged, claim, spelled)
     if not first:
         return placed(charged=(name,))
     stated = declarations.unit(first[0])
-    if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and is_direct(node, own):
+    if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, bound.output(node) or [], rows, first, declarations, privacy_unit)
     return placed(charged=first, unit=unit)
@@ -152,20 +119,8 @@ def place_on_engine(
 ) -> tuple[tuple[str, ...], str | None]:
     """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
 
-    The rules are those of `place` for a table that is read as it is.
-
-    Parameters
-    ----------
-    source : str
-        As the caller wrote it.
-    table : TableName
-    declarations : Declarations
-    dataset, privacy_unit : str or None
-        As the caller gave them.
-    claim : str or None
-        The budget that `dataset` names.
-    spelled : collection of str
-        Names of the table itself, folded.
+    The rules are those of `place` for a table that is read as it is. `claim` is the budget that `dataset` names, and
+    `spelled` are names of the table itself, folded.
 
     Raises
     ------
@@ -176,7 +131,7 @@ def place_on_engine(
     """
     leaf = declarations.leaf(table, "")
     if leaf is None:
-        raise undeclared(table.path, declarations, engine=table.engine, spelled=source)
+        raise refusals.undeclared(table.path, declarations, engine=table.engine, spelled=source)
     charged = _named_first(source, dataset, leaf.datasets, claim, spelled)
     if not charged or table.budget in charged:  # the check against the owner's policy names the unit
         return charged or (table.budget,), None
@@ -197,20 +152,7 @@ def place_seen(
     """Return the budgets that a view or a frame of an engine is charged to, and the column of the privacy unit.
 
     The rules are those of `place` for a view. Files and frames in memory count as one table of the budget that the
-    caller claims, or as several where they may share rows.
-
-    Parameters
-    ----------
-    source : str
-        As the caller wrote it.
-    engine : str
-        Its name.
-    provenance : Provenance
-    declarations : Declarations
-    dataset, privacy_unit : str or None
-        As the caller gave them.
-    claim : str or None
-        The budget that `dataset` names.
+    caller claims, or as several where they may share rows. `claim` is the budget that `dataset` names.
 
     Raises
     ------
@@ -225,13 +167,13 @@ def place_seen(
     for number, scan in enumerate(provenance.scans):
         columns = [None if passed is None else passed[number] for _, passed in provenance.columns]
         if scan.table is None and claim is not None:
-            refuse_claim(source, claim, declarations)
+            refusals.refuse_claim(source, claim, declarations)
             leaf: Leaf | None = Leaf((claim,), declarations.unit(claim))
         else:
             tables.append(TableName.on_engine(engine, scan.table or ()))
             leaf = declarations.leaf(tables[-1], "")
         if leaf is None:
-            raise undeclared(tables[-1].path, declarations, engine=engine, spelled=dotted(scan.table or ()))
+            raise refusals.undeclared(tables[-1].path, declarations, engine=engine, spelled=dotted(scan.table or ()))
         parts.append(leaf_rows(leaf, columns))
     rows = union_of(parts, kept=True)
     charged = tuple(dict.fromkeys(rows.scans))
@@ -242,14 +184,14 @@ def place_seen(
     return first, _refuse_far(source, names, rows, first, declarations, privacy_unit)
 
 
-def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> Path | None:
+def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
     """Return the path of a source; None for one without a name; raise if it does not exist or cannot be told."""
-    if is_missing(seen[0][1]):
+    if paths.is_missing(seen[0][1]):
         step = "A WITH query is no source: CREATE TEMP VIEW ... AS ..., or use the aggregate form."
         step = did_you_mean(source, protected, step)
         raise SourceError("S016", f"source {show(source)} is not a table or view. {step}")
-    own = pinned_path(source, seen)
-    if own is None and not is_nameless(source):
+    own = paths.pinned_path(source, seen)
+    if own is None and not paths.is_nameless(source):
         name = source_parts(source)[-1]
         raise SourceError(
             "S018",
@@ -259,26 +201,14 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
     return own
 
 
-def _refuse_changed(
-    node: bound.Node,
-    own: Path | None,
-    declared: Sequence[Declaration],
-    views: Mapping[str, Leaf],
-    catalog: Catalog,
-) -> None:
-    """Raise if a declared view has another text than when it was declared."""
-    if own is not None and any(one.view is not None for one in declared) and not _is_whole(node, views):
-        raise replaced(catalog.display(own))
-
-
-def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: Catalog) -> dict[str, Leaf]:
+def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog) -> dict[str, Leaf]:
     """Return what was declared about views that have not changed since, by the normal form of their plans."""
-    plans = {query.removeprefix(DECLARED_FROM): plan for query, plan in seen if query.startswith(DECLARED_FROM)}
+    plans = dict(seen)
     out: dict[str, Leaf] = {}
     for view in declarations.views():
         path = None if view.table is None else catalog.path(view.table)
-        form = None if path is None else view_form(plans.get(written_path(path), ""))
-        if form is not None and digest(form) == view.view:
+        form = None if path is None else paths.view_form(plans.get(paths.declared_query(path), ""))
+        if form is not None and paths.digest(form) == view.view:
             out[form] = declarations.view_leaf(view)
     return out
 
@@ -288,18 +218,9 @@ def _is_whole(node: bound.Node, views: Mapping[str, Leaf]) -> bool:
     return bool(views) and len(below) == 1 and bound.normal_form(below[0]) in views
 
 
-def _walked(plan: str, reading: Reading, views: Mapping[str, Leaf]) -> tuple[bound.Node | None, Rows | None]:
-    """Return the plan and its rows; None if something is read that no plan shows."""
-    try:
-        node = bound.read(plan)
-        return node, None if node is None else walk(node, reading.leaf, views, bound.normal_form)
-    except bound.UnreadableError:
-        return None, None
-
-
 def _unseen(
     source: str,
-    own: Path | None,
+    own: paths.Path | None,
     declared: Sequence[Declaration],
     mine: tuple[str, ...],
     reading: Reading,
@@ -310,30 +231,30 @@ def _unseen(
     declarations, catalog = reading.declarations, reading.catalog
     if own is not None and any(stands_still(one) and one.view != form for one in declared):
         raise replaced(catalog.display(own))
-    claim = budget_named(dataset, declarations, catalog)
+    claim = paths.budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
-        raise cannot_see(source, "a file or a frame", known=declarations)
+        raise refusals.cannot_see(source, "a file or a frame", known=declarations)
     charged = tuple(dict.fromkeys([*mine, *([] if claim is None else [claim])]))
     if claim is not None and claim not in mine:
-        refuse_claim(source, claim, declarations)
+        refusals.refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
     return Placement(
         declarations.counter,
         charged or (name,),
         source,
-        pinned_source(source, own),
+        paths.pinned_source(source, own),
         () if own is None else (name,),
         claimed=bool(set(charged) - set(mine)),
         unit=next((one.unit for one in declared if one.unit is not None), None),
     )
 
 
-def source_content(node: bound.Node, own: Path | None) -> str:
+def source_content(node: bound.Node, own: paths.Path | None) -> str:
     """Return a digest of what a source means; ``''`` for a table, whose path says it, and for what no plan shows."""
-    return "" if is_direct(node, own) or not is_shown(node) else digest(bound.meaning(node))
+    return "" if is_direct(node, own) or not is_shown(node) else paths.digest(bound.meaning(node))
 
 
-def is_direct(node: bound.Node, own: Path | None) -> bool:
+def is_direct(node: bound.Node, own: paths.Path | None) -> bool:
     """Whether a plan only reads a table of the catalog, unchanged."""
     below = bound.children(node)
     return (
@@ -356,7 +277,7 @@ def _named_first(
     if named is None and fold(dataset) in spelled:
         return charged
     if named not in charged:
-        raise other_dataset(source, dataset, charged)
+        raise refusals.other_dataset(source, dataset, charged)
     return (named, *(name for name in charged if name != named))
 
 
@@ -394,7 +315,7 @@ def _refuse_far(
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
     if rows.unfixed:
-        raise order_decides(source, rows.unfixed)
+        raise refusals.order_decides(source, rows.unfixed)
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:

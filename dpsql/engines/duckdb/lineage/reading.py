@@ -11,26 +11,18 @@ from collections.abc import Mapping
 from dpsql.contract.names import is_file, parts_of
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.lineage.closure import Catalogued, Closure
+from dpsql.engines.duckdb.lineage import paths, refusals
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
+from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.paths import Catalog, Path, digest, is_nameless
-from dpsql.engines.duckdb.lineage.refusals import beside_unseen, undeclared, unreadable_text
 from dpsql.engines.duckdb.lineage.texts import relations
 from dpsql.errors import BudgetError, InternalError
 
 
 def read_texts(
-    placement: Placement, texts: Catalogued, declarations: Declarations, catalog: Catalog
+    placement: Placement, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog
 ) -> tuple[str, bool]:
     """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
-
-    Parameters
-    ----------
-    placement : Placement
-        Of a source that is no table.
-    texts : Catalogued
-    declarations : Declarations
-    catalog : Catalog
 
     Raises
     ------
@@ -42,27 +34,22 @@ def read_texts(
     InternalError
         I006: the texts call something by now, and macros were not asked for.
     """
-    if is_nameless(placement.written):
+    if paths.is_nameless(placement.written):
         return "", False
-    own = _path(placement.source)
+    database, schema, name = parts_of(placement.source)
+    own = database, schema, name
     if not placement.governed or (placement.seen and placement.read):
         return _digest(behind(own[2], texts)), True
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
     if not placement.seen:
-        _refuse_replaced(placement.written, own, closure, texts, declarations, catalog)
+        _refuse_replaced(own, closure, declarations, catalog)
     if texts.macros is None and closure.calls:
         raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
     _refuse_unwritten(placement, own, texts)
     if not placement.seen:
-        refuse_unseen(
-            placement.written,
-            closure,
-            declarations,
-            catalog,
-            charged=() if placement.claimed else placement.charged,
-            claimed=placement.claimed,
-        )
+        charged = () if placement.claimed else placement.charged
+        refuse_unseen(placement.written, closure, declarations, catalog, charged=charged, claimed=placement.claimed)
     return _digest(behind(own[2], texts)), closure.calls
 
 
@@ -86,44 +73,33 @@ def behind(name: str, texts: Catalogued) -> dict[str, str]:
 
 
 def _digest(texts: Mapping[str, str]) -> str:
-    return digest("\n".join(f"{name}\n{text}" for name, text in sorted(texts.items())))
+    return paths.digest("\n".join(f"{name}\n{text}" for name, text in sorted(texts.items())))
 
 
-def _path(source: str) -> Path:
-    database, schema, name = parts_of(source)
-    return database, schema, name
+def _folded(path: paths.Path) -> tuple[str, ...]:
+    return tuple(map(fold, path))
 
 
-def _refuse_unwritten(placement: Placement, own: Path, texts: Catalogued) -> None:
+def _refuse_unwritten(placement: Placement, own: paths.Path, texts: Catalogued) -> None:
     """Raise if DuckDB shows a plan of the source and no text: a relation that Python holds."""
-    folded = tuple(map(fold, own))
-    written = [view.sql for view in texts.views if tuple(map(fold, view.path)) == folded]
-    if placement.seen and not any(written) and folded not in {tuple(map(fold, path)) for path in texts.tables}:
-        raise unreadable_text(placement.written)
+    written = [view.sql for view in texts.views if _folded(view.path) == _folded(own)]
+    if placement.seen and not any(written) and _folded(own) not in map(_folded, texts.tables):
+        raise refusals.unreadable_text(placement.written)
 
 
 def refuse_unseen(
     source: str,
     closure: Closure,
     declarations: Declarations,
-    catalog: Catalog,
+    catalog: paths.Catalog,
     *,
     charged: tuple[str, ...],
     claimed: bool,
 ) -> None:
     """Raise if what no plan shows stands beside a table that has a budget, or beside one that nothing is declared of.
 
-    Parameters
-    ----------
-    source : str
-    closure : Closure
-        What the texts name.
-    declarations : Declarations
-    catalog : Catalog
-    charged : tuple of str
-        The budgets that the source's own declaration leads to; what is claimed is none of them.
-    claimed : bool
-        Whether the caller's word stands for the source.
+    `charged` are the budgets that the source's own declaration leads to, and so none that is claimed. The source is
+    `claimed` where the caller's word stands for it.
     """
     files = [*closure.files, *(name for name in closure.named.values() if is_file(name))]
     mine = {fold(name) for name in charged}
@@ -133,31 +109,29 @@ def refuse_unseen(
         said.add(name)
         roots = {fold(root) for root in declarations.roots([one])}
         if name in closure.named and roots and not roots <= mine:
-            raise beside_unseen(source, one.dataset, files)
+            raise refusals.beside_unseen(source, one.dataset, files)
     for path in closure.catalogued.tables:
         if claimed and fold(path[2]) in closure.named and fold(path[2]) not in said:
-            raise undeclared(catalog.display(path), declarations)
+            raise refusals.undeclared(catalog.display(path), declarations)
 
 
-def text_digest(own: Path, texts: Catalogued) -> str:
+def text_digest(own: paths.Path, texts: Catalogued) -> str:
     """Return how a view that DuckDB cannot serialize is known again: by the texts that it stands on."""
     closure = Closure(own[2], texts)
     for view in texts.views:
-        if tuple(map(fold, view.path)) == tuple(map(fold, own)):
+        if _folded(view.path) == _folded(own):
             closure.view(view)
     return BY_TEXT + _digest(closure.texts)
 
 
-def _refuse_replaced(
-    source: str, own: Path, closure: Closure, texts: Catalogued, declarations: Declarations, catalog: Catalog
-) -> None:
+def _refuse_replaced(own: paths.Path, closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> None:
     """Raise if a declared view that is read has another text than when it was declared."""
     for one in declarations.views():
         path = None if one.table is None else catalog.path(one.table)
         if path is None or one.view is None or not one.view.startswith(BY_TEXT):
             continue
-        read = tuple(map(fold, path)) == tuple(map(fold, own)) or fold(path[2]) in closure.named
-        if read and text_digest(path, texts) != one.view:
+        read = _folded(path) == _folded(own) or fold(path[2]) in closure.named
+        if read and text_digest(path, closure.catalogued) != one.view:
             raise replaced(catalog.display(path))
 
 

@@ -111,14 +111,7 @@ def undeclared(
 ) -> BudgetError:
     """Return the refusal of an undeclared table, with the statements that would declare it.
 
-    Parameters
-    ----------
-    name : str
-    declarations : Declarations
-    engine : str, optional
-        The engine whose table it is.
-    spelled : str, optional
-        What a statement calls it, if not by `name`.
+    `engine` is the one whose table it is, and `spelled` what a statement calls it, if not by `name`.
     """
     spelled = name if spelled is None else spelled
     protect = declaring("dp_protect", spelled, more="epsilon := ...", engine=engine)
@@ -134,16 +127,7 @@ def undeclared(
 def declaring(function: str, *names: str, more: str = "", engine: str | None = None) -> str:
     """Return the statement that declares something of a table, as a next step.
 
-    Parameters
-    ----------
-    function : str
-        Such as ``'dp_public'``.
-    *names : str
-        The table, and for `dp_derive` the base.
-    more : str
-        Other arguments, as SQL.
-    engine : str, optional
-        The engine whose table it is.
+    `names` are the table and, for `dp_derive`, the base; `more` has other arguments, as SQL.
     """
     last = f"engine := {literal(engine)}" if engine is not None else ""
     return f"SELECT {function}({', '.join(part for part in (*map(literal, names), more, last) if part)})"

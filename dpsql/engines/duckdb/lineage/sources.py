@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,41 +9,29 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
+from dpsql.contract.names import ATTACHED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
-from dpsql.engines.duckdb.lineage.closure import Catalogued
+from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.paths import (
-    Catalog,
-    Path,
-    budget_named,
-    default_path,
-    digest,
-    is_missing,
-    named,
-    pinned,
-    pinned_path,
-    public_path,
-    spellings,
-    view_form,
-)
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import read_by
+from dpsql.engines.duckdb.steps.public_keys import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
+from dpsql.ledger.budget import Budget
 
 if TYPE_CHECKING:
     import duckdb
 
-    from dpsql.engines.duckdb.mark import Mark
     from dpsql.functions.grouped.plan import GroupedPlan
     from dpsql.ledger.ledger import Ledger
-    from dpsql.ledger.rows import Facts, RecordedDeclaration
+    from dpsql.ledger.rows import Facts
 
 Seen = Sequence[tuple[str, str]]
 _MOST_READ = 4096
@@ -52,24 +39,13 @@ _MOST_READ = 4096
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
-
 _TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
-
-
 _UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
-
-
-def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
-    """Order the declarations under a name: a budget takes precedence over all others, then the latest counts."""
-    return row.kind != PROTECT, -row.sequence
 
 
 def columns_of_source(seen: Seen) -> list[str] | None:
     """Return the names of a source's columns; None where its plan does not show them."""
-    try:
-        node = bound.read(seen[0][1])
-    except (bound.MissingError, bound.UnreadableError):
-        return None
+    node = paths.read_plan(seen[0][1])
     names = None if node is None else bound.output(node)
     return names if names and all(names) else None
 
@@ -87,29 +63,13 @@ def _refuse_sniffed(dataset: str, table: Owned) -> None:
 
 @dataclass(frozen=True)
 class Owned:
-    """A table or view that its owner names.
+    """A table or view that its owner names; of a table of an engine, what DuckDB says of it is empty."""
 
-    Attributes
-    ----------
-    path : Path
-        For a table of an engine: `TableName.on_engine`.
-    written : str
-        As its owner wrote it.
-    columns : tuple of str
-        Names of its columns; empty if they cannot be told.
-    seen : sequence of (query, plan)
-        What DuckDB says that it reads; empty for a table of an engine.
-    node : bound.Node or None
-        Its plan; None if DuckDB cannot serialise it, and for a table of an engine.
-    texts : Catalogued
-        The texts of views and macros.
-    """
-
-    path: Path
-    written: str
-    columns: tuple[str, ...] = ()
-    seen: Seen = ()
-    node: bound.Node | None = None
+    path: paths.Path  # for a table of an engine: `TableName.on_engine`
+    written: str  # as its owner wrote it
+    columns: tuple[str, ...] = ()  # their names; empty if they cannot be told
+    seen: Seen = ()  # the queries and plans that show what it reads
+    node: bound.Node | None = None  # its plan; None if DuckDB cannot serialise it
     texts: Catalogued = field(default_factory=Catalogued)
 
     @property
@@ -147,115 +107,27 @@ def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
             )
 
 
-class Sources:
-    """The declarations about the tables that calls read.
-
-    Parameters
-    ----------
-    ledger : Ledger
-        Keeps the declarations.
-    main : str
-        The main database.
-    cursor : callable
-        Returns a new connection to the instance, or None when all are closed.
-    """
+class Sources(Standing):
+    """The tables that calls read, and what their owners declare of them."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
-        self._ledger = ledger
-        self._main = main
-        self._cursor = cursor
-        # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
-        # same name elsewhere must not inherit them. With them, how often they changed.
-        self._mine: set[Mark] = set()  # of databases that the ledger knows
-        self._here: dict[TableName, Declaration] = {}
-        self._changes = 0
-        self._lock = threading.Lock()
-        self._known: tuple[tuple[str, int], Declarations] | None = None
+        super().__init__(ledger, main, cursor)
         # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
         # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
         # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
         # a remote client, it lasts for one call of a function.
-        self._bound: dict[int, tuple[Declarations, Catalog]] = {}
+        self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
         self._read: set[tuple[str, str]] = set()  # the sources, and their plans, whose texts were read
-
-    @property
-    def governed(self) -> bool:
-        """Whether the ledger protects anything."""
-        return self.declarations().governed
 
     @property
     def governed_at_bind(self) -> bool:
         """Whether the ledger protected anything when `spellings` last looked in this thread."""
         return threading.get_ident() in self._bound
 
-    def declarations(self) -> Declarations:
-        """Return every declaration that holds here."""
-        if self._ledger.untouched:
-            return Declarations(0, ())
-        found = self._ledger.declarations()
-        key = (found.hash, self._changes)
-        if self._known is None or self._known[0] != key:
-            listed: list[Declaration] = []
-            for dataset, kinds in found.latest.items():
-                policy = self._ledger.policy(dataset) if PROTECT in kinds else None
-                unit = None if policy is None else policy.privacy_unit
-                claims = "rows" if policy is None else policy.claims
-                standing: dict[TableName | None, Declaration] = {}
-                for row in sorted(kinds.values(), key=_precedence):
-                    facts = row.lineage if row.kind == PROTECT else row.facts
-                    for each in (facts or {}, *(facts or {}).get("others", ())):
-                        one = Declaration.of(row.kind, dataset, each, unit, claims)
-                        standing.setdefault(one.table, one)
-                listed += standing.values()
-            # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, (*listed, *self._here.values()))
-        return self._known[1]
-
-    def forget_engine(self, engine: str) -> None:
-        """Forget what was declared of the tables of an engine, whose name now stands for another one."""
-        with self._lock:
-            for table in [one for one in self._here if one.engine == engine]:
-                del self._here[table]
-                self._changes += 1
-
-    def catalog(self) -> Catalog:
-        """Return the present names of the databases.
-
-        Raises
-        ------
-        LedgerError
-            L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
-        """
-        from dpsql.engines.duckdb import mark
-
-        cursor = self._cursor()
-        if cursor is None:
-            return Catalog(self._main)
-        with cursor:
-            rows = cursor.execute(mark.ROWS).fetchall()
-        found = mark.marks(rows)
-        for alias, one in found.items():
-            if one not in self._mine:
-                mark.refuse_other(alias, one, self._ledger)
-                self._mine.add(one)  # entries of a ledger stay
-        # The temporary database is each connection's own, so its number here is not that of the caller's.
-        identities = {
-            fold(alias): f"{ATTACHED}{number}" for alias, _, number in rows if alias not in ("temp", "system")
-        }
-        return Catalog(
-            self._main, identities | {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        )
-
     def spellings(self, source: str, search_path: str, database: str, *, always: bool = True) -> list[str] | None:
         """Return the queries whose plans say where a source's rows come from, see `paths.spellings`.
 
-        Parameters
-        ----------
-        source : str
-        search_path, database : str
-            DuckDB's settings of these names.
-        always : bool
-            Whether to return them where nothing is protected, instead of None.
+        Where nothing is protected, that is None, unless they are `always` asked for.
         """
         self._bound.pop(threading.get_ident(), None)
         declarations = self.declarations()
@@ -266,42 +138,30 @@ class Sources:
             return None
         declared = [one.table for one in declarations.views() if one.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
-        return spellings(source, search_path, database, list(dict.fromkeys(views)))
+        return paths.spellings(source, search_path, database, list(dict.fromkeys(views)))
 
     def place(
         self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
     ) -> Placement:
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
-        found = place(
-            source,
-            seen,
-            declarations,
-            catalog,
-            dataset=dataset,
-            privacy_unit=privacy_unit,
-            named=named,
-        )
+        found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
         if found.direct:
             return found
-        plan = digest(seen[0][1]) if found.seen else ""
+        plan = paths.digest(seen[0][1]) if found.seen else ""
         enums = '"id":"ENUM"' in seen[0][1]
         return replace(found, plan=plan, enums=enums, read=(found.source, plan) in self._read)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
-        own = pinned_path(source, seen)
-        gone = is_missing(seen[0][1])
-        if gone:  # a stored release outlives its table
-            own = default_path(seen)
-        node = None
-        with contextlib.suppress(bound.MissingError, bound.UnreadableError):
-            node = bound.read(seen[0][1])
+        gone = paths.is_missing(seen[0][1])  # a stored release outlives its table
+        own = paths.default_path(seen) if gone else paths.pinned_path(source, seen)
+        node = paths.read_plan(seen[0][1])
         return Placement(
             self._ledger.declarations().counter,
             (fold(dataset),),
             source,
-            source if own is None else pinned(own),
+            paths.pinned_source(source, own),
             seen=node is not None,
             content="" if node is None else source_content(node, own),
             direct=gone or (node is not None and is_direct(node, own)),
@@ -316,21 +176,7 @@ class Sources:
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
             )
 
-    def refuse_stale(self, placement: Placement | None) -> None:
-        """Raise when something was declared since a statement was planned."""
-        if self._ledger.untouched:
-            return
-        found = self.declarations()
-        if placement is None or not placement.governed:
-            stale = found.governed
-        else:
-            stale = placement.counter != found.counter
-        if stale:
-            raise BudgetError(
-                "B008", "the owners of the data declared something since the statement was prepared. Prepare it again."
-            )
-
-    def read_texts(self, placement: Placement, texts: Catalogued, catalog: Catalog) -> str:
+    def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
         """Raise if the texts behind a source name what no plan shows; return their digest.
 
         A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
@@ -364,33 +210,16 @@ class Sources:
     ) -> str:
         """Record a budget and its policy; return what now holds, in words.
 
-        Parameters
-        ----------
-        dataset : str
-            As the owner wrote it; without `table`, a name for rows that are in no catalog.
-        given : mapping
-            The arguments of `Budget.of`; with `replace`, omitted ones keep their values.
-        table : Owned or None
-            The table or view that it names.
-        public : sequence of Owned
-            Public tables; all declarations are recorded together, or none.
-        replace : bool
-            Allow it to replace a different budget.
-        mark : bool
-            Mark the table's database with the ledger.
-
-        Raises
-        ------
-        ParameterError, SourceError, BudgetError
+        Without a `table`, `dataset` is a name for rows that are in no catalog. What is `given` are arguments of
+        `Budget.of`; to `replace` another budget, omitted ones keep their values. The declarations of `public` tables
+        are recorded together with it, or none. The table's database gets a `mark` of the ledger.
         """
-        from dpsql.ledger.budget import Budget
-
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
         if table is not None:
             if table.engine is None:
                 _refuse_sniffed(dataset, table)
-            standing = [one for one in self._standing(table) if one.kind == PROTECT]
+            standing = [one for one in self.about(table.path) if one.kind == PROTECT]
             name = standing[0].dataset if standing else self.catalog().display(table.path)
         policy = self._ledger.policy(name)
         budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
@@ -405,9 +234,9 @@ class Sources:
         for each in public:
             self._refuse_public(each, stands=stands)
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
-            self._mark(table)
+            self.mark(table.path)
             facts = self._facts(table, kept=True)
-        facts = self._with_namesakes(PROTECT, name, facts)
+        facts = self.with_namesakes(PROTECT, name, facts)
         self._ledger.protect(name, budget, replace=replace, lineage=facts)
         for each in public:
             self._declare(PUBLIC_KIND, each)
@@ -427,18 +256,8 @@ class Sources:
         self._declare(PUBLIC_KIND, table)
         return self.catalog().display(table.path)
 
-    def budget_named(self, dataset: str) -> str | None:
-        """Return the budget that a caller names; None for none."""
-        return budget_named(dataset, self.declarations(), self.catalog())
-
-    def public_path(self, table: str) -> str:
-        """Return the full path of a table that was declared public; see `paths.public_path`."""
-        return public_path(table, self.declarations(), self.catalog())
-
     def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
         """Return the keys that a public table lists, as texts, in their order."""
-        from dpsql.engines.duckdb.steps.public_keys import listed_keys
-
         cursor = self._cursor()
         if cursor is None:
             return []
@@ -446,18 +265,13 @@ class Sources:
             found = cursor.execute(listed_keys(plan)).fetchone()
         return found[0] or [] if found is not None else []
 
-    def _standing(self, table: Owned, declarations: Declarations | None = None) -> list[Declaration]:
-        """Return what is declared about a table."""
-        declarations = self.declarations() if declarations is None else declarations
-        return declarations.about(self.catalog().table(table.path), table.path[0])
-
     def _refuse_public(self, table: Owned, *, force: bool = False, stands: Declaration | None = None) -> None:
         """Raise if a table may not be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
         if stands is not None:
             declarations = Declarations(declarations.counter, (*declarations.listed, stands))
         name = catalog.display(table.path)
-        if any(one.kind != PUBLIC_KIND for one in self._standing(table, declarations)):
+        if any(one.kind != PUBLIC_KIND for one in self.about(table.path, declarations)):
             raise BudgetError(
                 "B009", f"{show(name)} has a budget, or is made from a table that has one, so it is not public."
             )
@@ -486,12 +300,12 @@ class Sources:
         """Record that a table was made from a protected one."""
         declarations, catalog = self.declarations(), self.catalog()
         name = catalog.display(table.path)
-        parent = named(base, declarations, catalog)
+        parent = paths.named(base, declarations, catalog)
         if parent is None or parent.kind == PUBLIC_KIND:
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
             )
-        if any(one.kind == PROTECT for one in self._standing(table)):
+        if any(one.kind == PROTECT for one in self.about(table.path)):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
         unit = None
         if parent.unit is not None:
@@ -517,13 +331,10 @@ class Sources:
         self._declare(DERIVE, table, {"base": parent.dataset, "unit": unit})
         return name
 
-    def unplaced(self, tables: Iterable[tuple[Path, str]]) -> list[dict[str, str]]:
+    def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
 
-        Parameters
-        ----------
-        tables : iterable of (path, spelling)
-            Each with what a statement calls it; ``''`` for its shortest spelling.
+        Each comes with what a statement calls it; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
         first = declarations.protected[0] if declarations.protected else "..."
@@ -554,19 +365,7 @@ class Sources:
         return found.seen and (unit is None or found.unit is not None)
 
     def owned(self, function: str, table: str, seen: Seen, known: Sequence[str], texts: Catalogued) -> Owned:
-        """Return a table or view of DuckDB that its owner names.
-
-        Parameters
-        ----------
-        function : str
-            Such as ``'dp_public'``.
-        table : str
-            As its owner wrote it.
-        seen : sequence of (query, plan)
-            What DuckDB says that it reads, see `spellings`.
-        known : sequence of str
-            The tables that there are, for a hint.
-        texts : Catalogued
+        """Return a table or view of DuckDB that its owner names to a `function`; `known` ones are there for a hint.
 
         Raises
         ------
@@ -579,7 +378,7 @@ class Sources:
                 "S021",
                 f"{show(table)} is a file, and many paths lead to one. Make a view over it; name that in {function}.",
             )
-        if is_missing(seen[0][1]):
+        if paths.is_missing(seen[0][1]):
             near = get_close_matches(table, known, 1, 0.6)
             hint = f" Did you mean {show(near[0])}?" if near else ""
             raise SourceError(
@@ -587,15 +386,12 @@ class Sources:
                 f"there is no table {show(table)}.{hint} For rows that are in no catalog: "
                 "dp_protect(..., source := false).",
             )
-        own = pinned_path(table, seen)
+        own = paths.pinned_path(table, seen)
         if own is None:
             raise SourceError(
                 "S018", f"which table {show(table)} stands for cannot be seen. Name its schema: 'main.{table}'."
             )
-        try:
-            node = bound.read(seen[0][1])
-        except (bound.MissingError, bound.UnreadableError):
-            node = None
+        node = paths.read_plan(seen[0][1])
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
@@ -607,57 +403,18 @@ class Sources:
         """
         view = None
         if table.engine is None:
-            form = view_form(table.seen[0][1])
+            form = paths.view_form(table.seen[0][1])
             if table.node is None or not is_shown(table.node):
                 with read_by(self._cursor):
                     view = text_digest(table.path, table.texts)
             elif table.shown:
-                view = "" if form is None else digest(form)
+                view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)
         if kept and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         return {"table": list(own), "view": view, "columns": list(table.columns)}
 
-    def _mark(self, table: Owned) -> None:
-        """Mark a table's database with the ledger."""
-        from dpsql.engines.duckdb.mark import Mark, write_mark
-
-        cursor = None if self._ledger.in_memory or table.engine is not None else self._cursor()
-        if cursor is None:
-            return
-        database = table.path[0]
-        with cursor:
-            found = cursor.execute(
-                "SELECT path FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
-            ).fetchone()
-            if found is not None and found[0] is not None:  # only for files: a database in memory ends with the process
-                marked = write_mark(cursor, database, self._ledger.id)
-                if marked is not None:  # the declaration follows
-                    self._mine.add(Mark.of(self._ledger.id, marked))
-
-    def _with_namesakes(self, kind: str, name: str, facts: Facts) -> Facts:
-        """Return the facts recorded under a name: of its table, and of tables of that name in other databases."""
-        standing = self._ledger.declarations().latest.get(name, {}).get(kind)
-        before = None if standing is None else standing.lineage if kind == PROTECT else standing.facts
-        if not before or not before["table"] or not facts["table"]:
-            return facts
-        first = before.copy()
-        first.pop("others", None)
-        kept = {tuple(one["table"] or ()): one for one in (first, *before.get("others", ()))}
-        kept[tuple(facts["table"])] = facts
-        head, *others = kept.values()
-        return {**head, "others": others} if others else head
-
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""
-        self._mark(table)
-        facts: Facts = {**self._facts(table), **(more or {})}
-        name, own = self.catalog().display(table.path), self.catalog().table(table.path)
-        if table.engine is None and (own.database.startswith(MARKED) or self._ledger.in_memory):
-            self._ledger.declare(kind, name, self._with_namesakes(kind, name, facts), f"dp_{kind}")
-            return
-        said = Declaration.of(kind, name, facts)
-        with self._lock:
-            if self._here.get(own) != said:
-                self._here[own] = said
-                self._changes += 1
+        self.mark(table.path)
+        self.keep(kind, table.path, {**self._facts(table), **(more or {})})

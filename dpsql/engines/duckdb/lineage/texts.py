@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from dpsql.contract.parameters import fold
+
 if TYPE_CHECKING:
     import duckdb
 
 Tree = object
+Node = Mapping[str, object]
 _NAME = r'(?:"(?:[^"]|"")+"|[^\s".(),]+)'
 _PATH = rf"{_NAME}(?:\.{_NAME})*"
 _COLUMNS = rf"(?:\s*\(\s*{_NAME}(?:\s*,\s*{_NAME})*\s*\))?"
@@ -63,18 +66,10 @@ def tree_of(sql: str) -> Tree:
 def relations(sql: str) -> tuple[str, ...]:
     """Return the last parts of the names that a query reads; none of a text that cannot be read."""
     try:
-        open_ones = [tree_of(sql)]
+        tree = tree_of(sql)
     except UnreadableTextError:
         return ()
-    found: list[str] = []
-    while open_ones:
-        part = open_ones.pop()
-        if isinstance(part, dict):
-            found += [str(part.get("table_name", ""))] if part.get("type") == "BASE_TABLE" else []
-            open_ones += part.values()
-        elif isinstance(part, list):
-            open_ones += part
-    return tuple(found)
+    return tuple(str(part.get("table_name", "")) for part in objects(tree) if part.get("type") == "BASE_TABLE")
 
 
 def expression_tree(sql: str) -> Tree:
@@ -91,3 +86,61 @@ def _parsed(sql: str) -> Tree | None:
     found = json.loads(text)
     statements = found.get("statements")
     return None if found.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
+
+
+def objects(tree: Tree) -> Iterator[Node]:
+    """Yield every object of a tree, each before its parts."""
+    open_ones = [tree]
+    while open_ones:
+        part = open_ones.pop()
+        if isinstance(part, dict):
+            yield part
+            open_ones += reversed(part.values())
+        elif isinstance(part, list):
+            open_ones += reversed(part)
+
+
+def objects_with(tree: Tree, name: str) -> Iterator[object]:
+    """Yield what the objects of a tree hold under a name."""
+    return (found[name] for found in objects(tree) if found.get(name))
+
+
+def path_of(tree: Node, last: str = "function_name") -> tuple[str, ...]:
+    """Return the name of a function or a type: ``qualified_name`` since DuckDB 2.0."""
+    whole = tree.get("qualified_name")
+    path = whole.get("path") if isinstance(whole, dict) else None
+    if isinstance(path, list) and path:
+        return tuple(map(str, path))
+    return (*(str(tree[part]) for part in ("catalog", "schema") if tree.get(part)), str(tree.get(last, "")))
+
+
+def arguments_of(tree: Node) -> list[tuple[str | None, Tree]]:
+    """Return the arguments of a call, each with its name: ``arguments`` since DuckDB 2.0, ``children`` before."""
+    listed, children = tree.get("arguments"), tree.get("children")
+    if isinstance(listed, list):
+        return [(one.get("name") or None, one.get("expression")) for one in listed if isinstance(one, dict)]
+    found = children if isinstance(children, list) else []
+    return [(one.get("alias") or None, one) for one in found if isinstance(one, dict)]
+
+
+def word_of(tree: Tree) -> str:
+    """Return the name of a column without a path, folded; ``''`` of any other expression."""
+    names = tree.get("column_names") if isinstance(tree, dict) and tree.get("class") == "COLUMN_REF" else None
+    return fold(str(names[0])) if isinstance(names, list) and len(names) == 1 else ""
+
+
+def literal_of(tree: Tree) -> str | None:
+    """Return the text that an expression is; None where it is no literal text."""
+    if not isinstance(tree, dict) or tree.get("class") == "COLUMN_REF":
+        return None
+    literal, value = tree.get("literal"), tree.get("value")
+    if isinstance(literal, dict) and literal.get("kind") == "STRING":
+        return str(literal.get("text"))
+    return str(value["value"]) if isinstance(value, dict) and isinstance(value.get("value"), str) else None
+
+
+def with_names(tree: Node) -> list[str]:
+    """Return the names of the queries of a WITH clause."""
+    clause = tree.get("cte_map")
+    listed = clause.get("map") if isinstance(clause, dict) else None
+    return [str(one.get("key")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
