@@ -302,12 +302,13 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
     """Release from rows in memory: what the table form does in SQL."""
-    most = running.call.plan.most_rows
+    first = running.call.plan.passes[0]
+    most = first.most_rows
     if most is not None and len(rows) > most:
         rows = rows.take(pa.array(np.sort(np.argsort(SYSTEM.words(len(rows)), kind="stable")[:most])))
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
     # The key that decides a row's block must be the same in every pass.
-    keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
+    keys = [SYSTEM.words(len(batch)) if first.keyed else None for batch in batches]
 
     def gather(_: RunningCall) -> Collector:
         collecting = running.collecting
@@ -317,7 +318,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
             collecting.add(running.call, batch, Batch(words))
         return collecting.whole()
 
-    for number in range(1, running.call.plan.passes):
+    for number in range(1, running.call.plan.readings):
         session.turn(ticket, number, gather)
     return session.finish(ticket, running, session.guarded(ticket, gather))
 

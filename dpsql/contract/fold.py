@@ -185,7 +185,7 @@ class Waiting(Ignoring):
 Inner = TypeVar("Inner", bound=Collector)
 
 
-class Pass(Collector, Generic[Inner]):
+class RowTransform(Collector, Generic[Inner]):
     """A pass over the rows that transforms them and passes them to another collector."""
 
     # Attributes that only the end of the pass uses, in the process of the ledger: workers get none of them.

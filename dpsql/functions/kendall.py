@@ -18,6 +18,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
@@ -95,14 +96,11 @@ class KendallPlan(SelectionPlan):
             )
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: pairs of rows are compared within blocks there."""
-        return "" if self.blocks is not None else "Give blocks := a public number and row_id := a stored id."
-
-    @property
-    def block_by_block(self) -> int | None:
-        """Number of blocks that the rows are sorted into before they are collected."""
-        return self.blocks
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass; an engine compares pairs of rows within blocks only."""
+        if self.blocks is None:
+            return (Pass(keeps_rows="Give blocks := a public number and row_id := a stored id."),)
+        return (Pass(whole_blocks=self.blocks),)
 
     @cached_property
     def measurement(self) -> Measurement:

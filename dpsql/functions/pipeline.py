@@ -28,11 +28,12 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call, TargetCode
-from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, known
+from dpsql.contract.passes import COLLECTED, Pass
 from dpsql.contract.plan import NOT_STATED, Plan, Quantity
 from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
@@ -224,20 +225,13 @@ class PipelinePlan(Plan):
         return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine; fits are folds."""
-        keeps = self.selection is not None and self.selection.keeps_rows
-        return "Give selector := 'sis', and lower and upper with it." if keeps else ""
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return (self.selection.passes if self.selection else 0) + self.regression.passes
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone."""
-        return self.regression.in_blocks or (self.selection is not None and self.selection.in_blocks)
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the selection, then those of the fit, which is a fold; a row has one key in all of them."""
+        selecting = () if self.selection is None else self.selection.passes
+        passes = (*selecting, *self.regression.passes)
+        kept = "Give selector := 'sis', and lower and upper with it." if any(one.keeps_rows for one in passes) else ""
+        keyed = any(one.keyed for one in passes)
+        return tuple(replace(one, statement=COLLECTED, keyed=keyed, keeps_rows=kept) for one in passes)
 
     def check_features(self, count: int) -> None:
         """Raise if the arguments of either part do not fit the number of features."""
@@ -329,7 +323,7 @@ class PipelineCall(Call):
         return _Fitting(picks, call.start())
 
 
-class _Selecting(Pass[Collector]):
+class _Selecting(RowTransform[Collector]):
     """A pass of the selection."""
 
     def __init__(self, call: PipelineCall, selection: _SelectorCall, collector: Collector, number: int) -> None:
@@ -346,14 +340,14 @@ class _Selecting(Pass[Collector]):
 
     def turn(self, progress: Progress) -> Collector:
         """Start the next pass of the selection, or draw the selection and start the fit."""
-        if self._number < self._call.plan.passes - self._call.plan.regression.passes:
+        if self._number < len(self._call.plan.passes) - len(self._call.plan.regression.passes):
             following = self._selection.turn(self.inner, progress)
             return _Selecting(self._call, self._selection, following, self._number + 1)
         draw = self._selection.prepare(self.inner, progress)
         return self._call.fit(selected(draw()))
 
 
-class _Fitting(Pass[Any]):
+class _Fitting(RowTransform[Any]):
     """A pass of the fit, over the selected features alone."""
 
     def __init__(self, picks: list[int], collector: Collector) -> None:

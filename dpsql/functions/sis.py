@@ -19,7 +19,8 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, feature_bounds
+from dpsql.contract.passes import COLLECTED, XTY, Pass
+from dpsql.contract.plan import NOT_STATED, Quantity, feature_bounds
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
@@ -101,15 +102,12 @@ class SisPlan(SelectionPlan):
         return not self.by_rank
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: ranks compare all pairs of rows."""
-        return "Use dp_kendall with blocks := and row_id :=, or leave score out." if self.by_rank else ""
-
-    @property
-    def statistic(self) -> str:
-        """Name of the statement that computes the statistic."""
-        is_long = self.layout.kind == "long"
-        return XTY if is_long and self.is_summed_in_sql and not self.by_rank else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass, after another for a private centre; ranks compare all pairs of rows."""
+        if self.by_rank:
+            return (Pass(keeps_rows="Use dp_kendall with blocks := and row_id :=, or leave score out."),)
+        one = Pass(XTY if self.layout.kind == "long" and self.is_summed_in_sql else COLLECTED)
+        return (one, one) if self.center == "target" else (one,)
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -185,11 +183,6 @@ class SisPlan(SelectionPlan):
         """Return the scale of the noise for a private centre, and of that on scores."""
         centre = (self.center_scale,) if self.center == "target" else ()
         return centre if self.score_part is None else (*centre, self.score_part.scale(two_levels=False))
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows: a private centre takes a pass of its own."""
-        return 2 if self.center == "target" else 1
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be.
@@ -270,7 +263,7 @@ class SisCall(BoundedCall):
     @property
     def collects(self) -> bool:
         """Whether rows go through collectors, instead of being summed in SQL."""
-        return self.plan.statistic == COLLECTED
+        return self.plan.statement == COLLECTED
 
     def start(self) -> Collector | None:
         """Return the collector of the first pass; None if SQL sums.

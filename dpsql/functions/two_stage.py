@@ -22,10 +22,11 @@ from dpsql.contract.arguments import (
     share,
 )
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Collector, Pass
+from dpsql.contract.fold import Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
@@ -113,14 +114,11 @@ class TwoStagePlan(SelectionPlan):
         return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows: on an engine a private number of blocks is drawn before rows are divided."""
-        return 1 if self.engine is None or self.blocks is not None else 2
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone: on an engine, where workers draw nothing."""
-        return self.engine is not None
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass; on an engine workers draw nothing, so that a private number of blocks takes a pass before it."""
+        if self.engine is None:
+            return (Pass(),)
+        return (Pass(keyed=True),) * (1 if self.blocks is not None else 2)
 
     @property
     def rule(self) -> VoteRule:
@@ -207,7 +205,7 @@ class TwoStageCall(Call):
         )
 
 
-class CountedRows(Pass[RowCount]):
+class CountedRows(RowTransform[RowCount]):
     """The number of rows, on an engine: its workers must know the number of blocks."""
 
     def __init__(self, plan: TwoStagePlan, width: int) -> None:

@@ -344,7 +344,7 @@ class Session(Calls):
 
     def _is_reserved(self, plan: Plan) -> bool:
         """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""
-        return plan.engine is not None and plan.passes > 1 and self.ledger.is_reserved(self._charge(plan))
+        return plan.engine is not None and plan.readings > 1 and self.ledger.is_reserved(self._charge(plan))
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from dpsql.contract.arguments import share
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.mechanisms.interval_scan import IntervalNoise
@@ -60,9 +61,10 @@ class DrawnBoundsPlan(GroupedPlan):
         return self.bounds_share is not None
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows, up to the statistic."""
-        return 1 + self.draws_bounds
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the statistic, after one that draws bounds where these are private."""
+        following = super().passes
+        return (following[0], *following) if self.draws_bounds else following
 
     @cached_property
     def bounds_epsilon(self) -> Fraction:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -26,7 +26,8 @@ from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lo
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.plan import COLLECTED, GROUPED, Plan
+from dpsql.contract.passes import COLLECTED, GROUPED, Pass
+from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
@@ -244,19 +245,14 @@ class GroupedPlan(Plan):
         return keys | {f"t{number}": name for number, name in enumerate(self.targets)}
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement that adds up: SQL if there is a table to scan."""
-        return GROUPED if self.source else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass that adds up, in SQL if there is a table to scan; another makes the labels of private keys.
 
-    @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: an item may be in several parts of the rows, so its counts do not add up."""
-        return "Leave distinct_of out." if self.counts_items else ""
-
-    @property
-    def closing_passes(self) -> int:
-        """With private keys a pass makes the labels of the keys that were released."""
-        return int(self.has_private_keys)
+        On an engine an item may be in several parts of the rows, so its counts do not add up.
+        """
+        kept = "Leave distinct_of out." if self.counts_items else ""
+        one = Pass(GROUPED if self.source else COLLECTED, keeps_rows=kept)
+        return (one, replace(one, reads_rows=False)) if self.has_private_keys else (one,)
 
 
 def _names(argument: str, given: object) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from dpsql.contract.arguments import (
     Signature,
     integer,
 )
-from dpsql.contract.fold import Collector, Ignoring, Pass
+from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
@@ -226,7 +226,7 @@ class QuantileCall(ColumnCall):
         return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
 
 
-class ColumnMagnitudes(Pass[MagnitudeHistogram]):
+class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by their universal cells."""
 
     def __init__(self, plan: QuantilePlan) -> None:
@@ -249,7 +249,7 @@ class ColumnMagnitudes(Pass[MagnitudeHistogram]):
         return BoundedCells(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
 
 
-class BoundedCells(Pass[GridHistogram]):
+class BoundedCells(RowTransform[GridHistogram]):
     """The pass over the cells between private bounds."""
 
     def __init__(self, cells: GridHistogram, drawn: PrivateInterval) -> None:
