@@ -19,6 +19,7 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.spelling import in_python
 from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
+from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.session import FAILED
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError, original
 from dpsql.functions.declarations import DECLARATIONS
@@ -263,13 +264,13 @@ class Context(ContextMethods):
                 seen = [*self._seen(name, arguments.get("release")), *self._typed(name, arguments.get("condition"))]
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
-            yield self._session.plan(function, name, arguments, seen=seen)
+            yield self._session.planner.plan(function, name, arguments, seen=seen)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
         with self._spelled(source), self._planned(function, source, arguments) as plan:
             self._session.check(plan)
-            stored = self._session.replay(plan)
+            stored = self._session.past.replay(plan)
             release = self._released(plan, function, stored)
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
@@ -465,7 +466,7 @@ class Context(ContextMethods):
     def _typed(self, source: str, condition: object) -> list[tuple[str, str]]:
         """Return the plans that show the types of a condition's columns: what `dpsql_typed` does in SQL."""
         plan = "SELECT system.main.json_serialize_plan(?, optimize := true)::VARCHAR"
-        queries = self._session.type_queries(source, condition)
+        queries = condition_queries(source, condition)
         return [(query, self._rows(plan, query)[0][0]) for query in queries]
 
     def _release(self, statement: str, plan: Plan) -> pa.Table:

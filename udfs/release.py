@@ -20,6 +20,7 @@ from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.closure import catalogued
+from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import Calls, RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
@@ -47,13 +48,13 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
+        checked = session.planner.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
         if form == "aggregate":
             return admit_sql(checked)
-        stored = session.replay(checked)
+        stored = session.past.replay(checked)
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
@@ -105,11 +106,7 @@ def type_queries(session: Session) -> Callable[..., list[str]]:
 
     Without a condition, or with one that will be refused, there are none.
     """
-
-    def run(source: object, condition: object) -> list[str]:
-        return session.type_queries(source, condition)
-
-    return run
+    return condition_queries
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:

@@ -79,7 +79,7 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
         I001: the engine failed after it was asked to read rows; the charge stands. I008: it did not return every
         record of a job once; likewise.
     """
-    stored = session.replay(plan)
+    stored = session.past.replay(plan)
     if stored is not None:
         return session.stored(plan)
     call, schema = call_of(attached, plan)
