@@ -23,12 +23,7 @@ from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
-from dpsql.functions.selection_certainty import (
-    Certainty,
-    certainty_quantities,
-    largest_rank_score,
-    rounds_certainty,
-)
+from dpsql.functions.selection_certainty import Certainty, certainty_quantities, largest_rank_score, rounds_certainty
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.rank_scores import RankScoreNoise
@@ -144,10 +139,7 @@ class KendallPlan(SelectionPlan):
         """Return the range of the utility in the first round and in later ones."""
         first, later = (
             utility_range(
-                self.neighbours,
-                first=first,
-                blocked=self.blocks is not None,
-                max_rows_per_unit=self.max_rows_per_unit,
+                self.neighbours, first=first, blocked=self.blocks is not None, max_rows_per_unit=self.max_rows_per_unit
             )
             for first in (True, False)
         )
@@ -165,11 +157,7 @@ class KendallPlan(SelectionPlan):
             ("score_range", float(self.ranges()[0]), "most that one privacy unit can move two scores apart in round 1"),
             ("noise_scale", first, "scale of the noise on a score in round 1"),
             ("noise_scale_later", later if self.k > 1 else first, "scale of the noise on a score in later rounds"),
-            (
-                "score_gap",
-                gap,
-                "gap between the best two scores that gives the best one in 95 % of first rounds",
-            ),
+            ("score_gap", gap, "gap between the best two scores that gives the best one in 95 % of first rounds"),
         ]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
@@ -245,10 +233,7 @@ class Round(Protocol):
 
 
 def peel(
-    plan: KendallPlan,
-    pairs: Pairs,
-    progress: Callable[[float], None],
-    rounds: Sequence[Round] | None = None,
+    plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None], rounds: Sequence[Round] | None = None
 ) -> list[int]:
     """Select one feature per round by report-noisy-max of its score, adjusted for the features chosen before.
 

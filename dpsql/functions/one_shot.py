@@ -9,12 +9,7 @@ from dpsql.contract.arguments import share, word
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 ONE_SHOT = (
-    word(
-        "mechanism",
-        "How the features are drawn; docs/selection.md says which to take when.",
-        MECHANISMS,
-        "one_shot",
-    ),
+    word("mechanism", "How the features are drawn; docs/selection.md says which to take when.", MECHANISMS, "one_shot"),
     share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
 )
 CONFIDENCE = 0.95

@@ -24,12 +24,7 @@ from dpsql.contract.plan import NOT_STATED, Quantity, feature_bounds
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
-from dpsql.functions.selection_certainty import (
-    Certainty,
-    certainty_quantities,
-    largest_rank_score,
-    one_shot_certainty,
-)
+from dpsql.functions.selection_certainty import Certainty, certainty_quantities, largest_rank_score, one_shot_certainty
 from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, Integers
 from dpsql.kernels.xty import vectors_to_matrix

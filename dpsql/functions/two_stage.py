@@ -11,16 +11,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.arguments import (
-    EPSILON,
-    TARGET_LEVELS,
-    K,
-    Signature,
-    double,
-    flag,
-    integer,
-    share,
-)
+from dpsql.contract.arguments import EPSILON, TARGET_LEVELS, K, Signature, double, flag, integer, share
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, RowTransform
 from dpsql.contract.json import Json

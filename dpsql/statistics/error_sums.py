@@ -28,13 +28,7 @@ def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, i
     """
     one = FIXED_POINT_ONE
     # Each row raises every sum except that of t, whose terms may have either sign.
-    return (
-        relation.rise(1),
-        relation.norm(one),
-        relation.rise(one**2),
-        relation.rise(bound**2),
-        relation.rise(bound),
-    )
+    return (relation.rise(1), relation.norm(one), relation.rise(one**2), relation.rise(bound**2), relation.rise(bound))
 
 
 class ErrorSums(Fold):

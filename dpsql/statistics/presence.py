@@ -42,13 +42,7 @@ class FeatureCounts(Fold):
     """
 
     def __init__(
-        self,
-        width: int,
-        most: int,
-        *,
-        one: int = 1,
-        above: float | None = None,
-        vocabulary: Vocabulary | None = None,
+        self, width: int, most: int, *, one: int = 1, above: float | None = None, vocabulary: Vocabulary | None = None
     ) -> None:
         self.vocabulary = vocabulary
         self.one = one
@@ -88,11 +82,7 @@ class FeatureCounts(Fold):
         self._counts[-2:] += np.array([np.count_nonzero(side) for side in sides])
 
     def add_sparse(
-        self,
-        target: NDArray[np.float64],
-        lengths: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        batch: Batch,
+        self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
         """Count a batch of rows with lists of the features that they have.
 

@@ -7,14 +7,7 @@ from fractions import Fraction
 from functools import partial
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import (
-    MAX_ROWS_PER_UNIT,
-    NEIGHBOUR_RELATION,
-    PRIVACY_UNIT,
-    Argument,
-    integer,
-    word,
-)
+from dpsql.contract.arguments import MAX_ROWS_PER_UNIT, NEIGHBOUR_RELATION, PRIVACY_UNIT, Argument, integer, word
 from dpsql.errors import ParameterError
 
 
@@ -84,19 +77,11 @@ CONFIDENCE = Argument(
     exact=True,
 )
 DDOF = Argument(
-    "ddof",
-    "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.",
-    1,
-    check=_ddof,
+    "ddof", "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.", 1, check=_ddof
 )
 GROUP_LIMITS = (MAX_GROUPS_PER_UNIT, MAX_ROWS_PER_UNIT_GROUP)
 GROUPS = (BY, KEYS, OTHER)
-UNIT = (
-    NEIGHBOUR_RELATION,
-    PRIVACY_UNIT,
-    MAX_ROWS_PER_UNIT,
-    *GROUP_LIMITS,
-)
+UNIT = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, *GROUP_LIMITS)
 
 
 def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:

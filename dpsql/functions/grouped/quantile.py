@@ -18,14 +18,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import (
-    COLUMN_BOUNDS,
-    EPSILON,
-    TARGET,
-    Argument,
-    Signature,
-    integer,
-)
+from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer
 from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
