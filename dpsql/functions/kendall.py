@@ -20,11 +20,11 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
 from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
-from dpsql.contract.selection import SelectionPlan, selector_arguments
+from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
 from dpsql.functions.selection_certainty import Certainty, certainty_quantities, largest_rank_score, rounds_certainty
-from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_verdict import VERDICT, ScoredPlan, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import Integers
 from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
@@ -39,7 +39,7 @@ MOST_PAIRED = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class KendallPlan(SelectionPlan):
+class KendallPlan(ScoredPlan):
     """The checked public arguments of one ``dp_kendall`` call."""
 
     mechanism: str
@@ -112,17 +112,9 @@ class KendallPlan(SelectionPlan):
             *scores,
         )
 
-    @cached_property
-    def score_part(self) -> RankScoreNoise | None:
-        """The part that draws the scores of the selected features."""
-        if self.verdict_share is None:
-            return None
-        epsilon = self.epsilon * self.verdict_share
-        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
-
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on scores."""
-        return () if self.score_part is None else (self.score_part.scale(two_levels=False),)
+        return self.score_scales
 
     @property
     def rounds(self) -> list[SelectionRounds]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,26 +49,6 @@ from dpsql.released.results import NO_SELECTION
 from dpsql.released.selections import selected
 
 
-class _SelectorCall(Protocol):
-    """A call that returns the names of selected features."""
-
-    @property
-    def target(self) -> TargetCode:
-        """How the call reads the target."""
-
-    def check(self) -> None:
-        """Raise if the arguments do not fit the features."""
-
-    def start(self) -> Collector | None:
-        """Return the collector of the first pass."""
-
-    def turn(self, collector: Any, progress: Progress) -> Collector:
-        """Return the collector of the next pass."""
-
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
-        """Return the draw of the names."""
-
-
 @dataclass(frozen=True)
 class _Selector:
     """A selector: its plan, its call, arguments that are always the same, and its usual share of epsilon.
@@ -78,7 +58,7 @@ class _Selector:
     """
 
     plan: type[SelectionPlan]
-    call: Callable[..., _SelectorCall]
+    call: type[Call]
     fixed: Mapping[str, object]
     share: Fraction
 
@@ -272,7 +252,7 @@ class PipelineCall(Call):
     plan: PipelinePlan
 
     @cached_property
-    def selection(self) -> _SelectorCall | None:
+    def selection(self) -> Call | None:
         """The call of the selection, with the same column types; None where all features are fitted."""
         plan, target = self.plan.selection, self.target
         if plan is None or self.plan.selector is None:
@@ -326,7 +306,7 @@ class PipelineCall(Call):
 class _Selecting(RowTransform[Collector]):
     """A pass of the selection."""
 
-    def __init__(self, call: PipelineCall, selection: _SelectorCall, collector: Collector, number: int) -> None:
+    def __init__(self, call: PipelineCall, selection: Call, collector: Collector, number: int) -> None:
         super().__init__(collector)
         self._call = call
         self._selection = selection
@@ -343,7 +323,7 @@ class _Selecting(RowTransform[Collector]):
         if self._number < len(self._call.plan.passes) - len(self._call.plan.regression.passes):
             following = self._selection.turn(self.inner, progress)
             return _Selecting(self._call, self._selection, following, self._number + 1)
-        draw = self._selection.prepare(self.inner, progress)
+        draw: Any = self._selection.prepare(self.inner, progress)
         return self._call.fit(selected(draw()))
 
 
