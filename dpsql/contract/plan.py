@@ -425,6 +425,14 @@ def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[st
     return {"lower": lower, "upper": upper}
 
 
+def column_bounds(given: Mapping[str, object], what: str) -> dict[str, float]:
+    """Return the checked public bounds of one column; `what` ends the message, as a clause."""
+    bounds = {side: end for side, end in feature_bounds(given).items() if isinstance(end, float)}
+    if len(bounds) < 2:
+        raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
+    return bounds
+
+
 def _has_no_target_code(given: Mapping[str, object]) -> bool:
     names = ("target_levels", "target_lower", "target_upper")
     return "target_levels" in given and all(given.get(name) is None for name in names)

@@ -22,8 +22,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.passes import COLLECTED, HISTOGRAM, Pass
-from dpsql.contract.plan import NOT_STATED, Plan, feature_bounds
-from dpsql.errors import ParameterError
+from dpsql.contract.plan import NOT_STATED, Plan, column_bounds
 from dpsql.functions.value_cells import FormulaCells
 from dpsql.statistics.score_counts import ScoreCounts
 
@@ -76,10 +75,7 @@ class ScorePlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = feature_bounds(given)
-        if not all(isinstance(side, float) for side in own.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: they bound the score.")
-        return own
+        return column_bounds(given, "they bound the score")
 
     @property
     @abstractmethod

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import MAX_ROWS_PER_UNIT, NEIGHBOUR_RELATION, PRIVACY_UNIT, Argument, integer, word
+from dpsql.contract.arguments import (
+    MAX_ROWS_PER_UNIT,
+    NEIGHBOUR_RELATION,
+    OPTIONAL_DELTA,
+    PRIVACY_UNIT,
+    Argument,
+    integer,
+    word,
+)
 from dpsql.errors import ParameterError
 
 
@@ -78,6 +87,10 @@ CONFIDENCE = Argument(
 )
 DDOF = Argument(
     "ddof", "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.", 1, check=_ddof
+)
+COUNT_DELTA = replace(
+    OPTIONAL_DELTA,
+    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.",
 )
 GROUP_LIMITS = (MAX_GROUPS_PER_UNIT, MAX_ROWS_PER_UNIT_GROUP)
 GROUPS = (BY, KEYS, OTHER)

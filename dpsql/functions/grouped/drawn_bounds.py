@@ -45,15 +45,9 @@ def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBoundsPlan(GroupedPlan):
-    """The plan of a function that draws the bounds of its columns where none are given.
+    """The plan of a function that draws the bounds of its columns where none are given."""
 
-    Attributes
-    ----------
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, of all columns together; None where none are drawn.
-    """
-
-    bounds_share: Fraction | None
+    bounds_share: Fraction | None  # of all columns together; None where no bounds are drawn
 
     @property
     def draws_bounds(self) -> bool:

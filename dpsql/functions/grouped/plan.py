@@ -48,34 +48,15 @@ OTHER_KEY = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedPlan(Plan):
-    """The plan of a function with groups.
+    """The plan of a function with groups."""
 
-    Attributes
-    ----------
-    by : tuple of str
-        Columns to group by; empty for one group of all rows.
-    keys : tuple or None
-        Public keys by column, None for all values of a column's type (`dpsql.contract.keys.PublicKeys`); None in place
-        of the tuple where the keys are private.
-    key_rows : tuple of tuple of int, or None
-        Which combinations of keys are groups; None for all.
-    keys_table : str or None
-        The public table that lists the keys.
-    other : bool
-        Whether the rows of all other keys are one group more.
-    groups, rows_per_group : int
-        Groups of one privacy unit, and its rows in one group.
-    targets : tuple of str
-        Columns that are aggregated.
-    """
-
-    by: tuple[str, ...]
-    keys: Lists | None
-    key_rows: tuple[tuple[int, ...], ...] | None
-    keys_table: str | None
+    by: tuple[str, ...]  # empty for one group of all rows
+    keys: Lists | None  # public keys by column, see `PublicKeys`; None where the keys are private
+    key_rows: tuple[tuple[int, ...], ...] | None  # which combinations of keys are groups; None for all
+    keys_table: str | None  # the public table that lists the keys
     other: bool
-    groups: int
-    rows_per_group: int
+    groups: int  # of one privacy unit
+    rows_per_group: int  # of one privacy unit
     targets: tuple[str, ...]
 
     target_needs_bounds: ClassVar[bool] = False

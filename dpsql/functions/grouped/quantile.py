@@ -23,7 +23,7 @@ from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.plan import Quantity, column_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
@@ -53,20 +53,10 @@ def _quantiles(given: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
-    """The checked public arguments of one ``dp_quantile`` call.
+    """The checked public arguments of one ``dp_quantile`` call."""
 
-    Attributes
-    ----------
-    quantiles : tuple of str
-        Exact decimals in ascending order, each in (0, 1).
-    lower, upper : float or None
-        Public bounds of the column; None where they are private.
-    cells : int
-        The argument of this name.
-    """
-
-    quantiles: tuple[str, ...]
-    lower: float | None
+    quantiles: tuple[str, ...]  # exact decimals
+    lower: float | None  # None where bounds are private
     upper: float | None
     cells: int
 
@@ -98,10 +88,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles")}
         if not given["by"] and are_missing(given):
             return {**own, "lower": None, "upper": None, "bounds_share": read_share(given)}
-        bounds = feature_bounds(given)
-        if not all(isinstance(side, float) for side in bounds.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-        return {**own, **bounds, "bounds_share": None}
+        return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
