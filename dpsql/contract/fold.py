@@ -225,12 +225,7 @@ class RowTransform(Collector, Generic[Inner]):
 
 
 def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -> pa.RecordBatch:
-    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0).
-
-    Parameters
-    ----------
-    fields : mapping of name to ndarray of int64, sequence of int, or pyarrow array
-    """
+    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0)."""
     columns = []
     for values in fields.values():
         array = values if isinstance(values, pa.Array) else pa.array(np.asarray(values, dtype=np.int64).ravel())

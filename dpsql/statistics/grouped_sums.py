@@ -154,12 +154,7 @@ def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
 
 
 class KeyedSums(Collector):
-    """Sums of groups whose keys are private.
-
-    Parameters
-    ----------
-    targets : int
-    """
+    """Sums of groups whose keys are private."""
 
     def __init__(self, targets: int) -> None:
         self._targets = targets

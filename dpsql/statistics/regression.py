@@ -108,13 +108,7 @@ def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit
 
 
 def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
-    """Return the L2 sensitivity of ``sum q t``, in units of ``S**2``.
-
-    Parameters
-    ----------
-    neighbours, radius, max_rows_per_unit
-        As for `gram_sensitivity`.
-    """
+    """Return the L2 sensitivity of ``sum q t``, in units of ``S**2``; parameters as for `gram_sensitivity`."""
     return relation_of(neighbours, max_rows_per_unit).norm(radius * FIXED_POINT_ONE)
 
 

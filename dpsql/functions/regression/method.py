@@ -63,12 +63,7 @@ class FittingPlan(Plan):
 
 
 class Method(ABC):
-    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is.
-
-    Parameters
-    ----------
-    plan : FittingPlan
-    """
+    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is."""
 
     def __init__(self, plan: FittingPlan) -> None:
         self.plan = plan
