@@ -84,7 +84,24 @@ class Collector(ABC):
         return 0
 
 
-class Fold(Collector):
+class Recreatable(Collector):
+    """A collector whose empty copies are created with the arguments that it was created with."""
+
+    _created_with: tuple[tuple[object, ...], dict[str, object]]
+
+    def __new__(cls, *arguments: object, **named: object) -> Self:
+        """Create a collector that remembers its arguments."""
+        created = super().__new__(cls)
+        created._created_with = arguments, named
+        return created
+
+    def zero(self) -> Self:
+        """Return an empty collector of the same kind."""
+        arguments, named = self._created_with
+        return type(self)(*arguments, **named)
+
+
+class Fold(Recreatable):
     """A statistic made of sums, counts or extremes, whose state is one small record of integers.
 
     Attributes
@@ -149,7 +166,7 @@ class Several(Fold):
             fold.absorb(state.select(names).rename_columns([name.partition(" ")[2] for name in names]))
 
 
-class KeptRows(Collector):
+class KeptRows(Recreatable):
     """Rows that are stored, because a later step needs them one by one.
 
     This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. What is

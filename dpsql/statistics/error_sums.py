@@ -43,7 +43,6 @@ class ErrorSums(Fold):
     """
 
     def __init__(self, lower: float, upper: float, bound: int) -> None:
-        self._given = lower, upper, bound
         self._map = affine_map(lower, upper)
         self._bound = bound
         self._sums = WideSums((5,))
@@ -51,10 +50,6 @@ class ErrorSums(Fold):
     def sensitivity(self, relation: Relation) -> tuple[int, int, int, int, int]:
         """Return the sensitivity of each sum."""
         return sensitivities(relation, self._bound)
-
-    def zero(self) -> ErrorSums:
-        """Return empty sums."""
-        return ErrorSums(*self._given)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows. The prediction is the only feature; NULL counts as the middle of the bounds."""

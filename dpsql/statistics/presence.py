@@ -51,10 +51,6 @@ class FeatureCounts(Fold):
         self._width = width
         self._counts = np.zeros(2 * width + 2, dtype=np.int64)
 
-    def zero(self) -> FeatureCounts:
-        """Return empty counts of the same features."""
-        return FeatureCounts(self._width, self._most, one=self.one, above=self._above, vocabulary=self.vocabulary)
-
     @property
     def counts(self) -> NDArray[np.int64]:
         """Counts so far, shape (2 * d + 2,): of the positive class, of the negative class, and the two class sizes.

@@ -59,6 +59,7 @@ IN_CIRCLES = {
     "dpsql/engines/duckdb/lineage/reading.py",
     "dpsql/engines/duckdb/lineage/sources.py",
     "dpsql/engines/duckdb/part.py",
+    "dpsql/engines/duckdb/planner.py",
     "dpsql/engines/duckdb/session.py",
     "dpsql/engines/polars.py",
     "dpsql/engines/spark.py",

@@ -191,10 +191,6 @@ class ReleasedKeys(Labels):
         super().__init__(numbers, keys)
         self.noisy = noisy
 
-    def zero(self) -> ReleasedKeys:
-        """Return an empty collector."""
-        return ReleasedKeys(self.numbers, self.noisy, self.keys)
-
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:
     """Draw the noisy blocks of all groups with public keys; see `dpsql.mechanisms.aggregates.GroupedNoise`."""
