@@ -63,7 +63,7 @@ def calls(options: argparse.Namespace) -> None:
             columns = given(context, layout)
             session = dpsql.install(context.connection)
             arguments = {name: value for name, value in columns.items() if name != "source"}
-            plan: RegressionPlan = session.plan(
+            plan: RegressionPlan = session.planner.plan(
                 "dp_linear_regression", columns["source"], {**arguments, **BUDGET, **BOUNDS, "method": "ada_ssp"}
             )
             query = statistic_sql(plan, "dp_linear_regression")

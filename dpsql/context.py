@@ -21,6 +21,7 @@ from dpsql.engines import driver
 from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
+from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, run_release
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
@@ -253,13 +254,13 @@ class Context(ContextMethods):
             seen = self._plans(name, arguments) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
-            yield self._session.plan(function, name, arguments, seen=seen)
+            yield self._session.planner.plan(function, name, arguments, seen=seen)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
         with self._spelled(source), self._planned(function, source, arguments) as plan:
             self._session.check(plan)
-            stored = self._session.replay(plan)
+            stored = self._session.past.replay(plan)
             release = self._released(plan, function, stored)
         sequence = release["sequence"].as_py()
         guarantee, _, again = release["guarantee"].as_py().partition("\n")
@@ -392,7 +393,7 @@ class Context(ContextMethods):
         """Return what SQL hands over beside the arguments of a call: what `dpsql_lineage` does there."""
         return [
             *self._turns.plans(self._queries(source, arguments.get("release"))),
-            *self._turns.plans(self._session.type_queries(source, arguments.get("condition")), optimize=True),
+            *self._turns.plans(condition_queries(source, arguments.get("condition")), optimize=True),
         ]
 
     def _queries(self, source: str, release: object) -> list[str]:

@@ -234,7 +234,7 @@ class Frames(FrameMethods, Generic[Frame]):
         """
         frame: Any = self._frame
         plan = context.planned(function, frame, arguments)
-        if not plan.keeps_rows and (plan.passes == 1 or isinstance(frame, pl.DataFrame)):
+        if not plan.keeps_rows and (plan.readings == 1 or isinstance(frame, pl.DataFrame)):
             return frame, context
         frame = frame.select(_columns(plan, frame))
         if isinstance(frame, pl.LazyFrame):

@@ -18,6 +18,7 @@ from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.catalogued import catalogued
+from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import RunningCall, Statistic, resolved
 from dpsql.engines.duckdb.session import Session
@@ -42,13 +43,13 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
+        checked = session.planner.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
         if form == "aggregate":
             return admit_sql(checked)
-        stored = session.replay(checked)
+        stored = session.past.replay(checked)
         if stored is not None:
             return rows_sql(checked, stored_sql(checked, key_types(stored.result)))
         if checked.engine is not None:
@@ -100,11 +101,7 @@ def type_queries(session: Session) -> Callable[..., list[str]]:
 
     Without a condition, or with one that will be refused, there are none.
     """
-
-    def run(source: object, condition: object) -> list[str]:
-        return session.type_queries(source, condition)
-
-    return run
+    return condition_queries
 
 
 def admit(session: Session) -> Callable[..., pa.Array]:
@@ -238,12 +235,13 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
 
 def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: RunningCall) -> Entry:
     """Release from rows in memory: what the table form does in SQL."""
-    most = running.call.plan.most_rows
+    first = running.call.plan.passes[0]
+    most = first.most_rows
     if most is not None and len(rows) > most:
         rows = rows.take(pa.array(np.sort(np.argsort(SYSTEM.words(len(rows)), kind="stable")[:most])))
     batches = [rows.slice(start, _BATCH) for start in range(0, len(rows), _BATCH)]
     # The key that decides a row's block must be the same in every pass.
-    keys = [SYSTEM.words(len(batch)) if running.call.plan.in_blocks else None for batch in batches]
+    keys = [SYSTEM.words(len(batch)) if first.keyed else None for batch in batches]
 
     def gather(_: RunningCall) -> Collector:
         collecting = running.collecting
@@ -253,7 +251,7 @@ def _release_rows(session: Session, ticket: int, rows: pa.StructArray, running: 
             collecting.add(running.call, batch, Batch(words))
         return collecting.whole()
 
-    for number in range(1, running.call.plan.passes):
+    for number in range(1, running.call.plan.readings):
         session.turn(ticket, number, gather)
     return session.finish(ticket, running, session.guarded(ticket, gather))
 

@@ -285,7 +285,7 @@ class _Rehearsal:
         plan = one.plan
         if plan.release is None:
             return ""
-        entry = None if one.aggregate else self._session.replay(plan)
+        entry = None if one.aggregate else self._session.past.replay(plan)
         if entry is not None:
             return f"entry {entry.sequence} of {entry.recorded_at}"
         mine = self._session.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)

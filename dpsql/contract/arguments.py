@@ -177,13 +177,7 @@ def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argumen
 
 
 def share(
-    name: str,
-    doc: str,
-    default: float | None,
-    *,
-    hint: str,
-    shown: str = "",
-    earlier: tuple[float | None, ...] = (),
+    name: str, doc: str, default: float | None, *, hint: str, shown: str = "", earlier: tuple[float | None, ...] = ()
 ) -> Argument:
     """Return an argument that is an exact number strictly between 0 and 1."""
     check = partial(parameters.open_unit_interval, name, hint=hint)

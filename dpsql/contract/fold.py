@@ -84,7 +84,24 @@ class Collector(ABC):
         return 0
 
 
-class Fold(Collector):
+class Recreatable(Collector):
+    """A collector whose empty copies are created with the arguments that it was created with."""
+
+    _created_with: tuple[tuple[object, ...], dict[str, object]]
+
+    def __new__(cls, *arguments: object, **named: object) -> Self:
+        """Create a collector that remembers its arguments."""
+        created = super().__new__(cls)
+        created._created_with = arguments, named
+        return created
+
+    def zero(self) -> Self:
+        """Return an empty collector of the same kind."""
+        arguments, named = self._created_with
+        return type(self)(*arguments, **named)
+
+
+class Fold(Recreatable):
     """A statistic made of sums, counts or extremes, whose state is one small record of integers.
 
     Attributes
@@ -149,7 +166,7 @@ class Several(Fold):
             fold.absorb(state.select(names).rename_columns([name.partition(" ")[2] for name in names]))
 
 
-class KeptRows(Collector):
+class KeptRows(Recreatable):
     """Rows that are stored, because a later step needs them one by one.
 
     This is not a fold: it grows with the rows, has no state to send, and `merge` appends the rows of the other. What is
@@ -185,7 +202,7 @@ class Waiting(Ignoring):
 Inner = TypeVar("Inner", bound=Collector)
 
 
-class Pass(Collector, Generic[Inner]):
+class RowTransform(Collector, Generic[Inner]):
     """A pass over the rows that transforms them and passes them to another collector."""
 
     # Attributes that only the end of the pass uses, in the process of the ledger: workers get none of them.
@@ -225,12 +242,7 @@ class Pass(Collector, Generic[Inner]):
 
 
 def record(fields: Mapping[str, Sequence[int] | NDArray[np.int64] | pa.Array]) -> pa.RecordBatch:
-    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0).
-
-    Parameters
-    ----------
-    fields : mapping of name to ndarray of int64, sequence of int, or pyarrow array
-    """
+    """Return a record of one row, in which each field is a list of integers: int64 or decimal128(38, 0)."""
     columns = []
     for values in fields.values():
         array = values if isinstance(values, pa.Array) else pa.array(np.asarray(values, dtype=np.int64).ravel())

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import islice, product
-from typing import ClassVar, Self
+from typing import ClassVar, Self, final
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
@@ -20,6 +20,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS
 from dpsql.contract.parameters import Level, Side, known, list_items
+from dpsql.contract.passes import Pass
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import InternalError, ParameterError
@@ -36,9 +37,6 @@ _target_hint = "Give target_lower := and target_upper := from domain knowledge, 
 
 # Largest number of rows that an argument may state.
 MOST_ROWS = 10**12
-
-# The statements that compute a statistic: from rows passed to the call's collector, or as sums in SQL.
-COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS, GROUPED = "collected", "xty", "histogram", "feature_counts", "grouped"
 
 # For functions that do not use the owner's stated bounds of features and target.
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
@@ -256,54 +254,33 @@ class Plan(ABC):
         return {name: name for name in columns}
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement that computes the statistic."""
-        return COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the call, in order; each may use draws made after the one before."""
+        return (Pass(),)
 
+    @final
+    @cached_property
+    def readings(self) -> int:
+        """Number of passes over the rows, or the largest number if passes may be left out."""
+        return sum(one.reads_rows for one in self.passes)
+
+    @final
+    @property
+    def statement(self) -> str:
+        """Name of the statement that computes the statistic, in all passes."""
+        return self.passes[0].statement
+
+    @final
+    @property
+    def keeps_rows(self) -> str:
+        """What to ask for on an engine if a pass must keep rows one by one; empty if all statistics are folds."""
+        return next((one.keeps_rows for one in self.passes if one.keeps_rows), "")
+
+    @final
     @property
     def is_summed_in_sql(self) -> bool:
         """Whether DuckDB may sum a statistic of its own table; engines and the aggregate form use collectors."""
         return bool(self.source) and self.engine is None
-
-    @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine if the call must keep rows one by one; '' if its statistics are folds."""
-        return ""
-
-    @property
-    def most_rows(self) -> int | None:
-        """Limit on the number of rows that count; excess rows are dropped at random. None for no limit."""
-        return None
-
-    @property
-    def draws_vocabulary(self) -> bool:
-        """Whether the feature names are private, and drawn from the rows."""
-        return False
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows; each pass may use draws made after the one before."""
-        return 1
-
-    @property
-    def may_stop_early(self) -> bool:
-        """Whether the rows may decide that passes are left out, so that `passes` is the largest number of them."""
-        return False
-
-    @property
-    def closing_passes(self) -> int:
-        """Number of passes after those over the rows, which read what the call has drawn and no row."""
-        return 0
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone: on its id, or without an id on its contents."""
-        return False
-
-    @property
-    def block_by_block(self) -> int | None:
-        """Number of blocks that the rows are sorted into before they are collected; None for no sorting."""
-        return None
 
     @property
     @abstractmethod
@@ -446,6 +423,14 @@ def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[st
     hint = f"{_bounds_hint} {or_else}".rstrip()
     lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=hint)
     return {"lower": lower, "upper": upper}
+
+
+def column_bounds(given: Mapping[str, object], what: str) -> dict[str, float]:
+    """Return the checked public bounds of one column; `what` ends the message, as a clause."""
+    bounds = {side: end for side, end in feature_bounds(given).items() if isinstance(end, float)}
+    if len(bounds) < 2:
+        raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
+    return bounds
 
 
 def _has_no_target_code(given: Mapping[str, object]) -> bool:

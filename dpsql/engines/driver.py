@@ -76,7 +76,7 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
         I001: the engine failed after it was asked to read rows; the charge stands. I008: it did not return every
         record of a job once; likewise.
     """
-    stored = session.replay(plan)
+    stored = session.past.replay(plan)
     if stored is not None:
         return session.stored(plan)
     call, schema = call_of(attached, plan)
@@ -102,11 +102,11 @@ def release(session: Session, attached: Attached, plan: Plan) -> Entry:
             raise
 
     def passes(running: RunningCall) -> Entry:
-        if plan.passes > 1:  # workers get what was drawn after an earlier pass
+        if plan.readings > 1:  # workers get what was drawn after an earlier pass
             known = session.reserve(running)
             if known is not None:
                 return known
-        last = plan.passes + plan.closing_passes
+        last = len(plan.passes)
         for number in range(1, last):
             session.turn(ticket, number, partial(run.fold, number))
         return session.finish(ticket, running, session.guarded(ticket, partial(run.fold, last)))
@@ -164,7 +164,7 @@ class _Run:
         if running.collecting is not None and isinstance(running.collecting.first, Ignoring):
             return running.collecting.first
         task = self.task(running, number)
-        if number > self.call.plan.passes:
+        if not self.call.plan.passes[number - 1].reads_rows:
             return task.alone(self.nothing)
         engine, source = self.attached.engine, self.attached.source(self.call.plan)
         verb = engine.fold_parts if task.parts else engine.fold

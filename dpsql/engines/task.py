@@ -29,9 +29,10 @@ import pyarrow as pa
 
 from dpsql.contract.call import Call
 from dpsql.contract.condition import columns_of
-from dpsql.contract.fold import Batch, Collector, Fold, Pass
+from dpsql.contract.fold import Batch, Collector, Fold, RowTransform
 from dpsql.contract.parameters import fold
-from dpsql.contract.plan import COLLECTED, Plan
+from dpsql.contract.passes import COLLECTED
+from dpsql.contract.plan import Plan
 from dpsql.engines.port import NODE, NODES, PART, parts_apart
 from dpsql.errors import InternalError
 from dpsql.version import __version__
@@ -71,9 +72,9 @@ def fold_of(collector: Collector) -> Fold:
     Raises
     ------
     InternalError
-        I032: it keeps rows, which the plan should have said (`Plan.keeps_rows`).
+        I032: it keeps rows, which the plan should have said (`dpsql.contract.passes.Pass.keeps_rows`).
     """
-    while isinstance(collector, Pass):
+    while isinstance(collector, RowTransform):
         collector = collector.inner
     if not isinstance(collector, Fold):
         raise InternalError("I032", "a call that must keep rows was given to an engine. Report it.")
@@ -228,7 +229,7 @@ class Task:
 
     def _fingerprint(self, table: pa.Table) -> int:
         """Return the sum of a hash of each row, where passes are compared with one another."""
-        if self.call.plan.passes == 1:
+        if self.call.plan.readings == 1:
             return 0
         return self.statements.fingerprint(table)
 
@@ -353,7 +354,8 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 def is_direct(plan: Plan) -> bool:
     """Whether the rows of a call reach its collector as they are, without a statement of SQL."""
     named = plan.layout.privacy_unit is not None or plan.layout.row_id is not None
-    return plan.statistic == COLLECTED and plan.condition is None and not (named or plan.in_blocks)
+    first = plan.passes[0]
+    return first.statement == COLLECTED and plan.condition is None and not (named or first.keyed)
 
 
 def parts_of(plan: Plan, zero: Collector, parts: int) -> int:

@@ -26,13 +26,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.roc import CELLS
-from dpsql.functions.score_histogram import (
-    SCORE_BOUNDS,
-    SCORED,
-    Counted,
-    ScoreCall,
-    ScorePlan,
-)
+from dpsql.functions.score_histogram import SCORE_BOUNDS, SCORED, Counted, ScoreCall, ScorePlan
 from dpsql.functions.value_cells import EvenCells, FormulaCells
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.smooth import SmoothNoise, area_noise, cauchy_scale, default_beta, step_epsilon

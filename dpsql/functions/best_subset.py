@@ -11,17 +11,7 @@ from typing import ClassVar
 
 from dpsql.arrays import Integers
 from dpsql.contract import parameters
-from dpsql.contract.arguments import (
-    BOUNDS,
-    EPSILON,
-    Argument,
-    K,
-    Signature,
-    flag,
-    integer,
-    rational,
-    word,
-)
+from dpsql.contract.arguments import BOUNDS, EPSILON, Argument, K, Signature, flag, integer, rational, word
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
@@ -150,11 +140,7 @@ class BestSubsetPlan(SelectionPlan):
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be. Scores are in squared half widths of the target's bounds."""
         spread = utility_range(
-            self.neighbours,
-            self.columns,
-            self.radius,
-            width=Fraction(0),
-            max_rows_per_unit=self.max_rows_per_unit,
+            self.neighbours, self.columns, self.radius, width=Fraction(0), max_rows_per_unit=self.max_rows_per_unit
         )
         scale = float(spread / self.epsilon)
         gap = scale * log_of_other_subsets(n_features, self.k, (1 - CONFIDENCE) / CONFIDENCE)

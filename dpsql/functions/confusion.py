@@ -20,12 +20,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.roc import CURVE, CurvePlan
-from dpsql.functions.score_histogram import (
-    SCORE_BOUNDS,
-    SCORED,
-    Counted,
-    ScoreCall,
-)
+from dpsql.functions.score_histogram import SCORE_BOUNDS, SCORED, Counted, ScoreCall
 from dpsql.functions.value_cells import CutCells, FormulaCells
 from dpsql.progress import Progress
 

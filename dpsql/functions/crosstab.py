@@ -31,7 +31,7 @@ import numpy as np
 
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
-from dpsql.contract.arguments import BUDGET, EPSILON, OPTIONAL_DELTA, Argument, Signature, flag
+from dpsql.contract.arguments import BUDGET, EPSILON, Argument, Signature, flag
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -39,7 +39,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.arguments import BY, CONFIDENCE, KEYS, NOISE, UNIT, read_noise
+from dpsql.functions.grouped.arguments import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOISE, UNIT, read_noise
 from dpsql.functions.grouped.counts import CountedCall, CountedPlan
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, grouped_noise
 from dpsql.progress import Progress
@@ -78,11 +78,7 @@ class CrosstabPlan(CountedPlan):
             shown="stated by the owner",
         ),
         EPSILON,
-        replace(
-            OPTIONAL_DELTA,
-            doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be "
-            "Gaussian.",
-        ),
+        COUNT_DELTA,
         flag(
             "margins",
             "Whether totals over columns are in the result beside the cells; of more than two columns, in place of "

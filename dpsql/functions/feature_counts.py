@@ -26,7 +26,8 @@ from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, Call
 from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, NOT_STATED, Plan
+from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, Pass
+from dpsql.contract.plan import NOT_STATED, Plan
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_vector
 from dpsql.statistics.feature_counts import exact_scores, fixed_one
@@ -79,9 +80,9 @@ class FeatureCountsPlan(Plan):
         return own
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement that collects the rows; in the long layout they hold feature numbers."""
-        return FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass that collects the rows; in the long layout they hold feature numbers."""
+        return (Pass(FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED),)
 
     def one(self, count: int | None) -> int:
         """Return what one row is in the unit of the counts of `count` features."""

@@ -19,17 +19,13 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
-from dpsql.contract.selection import SelectionPlan, selector_arguments
+from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
-from dpsql.functions.selection_certainty import (
-    Certainty,
-    certainty_quantities,
-    largest_rank_score,
-    rounds_certainty,
-)
-from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_certainty import Certainty, certainty_quantities, largest_rank_score, rounds_certainty
+from dpsql.functions.selection_verdict import VERDICT, ScoredPlan, score_quantities, scored_record, selection_record
 from dpsql.mechanisms.rank_scores import RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
@@ -43,7 +39,7 @@ MOST_PAIRED = 5000
 
 
 @dataclass(frozen=True, kw_only=True)
-class KendallPlan(SelectionPlan):
+class KendallPlan(ScoredPlan):
     """The checked public arguments of one ``dp_kendall`` call."""
 
     mechanism: str
@@ -95,14 +91,11 @@ class KendallPlan(SelectionPlan):
             )
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: pairs of rows are compared within blocks there."""
-        return "" if self.blocks is not None else "Give blocks := a public number and row_id := a stored id."
-
-    @property
-    def block_by_block(self) -> int | None:
-        """Number of blocks that the rows are sorted into before they are collected."""
-        return self.blocks
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass; an engine compares pairs of rows within blocks only."""
+        if self.blocks is None:
+            return (Pass(keeps_rows="Give blocks := a public number and row_id := a stored id."),)
+        return (Pass(whole_blocks=self.blocks),)
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -119,17 +112,9 @@ class KendallPlan(SelectionPlan):
             *scores,
         )
 
-    @cached_property
-    def score_part(self) -> RankScoreNoise | None:
-        """The part that draws the scores of the selected features."""
-        if self.verdict_share is None:
-            return None
-        epsilon = self.epsilon * self.verdict_share
-        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
-
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on scores."""
-        return () if self.score_part is None else (self.score_part.scale(two_levels=False),)
+        return self.score_scales
 
     @property
     def rounds(self) -> list[SelectionRounds]:
@@ -146,10 +131,7 @@ class KendallPlan(SelectionPlan):
         """Return the range of the utility in the first round and in later ones."""
         first, later = (
             utility_range(
-                self.neighbours,
-                first=first,
-                blocked=self.blocks is not None,
-                max_rows_per_unit=self.max_rows_per_unit,
+                self.neighbours, first=first, blocked=self.blocks is not None, max_rows_per_unit=self.max_rows_per_unit
             )
             for first in (True, False)
         )
@@ -167,11 +149,7 @@ class KendallPlan(SelectionPlan):
             ("score_range", float(self.ranges()[0]), "most that one privacy unit can move two scores apart in round 1"),
             ("noise_scale", first, "scale of the noise on a score in round 1"),
             ("noise_scale_later", later if self.k > 1 else first, "scale of the noise on a score in later rounds"),
-            (
-                "score_gap",
-                gap,
-                "gap between the best two scores that gives the best one in 95 % of first rounds",
-            ),
+            ("score_gap", gap, "gap between the best two scores that gives the best one in 95 % of first rounds"),
         ]
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
@@ -247,10 +225,7 @@ class Round(Protocol):
 
 
 def peel(
-    plan: KendallPlan,
-    pairs: Pairs,
-    progress: Callable[[float], None],
-    rounds: Sequence[Round] | None = None,
+    plan: KendallPlan, pairs: Pairs, progress: Callable[[float], None], rounds: Sequence[Round] | None = None
 ) -> list[int]:
     """Select one feature per round by report-noisy-max of its score, adjusted for the features chosen before.
 

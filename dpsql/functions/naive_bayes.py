@@ -69,10 +69,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
         OPTIONAL_DELTA,
         *PRESENCE,
         share(
-            "count_share",
-            "Share of the budget spent on the class sizes, between 0 and 1.",
-            0.1,
-            hint="0.1 is usual.",
+            "count_share", "Share of the budget spent on the class sizes, between 0 and 1.", 0.1, hint="0.1 is usual."
         ),
         Argument(
             "smoothing",
@@ -88,10 +85,7 @@ class NaiveBayesPlan(FeatureCountsPlan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {
-            **super()._own(given, layout),
-            **cls._read(given, "delta", "count_share", "smoothing", "shrink"),
-        }
+        return {**super()._own(given, layout), **cls._read(given, "delta", "count_share", "smoothing", "shrink")}
 
     def check_features(self, count: int) -> None:
         """Raise if the counts are more numbers than one call may release."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from fractions import Fraction
 
 from dpsql.contract.arguments import share, word
+from dpsql.contract.plan import Quantity
+from dpsql.contract.selection import SelectionPlan
+from dpsql.functions.selection_certainty import Certainty, one_shot_certainty
+from dpsql.mechanisms.one_shot import OneShotSelection
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")
 ONE_SHOT = (
-    word(
-        "mechanism",
-        "How the features are drawn; docs/selection.md says which to take when.",
-        MECHANISMS,
-        "one_shot",
-    ),
+    word("mechanism", "How the features are drawn; docs/selection.md says which to take when.", MECHANISMS, "one_shot"),
     share("gamma", "Weight of the canonical Lipschitz loss, between 0 and 1.", 0.5, hint="1/2 is usual."),
 )
 CONFIDENCE = 0.95
@@ -24,7 +24,7 @@ _FEW = 100
 
 def one_shot_noise(
     *, mechanism: str, gamma: Fraction, spread: float, epsilon: Fraction, k: int, count: int
-) -> list[tuple[str, float, str]]:
+) -> list[Quantity]:
     """Return how noisy a one-shot selection from `count` candidates is, if the range of their scores is `spread`."""
     if mechanism == "canonical_lipschitz":
         scale = spread / float(epsilon)
@@ -38,6 +38,47 @@ def one_shot_noise(
         ("noise_scale", scale, "scale of the noise on a score"),
         ("score_gap", gap, "gap between the k-th and the next score that gives the exact top k in 95 % of calls"),
     ]
+
+
+class OneShotPlan(SelectionPlan):
+    """The plan of a function that draws all k features at once, with the arguments `ONE_SHOT`."""
+
+    mechanism: str
+    gamma: Fraction
+
+    @property
+    @abstractmethod
+    def selection_epsilon(self) -> Fraction:
+        """Epsilon spent on the selection."""
+
+    @property
+    @abstractmethod
+    def spread(self) -> float:
+        """Range of the scores in the unit of `noise`."""
+
+    @property
+    def selection_part(self) -> OneShotSelection:
+        """The part that draws the features."""
+        return OneShotSelection("selection", self.mechanism, self.selection_epsilon, self.k, self.gamma)
+
+    def selection_noise(self, count: int) -> list[Quantity]:
+        """Return how noisy the selection from `count` features would be."""
+        epsilon, k = self.selection_epsilon, self.k
+        return one_shot_noise(
+            mechanism=self.mechanism, gamma=self.gamma, spread=self.spread, epsilon=epsilon, k=k, count=count
+        )
+
+    def largest_score(self, rows: int) -> float:
+        """Return the largest score of some rows, or votes of blocks, in the unit of `noise`."""
+        return float(rows)
+
+    def certainty(self, n_features: int) -> Certainty | None:
+        """Return from how many rows or blocks a feature can be sure to be selected; None where that is not known."""
+        if self.mechanism == "canonical_lipschitz":
+            return None
+        noise = "exponential" if self.mechanism == "one_shot" else "gumbel"
+        scale = self.k * self.spread / float(self.selection_epsilon)
+        return one_shot_certainty(noise=noise, scale=scale, k=self.k, count=n_features, largest=self.largest_score)
 
 
 def log_of_other_subsets(count: int, k: int, share: float) -> float:

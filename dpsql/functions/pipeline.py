@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,11 +28,12 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call, TargetCode
-from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, known
+from dpsql.contract.passes import COLLECTED, Pass
 from dpsql.contract.plan import NOT_STATED, Plan, Quantity
 from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
@@ -48,26 +49,6 @@ from dpsql.released.results import NO_SELECTION
 from dpsql.released.selections import selected
 
 
-class _SelectorCall(Protocol):
-    """A call that returns the names of selected features."""
-
-    @property
-    def target(self) -> TargetCode:
-        """How the call reads the target."""
-
-    def check(self) -> None:
-        """Raise if the arguments do not fit the features."""
-
-    def start(self) -> Collector | None:
-        """Return the collector of the first pass."""
-
-    def turn(self, collector: Any, progress: Progress) -> Collector:
-        """Return the collector of the next pass."""
-
-    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Any]:
-        """Return the draw of the names."""
-
-
 @dataclass(frozen=True)
 class _Selector:
     """A selector: its plan, its call, arguments that are always the same, and its usual share of epsilon.
@@ -77,7 +58,7 @@ class _Selector:
     """
 
     plan: type[SelectionPlan]
-    call: Callable[..., _SelectorCall]
+    call: type[Call]
     fixed: Mapping[str, object]
     share: Fraction
 
@@ -224,20 +205,13 @@ class PipelinePlan(Plan):
         return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine; fits are folds."""
-        keeps = self.selection is not None and self.selection.keeps_rows
-        return "Give selector := 'sis', and lower and upper with it." if keeps else ""
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return (self.selection.passes if self.selection else 0) + self.regression.passes
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone."""
-        return self.regression.in_blocks or (self.selection is not None and self.selection.in_blocks)
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the selection, then those of the fit, which is a fold; a row has one key in all of them."""
+        selecting = () if self.selection is None else self.selection.passes
+        passes = (*selecting, *self.regression.passes)
+        kept = "Give selector := 'sis', and lower and upper with it." if any(one.keeps_rows for one in passes) else ""
+        keyed = any(one.keyed for one in passes)
+        return tuple(replace(one, statement=COLLECTED, keyed=keyed, keeps_rows=kept) for one in passes)
 
     def check_features(self, count: int) -> None:
         """Raise if the arguments of either part do not fit the number of features."""
@@ -278,7 +252,7 @@ class PipelineCall(Call):
     plan: PipelinePlan
 
     @cached_property
-    def selection(self) -> _SelectorCall | None:
+    def selection(self) -> Call | None:
         """The call of the selection, with the same column types; None where all features are fitted."""
         plan, target = self.plan.selection, self.target
         if plan is None or self.plan.selector is None:
@@ -329,10 +303,10 @@ class PipelineCall(Call):
         return _Fitting(picks, call.start())
 
 
-class _Selecting(Pass[Collector]):
+class _Selecting(RowTransform[Collector]):
     """A pass of the selection."""
 
-    def __init__(self, call: PipelineCall, selection: _SelectorCall, collector: Collector, number: int) -> None:
+    def __init__(self, call: PipelineCall, selection: Call, collector: Collector, number: int) -> None:
         super().__init__(collector)
         self._call = call
         self._selection = selection
@@ -346,14 +320,14 @@ class _Selecting(Pass[Collector]):
 
     def turn(self, progress: Progress) -> Collector:
         """Start the next pass of the selection, or draw the selection and start the fit."""
-        if self._number < self._call.plan.passes - self._call.plan.regression.passes:
+        if self._number < len(self._call.plan.passes) - len(self._call.plan.regression.passes):
             following = self._selection.turn(self.inner, progress)
             return _Selecting(self._call, self._selection, following, self._number + 1)
-        draw = self._selection.prepare(self.inner, progress)
+        draw: Any = self._selection.prepare(self.inner, progress)
         return self._call.fit(selected(draw()))
 
 
-class _Fitting(Pass[Any]):
+class _Fitting(RowTransform[Any]):
     """A pass of the fit, over the selected features alone."""
 
     def __init__(self, picks: list[int], collector: Collector) -> None:

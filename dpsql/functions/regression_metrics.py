@@ -44,7 +44,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Plan, Quantity, feature_bounds
+from dpsql.contract.plan import Plan, Quantity, column_bounds
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
@@ -110,9 +110,7 @@ class MetricsPlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = feature_bounds(given)
-        if not all(isinstance(side, float) for side in own.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: they bound target and prediction.")
+        own = column_bounds(given, "they bound target and prediction")
         parameters.refuse_extremes(parameters.bounds_by_feature(own["lower"], own["upper"], ("",), fold_case=True))
         return {**own, **cls._read(given, "error_bound")}
 

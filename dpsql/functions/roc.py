@@ -54,20 +54,9 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.score_histogram import (
-    SCORE_BOUNDS,
-    SCORED,
-    Counted,
-    ScoreCall,
-    ScorePlan,
-)
+from dpsql.functions.score_histogram import SCORE_BOUNDS, SCORED, Counted, ScoreCall, ScorePlan
 from dpsql.functions.value_cells import EvenCells, FormulaCells
-from dpsql.mechanisms.prefix_sums import (
-    STRATEGIES,
-    CumulativeCounts,
-    PrefixStrategy,
-    prefix_strategy,
-)
+from dpsql.mechanisms.prefix_sums import STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy
 from dpsql.mechanisms.quantile import QuantileSelection, halving_levels
 from dpsql.mechanisms.smooth import SmoothNoise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
@@ -90,10 +79,7 @@ def _cells(given: object) -> int:
 
 
 CELLS = Argument(
-    "cells",
-    "Number of equal-width cells that scores are counted in, from 1 to 65536.",
-    4096,
-    check=_cells,
+    "cells", "Number of equal-width cells that scores are counted in, from 1 to 65536.", 4096, check=_cells
 )
 
 

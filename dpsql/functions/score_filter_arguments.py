@@ -9,17 +9,7 @@ from functools import partial
 from typing import NoReturn
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import (
-    CLASSES,
-    DELTA,
-    EPSILON,
-    OPTIONAL_DELTA,
-    Argument,
-    integer,
-    rational,
-    share,
-    word,
-)
+from dpsql.contract.arguments import CLASSES, DELTA, EPSILON, OPTIONAL_DELTA, Argument, integer, rational, share, word
 from dpsql.contract.layout import MOST_FEATURES, Layout
 from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
@@ -73,11 +63,7 @@ SIGNATURE = selector_arguments(
         hint="1 is usual.",
     ),
     integer(
-        "clusters",
-        "For 'cluster': number of clusters, from 2 to 1000.",
-        2,
-        hint="2 is usual.",
-        most=_MOST_CLUSTERS,
+        "clusters", "For 'cluster': number of clusters, from 2 to 1000.", 2, hint="2 is usual.", most=_MOST_CLUSTERS
     ),
     word("vocabulary", "Whether feature names of long rows are public, or drawn privately.", VOCABULARIES, "public"),
     share(

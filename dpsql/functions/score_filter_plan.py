@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, TypeVar
@@ -13,6 +13,7 @@ from dpsql.contract.arguments import Signature
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectorPlan
 from dpsql.errors import InternalError, ParameterError
@@ -94,14 +95,12 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return (self.mu / self.max_rows_per_unit,) if self.noise_law == "gaussian" else ()
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows: private names are drawn in a pass of their own."""
-        return 2 if self.draws_vocabulary else 1
-
-    @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: some rows do not tell which of all rows count."""
-        return "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass, after one that draws private names; with a limit, some rows do not tell which of all count."""
+        kept = "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
+        [one] = (replace(one, most_rows=self.most_rows, keeps_rows=kept) for one in super().passes)
+        names = replace(one, draws_names=self.layout.kind == "long")
+        return (names, one) if self.draws_vocabulary else (one,)
 
     @property
     def draws_vocabulary(self) -> bool:

@@ -21,8 +21,8 @@ from dpsql.contract.arguments import CLASSES, REQUIRED, Argument
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.layout import Layout
-from dpsql.contract.plan import COLLECTED, HISTOGRAM, NOT_STATED, Plan, feature_bounds
-from dpsql.errors import ParameterError
+from dpsql.contract.passes import COLLECTED, HISTOGRAM, Pass
+from dpsql.contract.plan import NOT_STATED, Plan, column_bounds
 from dpsql.functions.value_cells import FormulaCells
 from dpsql.statistics.score_counts import ScoreCounts
 
@@ -75,10 +75,7 @@ class ScorePlan(Plan):
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = feature_bounds(given)
-        if not all(isinstance(side, float) for side in own.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: they bound the score.")
-        return own
+        return column_bounds(given, "they bound the score")
 
     @property
     @abstractmethod
@@ -86,9 +83,9 @@ class ScorePlan(Plan):
         """The cells that scores are counted in."""
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement that counts: SQL if there is a table to scan."""
-        return HISTOGRAM if self.is_summed_in_sql else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass that counts, in SQL if there is a table to scan."""
+        return (Pass(HISTOGRAM if self.is_summed_in_sql else COLLECTED),)
 
     @cached_property
     def missing_score(self) -> float:
@@ -111,7 +108,7 @@ class ScoreCall(Call):
     def start(self) -> Collector | None:
         """Return empty counts; None if SQL counts."""
         plan = self.plan
-        if plan.statistic != COLLECTED:
+        if plan.statement != COLLECTED:
             return None
         return ScoreCounts(plan.cells, plan.lower, plan.upper, plan.missing_score)
 

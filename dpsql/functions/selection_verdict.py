@@ -27,11 +27,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cached_property
 
 from dpsql.contract.arguments import Argument
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import open_unit_interval, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Quantity
+from dpsql.contract.selection import SelectionPlan
 from dpsql.contract.verdicts import UNCLEAR
 from dpsql.functions.selection_certainty import Certainty
 from dpsql.mechanisms.rank_scores import NoisyScores, RankScoreNoise
@@ -64,6 +66,26 @@ VERDICT = (
         kind="Integer",
     ),
 )
+
+
+class ScoredPlan(SelectionPlan):
+    """The plan of a selector with the arguments `VERDICT`."""
+
+    verdict_share: Fraction | None
+    n_rows: int | None
+
+    @cached_property
+    def score_part(self) -> RankScoreNoise | None:
+        """The part that draws the scores of the selected features; None if they are not released."""
+        if self.verdict_share is None:
+            return None
+        epsilon = self.epsilon * self.verdict_share
+        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
+
+    @property
+    def score_scales(self) -> tuple[Fraction, ...]:
+        """The scale of the noise on released scores, if there are any."""
+        return () if self.score_part is None else (self.score_part.scale(two_levels=False),)
 
 
 def score_quantities(part: RankScoreNoise | None, *, two_levels: bool) -> list[Quantity]:

@@ -20,17 +20,13 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Quantity, feature_bounds
-from dpsql.contract.selection import SelectionPlan, selector_arguments
+from dpsql.contract.passes import COLLECTED, XTY, Pass
+from dpsql.contract.plan import NOT_STATED, Quantity, feature_bounds
+from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
-from dpsql.functions.selection_certainty import (
-    Certainty,
-    certainty_quantities,
-    largest_rank_score,
-    one_shot_certainty,
-)
-from dpsql.functions.selection_verdict import VERDICT, score_quantities, scored_record, selection_record
+from dpsql.functions.one_shot import ONE_SHOT, OneShotPlan
+from dpsql.functions.selection_certainty import certainty_quantities, largest_rank_score
+from dpsql.functions.selection_verdict import VERDICT, ScoredPlan, score_quantities, scored_record, selection_record
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.laplace import LaplaceNoise
@@ -54,7 +50,7 @@ _WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
 
 @dataclass(frozen=True, kw_only=True)
-class SisPlan(SelectionPlan):
+class SisPlan(OneShotPlan, ScoredPlan):
     """The checked public arguments of one ``dp_sis`` call."""
 
     lower: Side | None  # None for scores by rank
@@ -102,15 +98,12 @@ class SisPlan(SelectionPlan):
         return not self.by_rank
 
     @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: ranks compare all pairs of rows."""
-        return "Use dp_kendall with blocks := and row_id :=, or leave score out." if self.by_rank else ""
-
-    @property
-    def statistic(self) -> str:
-        """Name of the statement that computes the statistic."""
-        is_long = self.layout.kind == "long"
-        return XTY if is_long and self.is_summed_in_sql and not self.by_rank else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass, after another for a private centre; ranks compare all pairs of rows."""
+        if self.by_rank:
+            return (Pass(keeps_rows="Use dp_kendall with blocks := and row_id :=, or leave score out."),)
+        one = Pass(XTY if self.layout.kind == "long" and self.is_summed_in_sql else COLLECTED)
+        return (one, one) if self.center == "target" else (one,)
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -160,21 +153,12 @@ class SisPlan(SelectionPlan):
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement: the centre, if it is private, and the selection."""
-        selection = OneShotSelection("selection", self.mechanism, self.selection_epsilon, self.k, self.gamma)
         if self.score_part is not None:
-            return measurement_of(selection, self.score_part)
+            return measurement_of(self.selection_part, self.score_part)
         if self.center == "public":
-            return measurement_of(selection)
+            return measurement_of(self.selection_part)
         moved = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)
-        return measurement_of(LaplaceNoise("centre", self.center_epsilon, moved), selection)
-
-    @cached_property
-    def score_part(self) -> RankScoreNoise | None:
-        """The part that draws the scores of the selected features."""
-        if self.verdict_share is None:
-            return None
-        epsilon = self.epsilon * self.verdict_share
-        return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
+        return measurement_of(LaplaceNoise("centre", self.center_epsilon, moved), self.selection_part)
 
     @property
     def center_scale(self) -> Fraction:
@@ -184,13 +168,7 @@ class SisPlan(SelectionPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise for a private centre, and of that on scores."""
-        centre = (self.center_scale,) if self.center == "target" else ()
-        return centre if self.score_part is None else (*centre, self.score_part.scale(two_levels=False))
-
-    @property
-    def passes(self) -> int:
-        """Number of passes over the rows: a private centre takes a pass of its own."""
-        return 2 if self.center == "target" else 1
+        return (*((self.center_scale,) if self.center == "target" else ()), *self.score_scales)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be.
@@ -198,44 +176,19 @@ class SisPlan(SelectionPlan):
         One unit is the largest change of a score by one added row; scores by rank are scaled Kendall taus, at most half
         the number of rows. Two levels count only where the arguments name them, not where the column's type does.
         """
+        out, share, meaning = self.selection_noise(n_features), 1, "that gap as a share of the largest score, n_rows"
         if self.by_rank:
-            return self._noise_by_rank(n_features, n_rows)
-        out = one_shot_noise(
-            mechanism=self.mechanism,
-            gamma=self.gamma,
-            spread=self.spread,
-            epsilon=self.selection_epsilon,
-            k=self.k,
-            count=n_features,
-        )
+            out[0] = ("score_range", self.spread, "most that one privacy unit can move two scores apart")
+            share, meaning = 2, "that gap as a difference of Kendall's tau"
         if n_rows is not None:
-            out.append(("score_gap_share", out[-1][1] / n_rows, "that gap as a share of the largest score, n_rows"))
-        out += self._certainty_quantities(n_features, n_rows)
+            out.append(("score_gap_share", share * out[-1][1] / n_rows, meaning))
+        found = self.certainty(n_features)
+        out += [] if found is None else certainty_quantities(found, n_rows)
+        out += score_quantities(self.score_part, two_levels=self.target_levels is not None)
         if self.center == "target":
-            out.append(
-                (
-                    "center_noise_scale",
-                    float(self.center_scale / FIXED_POINT_ONE),
-                    "scale of the noise on the two sums that give the target's mean",
-                )
-            )
+            scale = float(self.center_scale / FIXED_POINT_ONE)
+            out.append(("center_noise_scale", scale, "scale of the noise on the two sums that give the target's mean"))
         return out
-
-    def _noise_by_rank(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be with scores by rank."""
-        noise = one_shot_noise(
-            mechanism=self.mechanism,
-            gamma=self.gamma,
-            spread=self.spread,
-            epsilon=self.selection_epsilon,
-            k=self.k,
-            count=n_features,
-        )
-        first: Quantity = ("score_range", self.spread, "most that one privacy unit can move two scores apart")
-        out = [first, *noise[1:]]
-        if n_rows is not None:
-            out.append(("score_gap_share", 2 * out[-1][1] / n_rows, "that gap as a difference of Kendall's tau"))
-        return out + self._certainty_quantities(n_features, n_rows)
 
     @property
     def spread(self) -> float:
@@ -244,23 +197,9 @@ class SisPlan(SelectionPlan):
             return float(rank_spread(self.relation, two_levels=self.target_levels is not None))
         return utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2
 
-    def certainty(self, n_features: int) -> Certainty | None:
-        """Return from how many rows a feature can be sure to be selected; None where that is not known."""
-        if self.mechanism == "canonical_lipschitz":
-            return None
-        ranked = partial(largest_rank_score, two_levels=self.target_levels is not None)
-        return one_shot_certainty(
-            noise="exponential" if self.mechanism == "one_shot" else "gumbel",
-            scale=self.k * self.spread / float(self.selection_epsilon),
-            k=self.k,
-            count=n_features,
-            largest=ranked if self.by_rank else float,
-        )
-
-    def _certainty_quantities(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        found = self.certainty(n_features)
-        scores = score_quantities(self.score_part, two_levels=self.target_levels is not None)
-        return scores if found is None else certainty_quantities(found, n_rows) + scores
+    def largest_score(self, rows: int) -> float:
+        """Return the largest score of some rows."""
+        return largest_rank_score(rows, two_levels=self.target_levels is not None) if self.by_rank else float(rows)
 
 
 class SisCall(BoundedCall):
@@ -271,7 +210,7 @@ class SisCall(BoundedCall):
     @property
     def collects(self) -> bool:
         """Whether rows go through collectors, instead of being summed in SQL."""
-        return self.plan.statistic == COLLECTED
+        return self.plan.statement == COLLECTED
 
     def start(self) -> Collector | None:
         """Return the collector of the first pass; None if SQL sums.

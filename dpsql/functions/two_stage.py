@@ -11,26 +11,18 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.arguments import (
-    EPSILON,
-    TARGET_LEVELS,
-    K,
-    Signature,
-    double,
-    flag,
-    integer,
-    share,
-)
+from dpsql.contract.arguments import EPSILON, TARGET_LEVELS, K, Signature, double, flag, integer, share
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Collector, Pass
+from dpsql.contract.fold import Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
-from dpsql.contract.selection import SelectionPlan, selector_arguments
+from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import ONE_SHOT, one_shot_noise
-from dpsql.functions.selection_certainty import Certainty, certainty_quantities, one_shot_certainty
+from dpsql.functions.one_shot import ONE_SHOT, OneShotPlan
+from dpsql.functions.selection_certainty import certainty_quantities
 from dpsql.functions.selection_verdict import selection_record
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.one_shot import OneShotSelection
@@ -44,7 +36,7 @@ _public_hint = "Give a public number, not one from the table."
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoStagePlan(SelectionPlan):
+class TwoStagePlan(OneShotPlan):
     """The checked public arguments of one ``dp_two_stage`` call."""
 
     blocks: int | None  # None to derive it from a private count of the rows
@@ -113,14 +105,11 @@ class TwoStagePlan(SelectionPlan):
         return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows: on an engine a private number of blocks is drawn before rows are divided."""
-        return 1 if self.engine is None or self.blocks is not None else 2
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone: on an engine, where workers draw nothing."""
-        return self.engine is not None
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass; on an engine workers draw nothing, so that a private number of blocks takes a pass before it."""
+        if self.engine is None:
+            return (Pass(),)
+        return (Pass(keyed=True),) * (1 if self.blocks is not None else 2)
 
     @property
     def rule(self) -> VoteRule:
@@ -132,14 +121,22 @@ class TwoStagePlan(SelectionPlan):
         """Epsilon spent on the private count; 0 if the number of blocks is public."""
         return Fraction(0) if self.blocks is not None else self.epsilon * self.count_share
 
+    @property
+    def selection_epsilon(self) -> Fraction:
+        """Epsilon spent on the selection."""
+        return self.epsilon - self.count_epsilon
+
+    @property
+    def spread(self) -> float:
+        """Range of the votes."""
+        return utility_range(self.neighbours)
+
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement: the row count, if the number of blocks is not public, and the selection."""
-        rest = self.epsilon - self.count_epsilon
-        selection = OneShotSelection("selection", self.mechanism, rest, self.k, self.gamma)
         if self.blocks is not None:
-            return measurement_of(selection)
-        return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), selection)
+            return measurement_of(self.selection_part)
+        return measurement_of(LaplaceNoise("count", self.count_epsilon, self.max_rows_per_unit), self.selection_part)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scale of the noise on a private count."""
@@ -150,36 +147,16 @@ class TwoStagePlan(SelectionPlan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be. Scores are votes, at most the number of blocks."""
-        out = one_shot_noise(
-            mechanism=self.mechanism,
-            gamma=self.gamma,
-            spread=utility_range(self.neighbours),
-            epsilon=self.epsilon - self.count_epsilon,
-            k=self.k,
-            count=n_features,
-        )
-        blocks = self.blocks
+        out, blocks = self.selection_noise(n_features), self.blocks
+        gap = out[-1][1]
         if self.rows_per_block is not None:
             scale = self.max_rows_per_unit / float(self.count_epsilon)
             out.append(("count_noise_scale", scale, "scale of the noise on the number of rows"))
             blocks = None if n_rows is None else max(1, n_rows // self.rows_per_block)
         if blocks is not None:
-            gap = next(value for name, value, _ in out if name == "score_gap")
             out.append(("score_gap_share", gap / blocks, "that gap as a share of the largest score, the blocks"))
         found = self.certainty(n_features)
         return out if found is None else out + certainty_quantities(found, blocks, "blocks")
-
-    def certainty(self, n_features: int) -> Certainty | None:
-        """Return from how many blocks a feature can be sure to be selected; None where that is not known."""
-        if self.mechanism == "canonical_lipschitz":
-            return None
-        return one_shot_certainty(
-            noise="exponential" if self.mechanism == "one_shot" else "gumbel",
-            scale=self.k * utility_range(self.neighbours) / float(self.epsilon - self.count_epsilon),
-            k=self.k,
-            count=n_features,
-            largest=float,
-        )
 
 
 class TwoStageCall(Call):
@@ -207,7 +184,7 @@ class TwoStageCall(Call):
         )
 
 
-class CountedRows(Pass[RowCount]):
+class CountedRows(RowTransform[RowCount]):
     """The number of rows, on an engine: its workers must know the number of blocks."""
 
     def __init__(self, plan: TwoStagePlan, width: int) -> None:

@@ -158,11 +158,7 @@ def score_floors(problem: BallLeastSquares, subsets: ArrayLike) -> NDArray[np.in
 
 
 def _search(
-    problem: BallLeastSquares,
-    size: int,
-    count: int,
-    node_limit: int | None,
-    tick: Callable[[], object] | None,
+    problem: BallLeastSquares, size: int, count: int, node_limit: int | None, tick: Callable[[], object] | None
 ) -> BestSubsets:
     rounding = margin(problem, size)
     pool = _Pool(problem, size, count, rounding)

@@ -40,15 +40,7 @@ class Search:
         self.nodes = self.cells = 0
         width = len(space.cross)
         self._stack = [
-            _Node(
-                (),
-                np.arange(width),
-                space.cross,
-                np.ones(width),
-                np.empty((0, width)),
-                space.constant,
-                -np.inf,
-            )
+            _Node((), np.arange(width), space.cross, np.ones(width), np.empty((0, width)), space.constant, -np.inf)
         ]
 
     @property

@@ -68,11 +68,7 @@ def count_kept(
 
 
 def first_by_key(
-    rows: NDArray[np.int64],
-    items: NDArray[np.uint64],
-    seeds: NDArray[np.uint64],
-    lanes: NDArray[np.uint64],
-    most: int,
+    rows: NDArray[np.int64], items: NDArray[np.uint64], seeds: NDArray[np.uint64], lanes: NDArray[np.uint64], most: int
 ) -> NDArray[np.bool_]:
     """Return which items of each row come first in the row's own keyed order.
 

@@ -14,12 +14,7 @@ _WIDE = pa.decimal128(38, 0)
 
 
 class WideSums:
-    """An exact sum of arrays of integers.
-
-    Parameters
-    ----------
-    shape : tuple of int
-    """
+    """An exact sum of arrays of integers."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.low = np.zeros(shape, dtype=np.int64)

@@ -49,13 +49,7 @@ def _pool(workers: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(workers, thread_name_prefix="dpsql-kernel", initializer=silence)
 
 
-def run(
-    job: Job,
-    jobs: int,
-    total: int,
-    threads: int | None = None,
-    progress: Progress | None = None,
-) -> None:
+def run(job: Job, jobs: int, total: int, threads: int | None = None, progress: Progress | None = None) -> None:
     """Run ``job(number, thread, signals)`` for each number below `jobs`.
 
     Parameters

@@ -78,10 +78,7 @@ def vectors_to_matrix(array: pa.Array, width: int) -> Floats:
 
 
 def cross_products(
-    target: NDArray[np.float64],
-    features: Floats,
-    middle: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    target: NDArray[np.float64], features: Floats, middle: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Return ``sum_i q_ij t_i`` for a batch of rows, exactly.
 
@@ -108,10 +105,7 @@ def cross_products(
 
 
 def _blocked(
-    target: NDArray[np.float64],
-    features: Floats,
-    middle: NDArray[np.float64],
-    scale: NDArray[np.float64],
+    target: NDArray[np.float64], features: Floats, middle: NDArray[np.float64], scale: NDArray[np.float64]
 ) -> NDArray[np.int64]:
     """Sum in NumPy: within a block a BLAS product of integers is exact."""
     sums = np.zeros(features.shape[1], dtype=np.int64)

@@ -29,11 +29,7 @@ from dpsql.kernels.blas import one_thread
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise, GaussianRelease, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
-from dpsql.statistics.regression import (
-    cross_sensitivity,
-    gram_sensitivity,
-    least_eigenvalue_sensitivity,
-)
+from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, least_eigenvalue_sensitivity
 
 SPLITS = ("even", "thirds")
 # Tables have fewer rows than this: the error of a computed eigenvalue grows with its matrix.
@@ -126,10 +122,7 @@ def ada_ssp(
     gram = release_gram(products[:width, :width], *given, squared_mu=share, source=source)
     least = release_least_eigenvalue(products[:width, :width], *given, squared_mu=share, source=source)
     cross = gaussian_release(
-        products[:width, width],
-        sensitivity=cross_sensitivity(*given),
-        squared_mu=share,
-        source=source,
+        products[:width, width], sensitivity=cross_sensitivity(*given), squared_mu=share, source=source
     )
     threshold = gram.sigma * math.sqrt(width * math.log(2 * width**2 / failure))
     floor = float(least.values[0]) - least.sigma * NormalDist().inv_cdf(1 - failure / 2)
@@ -259,12 +252,7 @@ def boosting(
     coefficients, sigma = np.zeros(width), 0.0
     for _ in range(rounds):
         products = yield coefficients
-        step = gaussian_release(
-            products,
-            sensitivity=cross_sensitivity(*given),
-            squared_mu=round_share,
-            source=source,
-        )
+        step = gaussian_release(products, sensitivity=cross_sensitivity(*given), squared_mu=round_share, source=source)
         sigma = step.sigma
         # The residuals of the next round are those of these very coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
@@ -328,12 +316,7 @@ def release_least_eigenvalue(
     squared_mu: Fraction,
     source: BitSource = SYSTEM,
 ) -> GaussianRelease:
-    """Add noise to the least eigenvalue of a Gram matrix.
-
-    Parameters
-    ----------
-    gram, neighbours, radius, max_rows_per_unit, squared_mu, source
-        As for `release_gram`.
+    """Add noise to the least eigenvalue of a Gram matrix; parameters as for `release_gram`.
 
     Returns
     -------
@@ -352,10 +335,7 @@ def release_least_eigenvalue(
     sensitivity = least_eigenvalue_sensitivity(neighbours, radius, max_rows_per_unit)
     sensitivity += 2 * eigenvalue_error(len(gram), radius)
     return gaussian_release(
-        np.array([least_eigenvalue(gram)], dtype=object),
-        sensitivity=sensitivity,
-        squared_mu=squared_mu,
-        source=source,
+        np.array([least_eigenvalue(gram)], dtype=object), sensitivity=sensitivity, squared_mu=squared_mu, source=source
     )
 
 

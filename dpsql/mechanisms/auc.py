@@ -45,12 +45,7 @@ from dpsql.contract.relation import Relation, relation_of
 from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.mechanisms.gaussian import counting_unit, gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.auc import (
-    Concordance,
-    class_sensitivity,
-    concordance_sensitivity,
-    squared_class_sensitivity,
-)
+from dpsql.statistics.auc import Concordance, class_sensitivity, concordance_sensitivity, squared_class_sensitivity
 
 # Shares of the concordance and of the counts. The square of the last one is below 3/4.
 _LAPLACE = ((Fraction(3, 5), Fraction(2, 5)), (Fraction(1), Fraction(1, 2)))

@@ -51,13 +51,7 @@ _ROOM = 2.0**-30
 
 
 def canonical_lipschitz(
-    utility: ArrayLike,
-    *,
-    utility_range: int,
-    epsilon: Fraction,
-    k: int,
-    gamma: Fraction,
-    source: BitSource = SYSTEM,
+    utility: ArrayLike, *, utility_range: int, epsilon: Fraction, k: int, gamma: Fraction, source: BitSource = SYSTEM
 ) -> NDArray[np.intp]:
     """Select a k-subset whose members score above the rest.
 

@@ -29,13 +29,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import TypeVar
 
-from dpsql.contract.gaussian_profile import (
-    DELTA_MARGIN,
-    EPSILON_MARGIN,
-    gaussian_covers,
-    gaussian_delta,
-    usable_mu,
-)
+from dpsql.contract.gaussian_profile import DELTA_MARGIN, EPSILON_MARGIN, gaussian_covers, gaussian_delta, usable_mu
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.count_noise import exponential

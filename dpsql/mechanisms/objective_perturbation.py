@@ -256,12 +256,7 @@ def least_regularization(epsilon: Fraction, max_rows_per_unit: int = 1) -> float
 def default_regularization(
     epsilon: Fraction, delta: Fraction | None, *, width: int, neighbours: str, max_rows_per_unit: int = 1
 ) -> float:
-    """Return the usual ridge, from public numbers alone.
-
-    Parameters
-    ----------
-    epsilon, delta, width, neighbours, max_rows_per_unit
-        As for `calibrate`.
+    """Return the usual ridge, from public numbers alone; parameters as for `calibrate`.
 
     Returns
     -------
@@ -332,8 +327,7 @@ def _at_ridge(
     if rate < row / 1000:
         least = least_regularization(epsilon, max_rows_per_unit)
         raise ParameterError(
-            "P033",
-            f"regularization must be well above {least:.3g} at this epsilon; got {float(ridge)}. {_hint}",
+            "P033", f"regularization must be well above {least:.3g} at this epsilon; got {float(ridge)}. {_hint}"
         )
     # More noise than needed does no harm: below this it only would leave the samplers' range.
     noise = ObjectiveNoise(epsilon, Fraction(0), "exponential", max(1 / rate, _LEAST_SCALE), ridge, output)
@@ -350,11 +344,7 @@ def _at_ridge(
 
 
 def objective_perturbation(
-    rows: SignedRows,
-    noise: ObjectiveNoise,
-    *,
-    tick: Callable[[], object] | None = None,
-    source: BitSource = SYSTEM,
+    rows: SignedRows, noise: ObjectiveNoise, *, tick: Callable[[], object] | None = None, source: BitSource = SYSTEM
 ) -> NDArray[np.float64]:
     """Release the coefficients of a logistic regression.
 

@@ -185,12 +185,7 @@ def _random_order(size: int, source: BitSource) -> NDArray[np.intp]:
 
 
 def _above(
-    scores: Integers,
-    parameters: SparseVector,
-    level: int,
-    bar: LazyExponential,
-    reader: WordReader,
-    source: BitSource,
+    scores: Integers, parameters: SparseVector, level: int, bar: LazyExponential, reader: WordReader, source: BitSource
 ) -> NDArray[np.bool_]:
     """Decide ``q + E >= level + E_0`` for a batch; in units of the mean of E."""
     words = source.words(len(scores))

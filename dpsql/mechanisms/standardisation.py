@@ -10,7 +10,6 @@ Given what was released, the statistics of the fit are those of rows that are ma
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
 import numpy as np
@@ -26,12 +25,7 @@ _RESOLUTION = 2.0**-40
 
 
 def released_standard(
-    moments: Integers,
-    *,
-    squared_mu: Fraction,
-    neighbours: str,
-    max_rows_per_unit: int = 1,
-    source: BitSource = SYSTEM,
+    moments: Integers, *, squared_mu: Fraction, neighbours: str, max_rows_per_unit: int = 1, source: BitSource = SYSTEM
 ) -> Standard:
     """Release means and standard deviations of features.
 
@@ -76,11 +70,6 @@ def released_standard(
     deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
     return Standard(mean, np.maximum(deviation, _RESOLUTION))
-
-
-def moments_noise(features: int, squared_mu: Fraction, neighbours: str, max_rows_per_unit: int) -> float:
-    """Return the standard deviation of the noise on a sum of features, in rows."""
-    return moments_sensitivity(neighbours, features, max_rows_per_unit) / math.sqrt(squared_mu) / UNIT
 
 
 def draw_standard(

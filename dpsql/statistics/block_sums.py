@@ -36,10 +36,6 @@ class ColumnRanges(Fold):
     def __init__(self, blocks: int, width: int) -> None:
         self._ranges = BlockRanges(blocks, width)
 
-    def zero(self) -> ColumnRanges:
-        """Return empty ranges."""
-        return ColumnRanges(self._ranges.blocks, self._ranges.width)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Widen the ranges by a batch of rows."""
         self._ranges.add(_assigned(batch, self._ranges.blocks), np.concatenate((features, target[np.newaxis])))
@@ -69,17 +65,12 @@ class BlockProducts(Fold):
     """
 
     def __init__(self, middle: NDArray[np.float64], scale: NDArray[np.float64]) -> None:
-        self._maps = middle, scale
         self._gram = BlockGram(middle, scale)
 
     @property
     def size(self) -> int:
         """Bytes of the sums."""
         return self._gram.size
-
-    def zero(self) -> BlockProducts:
-        """Return empty sums."""
-        return BlockProducts(*self._maps)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""

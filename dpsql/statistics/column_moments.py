@@ -75,10 +75,6 @@ class ColumnMoments(Fold):
         self._rows = 0
         self._sums = WideSums((2, len(mapped.scales.middle)))
 
-    def zero(self) -> ColumnMoments:
-        """Return empty sums of the same features."""
-        return ColumnMoments(self._mapped)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows; the target is not read."""
         self.add_rows(self._mapped.quantised(features))

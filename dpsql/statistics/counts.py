@@ -159,10 +159,6 @@ class RowCount(Fold):
         """Return the sensitivity: replacing a unit of a rows by one of b rows moves the number by ``|a - b|``."""
         return relation.rise(1)
 
-    def zero(self) -> RowCount:
-        """Return a count of zero."""
-        return RowCount()
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Count a batch of rows."""
         self.rows += len(target)
@@ -234,10 +230,6 @@ class MagnitudeHistogram(Fold):
     def sensitivity(self, relation: Relation) -> int:
         """Return the L1 sensitivity of the counts of all columns."""
         return relation.norm(self._features + self._target)
-
-    def zero(self) -> MagnitudeHistogram:
-        """Return empty counts of the same columns."""
-        return MagnitudeHistogram(self._features, target=self._target)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Count a batch of rows."""

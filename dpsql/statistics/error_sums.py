@@ -28,13 +28,7 @@ def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, i
     """
     one = FIXED_POINT_ONE
     # Each row raises every sum except that of t, whose terms may have either sign.
-    return (
-        relation.rise(1),
-        relation.norm(one),
-        relation.rise(one**2),
-        relation.rise(bound**2),
-        relation.rise(bound),
-    )
+    return (relation.rise(1), relation.norm(one), relation.rise(one**2), relation.rise(bound**2), relation.rise(bound))
 
 
 class ErrorSums(Fold):
@@ -49,7 +43,6 @@ class ErrorSums(Fold):
     """
 
     def __init__(self, lower: float, upper: float, bound: int) -> None:
-        self._given = lower, upper, bound
         self._map = affine_map(lower, upper)
         self._bound = bound
         self._sums = WideSums((5,))
@@ -57,10 +50,6 @@ class ErrorSums(Fold):
     def sensitivity(self, relation: Relation) -> tuple[int, int, int, int, int]:
         """Return the sensitivity of each sum."""
         return sensitivities(relation, self._bound)
-
-    def zero(self) -> ErrorSums:
-        """Return empty sums."""
-        return ErrorSums(*self._given)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows. The prediction is the only feature; NULL counts as the middle of the bounds."""

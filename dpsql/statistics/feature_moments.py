@@ -119,10 +119,6 @@ class CompleteProducts(Fold):
         """Bytes of the products."""
         return self._sums.size
 
-    def zero(self) -> CompleteProducts:
-        """Return empty products of the same features."""
-        return CompleteProducts(self._maps)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of the complete rows of a batch; there is no target."""
         middle, scale = (part[:, None] for part in self._maps)

@@ -103,10 +103,6 @@ class Gram(Fold):
         """Bytes of the products."""
         return self._sums.size
 
-    def zero(self) -> Gram:
-        """Return empty products of the same columns."""
-        return Gram(self._maps, intercept=self._intercept)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows, with the coded target."""
         middle, scale = self._maps

@@ -46,10 +46,6 @@ class GroupedSums(Fold):
         self.totals = np.zeros((targets, groups), dtype=np.int64)
         self.squares = WideSums((targets, groups)) if squares else None
 
-    def zero(self) -> GroupedSums:
-        """Return empty sums of the same groups."""
-        return GroupedSums(len(self.rows), len(self.values), squares=self.squares is not None)
-
     @property
     def size(self) -> int:
         """Bytes of a copy."""
@@ -154,12 +150,7 @@ def _column(rows: pa.StructArray, name: str, count: int) -> Longs:
 
 
 class KeyedSums(Collector):
-    """Sums of groups whose keys are private.
-
-    Parameters
-    ----------
-    targets : int
-    """
+    """Sums of groups whose keys are private."""
 
     def __init__(self, targets: int) -> None:
         self._targets = targets
@@ -189,10 +180,6 @@ class NumberedSums(KeyedSums, KeptRows):
         super().__init__(targets)
         self._numbers: list[Longs] = []
         self._parts: list[GroupRecords] = []
-
-    def zero(self) -> NumberedSums:
-        """Return an empty collector."""
-        return NumberedSums(self._targets)
 
     def add_groups(self, keys: Longs, sums: GroupRecords) -> None:
         """Take in the sums of some keys."""
@@ -238,13 +225,8 @@ class NamedSums(KeyedSums, Fold):
 
     def __init__(self, targets: int, columns: int) -> None:
         super().__init__(targets)
-        self._columns = columns
         self._names = [name for column in range(columns) for name in (f"k{column}_number", f"k{column}_data")]
         self._parts: list[pa.Table] = []
-
-    def zero(self) -> NamedSums:
-        """Return an empty collector."""
-        return NamedSums(self._targets, self._columns)
 
     def add_groups(self, groups: pa.StructArray) -> None:
         """Take in the sums of some keys: the fields of a key, and those of `GroupRecords.read`."""
@@ -307,10 +289,6 @@ class Labels(KeptRows):
     def __init__(self, numbers: Longs, keys: pa.Table | None = None) -> None:
         self.numbers, self.keys = numbers, keys
         self.found: dict[int, tuple[int, tuple[str | None, ...]]] = {}
-
-    def zero(self) -> Labels:
-        """Return an empty collector."""
-        return Labels(self.numbers, self.keys)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows: labels are of groups."""

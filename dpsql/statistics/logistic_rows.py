@@ -152,10 +152,6 @@ class SignedFeatures(KeptRows):
         for matrix in _signed(self.scaling, target, features):
             self.signed.add(matrix)
 
-    def zero(self) -> SignedFeatures:
-        """Return no rows."""
-        return SignedFeatures(self.scaling)
-
     def merge(self, other: SignedFeatures) -> None:
         """Append the rows of another collection."""
         self.signed.extend(other.signed)
@@ -188,10 +184,6 @@ class StepSums(Fold):
     def size(self) -> int:
         """Bytes of the sums."""
         return 2 * (self.sums.digits.low.nbytes + self.sums.curvature.low.nbytes)
-
-    def zero(self) -> StepSums:
-        """Return empty sums at the same coefficients."""
-        return StepSums(self.scaling, self.sums.multiples)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""

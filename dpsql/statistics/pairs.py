@@ -44,10 +44,6 @@ class WholeTable(KeptRows):
         """Number of rows, also after they were ranked."""
         return self._staged.rows
 
-    def zero(self) -> WholeTable:
-        """Return an empty collection."""
-        return WholeTable(self._staged.width)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""
         self._staged.append([*features, target])
@@ -97,10 +93,6 @@ class BlockScores(Fold):
     def __init__(self, width: int, blocks: int) -> None:
         self._width, self._blocks = width, blocks
         self._scores: dict[int, NDArray[np.int64]] = {}
-
-    def zero(self) -> BlockScores:
-        """Return zero scores."""
-        return BlockScores(self._width, self._blocks)
 
     @property
     def whole_blocks(self) -> int:

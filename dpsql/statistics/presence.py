@@ -42,13 +42,7 @@ class FeatureCounts(Fold):
     """
 
     def __init__(
-        self,
-        width: int,
-        most: int,
-        *,
-        one: int = 1,
-        above: float | None = None,
-        vocabulary: Vocabulary | None = None,
+        self, width: int, most: int, *, one: int = 1, above: float | None = None, vocabulary: Vocabulary | None = None
     ) -> None:
         self.vocabulary = vocabulary
         self.one = one
@@ -56,10 +50,6 @@ class FeatureCounts(Fold):
         self._above = above
         self._width = width
         self._counts = np.zeros(2 * width + 2, dtype=np.int64)
-
-    def zero(self) -> FeatureCounts:
-        """Return empty counts of the same features."""
-        return FeatureCounts(self._width, self._most, one=self.one, above=self._above, vocabulary=self.vocabulary)
 
     @property
     def counts(self) -> NDArray[np.int64]:
@@ -88,11 +78,7 @@ class FeatureCounts(Fold):
         self._counts[-2:] += np.array([np.count_nonzero(side) for side in sides])
 
     def add_sparse(
-        self,
-        target: NDArray[np.float64],
-        lengths: NDArray[np.int64],
-        positions: NDArray[np.int64],
-        batch: Batch,
+        self, target: NDArray[np.float64], lengths: NDArray[np.int64], positions: NDArray[np.int64], batch: Batch
     ) -> None:
         """Count a batch of rows with lists of the features that they have.
 

@@ -116,12 +116,7 @@ class RankScores(WholeTable):
 
     def __init__(self, features: int, *, two_levels: bool) -> None:
         super().__init__(features + 1)
-        self._features = features
         self.two_levels = two_levels
-
-    def zero(self) -> RankScores:
-        """Return an empty collection."""
-        return RankScores(self._features, two_levels=self.two_levels)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""

@@ -109,13 +109,7 @@ def least_eigenvalue_sensitivity(neighbours: str, radius: int, max_rows_per_unit
 
 
 def cross_sensitivity(neighbours: str, radius: int, max_rows_per_unit: int = 1) -> int:
-    """Return the L2 sensitivity of ``sum q t``, in units of ``S**2``.
-
-    Parameters
-    ----------
-    neighbours, radius, max_rows_per_unit
-        As for `gram_sensitivity`.
-    """
+    """Return the L2 sensitivity of ``sum q t``, in units of ``S**2``; parameters as for `gram_sensitivity`."""
     return relation_of(neighbours, max_rows_per_unit).norm(radius * FIXED_POINT_ONE)
 
 
@@ -254,7 +248,6 @@ class RowProducts(Fold):
     """
 
     def __init__(self, mapped: RowMap, target: tuple[float, float]) -> None:
-        self._given = mapped, target
         self._mapped = mapped
         self._sums = GramAccumulator(len(mapped.scales.middle) + 2)
 
@@ -262,10 +255,6 @@ class RowProducts(Fold):
     def size(self) -> int:
         """Bytes of the products."""
         return self._sums.size
-
-    def zero(self) -> RowProducts:
-        """Return empty products of the same columns."""
-        return RowProducts(*self._given)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
@@ -326,10 +315,6 @@ class RoundProducts(Fold):
         """Bytes of the sums."""
         return 2 * self._products.low.nbytes + (0 if self._gram is None else self._gram.size)
 
-    def zero(self) -> RoundProducts:
-        """Return empty sums of the same round."""
-        return RoundProducts(*self._given, first=self._gram is not None)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows."""
         mapped, scales, coefficients = self._given
@@ -387,10 +372,6 @@ class StoredRows(KeptRows):
         self._mapped = mapped
         self.cells = GridCounts(*target, CELLS)
         self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
-
-    def zero(self) -> StoredRows:
-        """Return an empty collection."""
-        return StoredRows(self._mapped, (float(self.cells.edges[0]), float(self.cells.edges[-1])))
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""

@@ -47,10 +47,6 @@ class ScoreCounts(Fold):
         """Return the L1 sensitivity of the counts."""
         return relation.norm(1)
 
-    def zero(self) -> ScoreCounts:
-        """Return empty counts of the same cells."""
-        return ScoreCounts(*self._given)
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Count a batch of rows. The score is the only feature; rows of neither class are ignored."""
         cells, lower, upper, missing = self._given

@@ -164,10 +164,6 @@ class BlockVotes(Fold):
         self.votes = np.zeros(width, dtype=np.int64)
         self._arithmetic = 0
 
-    def zero(self) -> BlockVotes:
-        """Return no votes."""
-        return BlockVotes(*self._given)
-
     @property
     def whole_blocks(self) -> int:
         """Number of blocks."""
@@ -225,10 +221,6 @@ class KeyedRows(KeptRows):
         keys = SYSTEM.words(len(target)) if batch.keys is None else batch.keys
         self._batches.append((target, np.ascontiguousarray(features.T), keys))
         self.rows += len(target)
-
-    def zero(self) -> KeyedRows:
-        """Return an empty collection."""
-        return KeyedRows(self._width)
 
     def merge(self, other: KeyedRows) -> None:
         """Append the rows of another collection."""

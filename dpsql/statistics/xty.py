@@ -124,10 +124,6 @@ class TargetSums(Fold):
         """Return the L1 sensitivity, in units of S."""
         return relation.norm(2 * FIXED_POINT_ONE)
 
-    def zero(self) -> TargetSums:
-        """Return empty sums."""
-        return TargetSums()
-
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
         self._sums.add(target_sums(target))
@@ -170,10 +166,6 @@ class CrossProducts(Fold):
     def total(self) -> Integers:
         """Return the products, shape (d,), as Python ints."""
         return self._sums.total()
-
-    def zero(self) -> CrossProducts:
-        """Return empty sums."""
-        return CrossProducts(self._maps, self._center)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add the products of a batch of rows, with the coded target."""

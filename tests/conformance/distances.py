@@ -90,7 +90,7 @@ def _largest(before: Any, after: Any) -> Any:
 
 
 def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Claim]:
-    if plan.most_rows is not None:
+    if plan.passes[0].most_rows is not None:
         relation = "replace"  # of rows that are limited in number, one more takes the place of another
     unit, steps = plan.max_rows_per_unit, 2 if relation == "replace" else 1
     if before.named is not None and after.named is not None:

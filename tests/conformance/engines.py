@@ -153,7 +153,9 @@ class Compared:
         if seen.plan.keeps_rows:
             return None if seen.error == "DPSQL-P073" else "a call that keeps rows was not refused"
         reference = self.reference(seen.plan, number)
-        if not (seen.error or reference.error) and (seen.plan.passes > len(reference.passes) or _keeps_rows(reference)):
+        if not (seen.error or reference.error) and (
+            seen.plan.readings > len(reference.passes) or _keeps_rows(reference)
+        ):
             return self._answers(call, number)
         return differs(seen, reference)
 

@@ -25,8 +25,7 @@ import dpsql.mechanisms.partition_selection
 import dpsql.statistics.votes
 import dpsql.udfs.release
 import dpsql.udfs.sis
-from dpsql.contract.fold import Collector, Fold, Ignoring
-from dpsql.contract.fold import Pass as PassedOn
+from dpsql.contract.fold import Collector, Fold, Ignoring, RowTransform
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
@@ -362,7 +361,7 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
 
 
 def _state(statistic: Any) -> tuple[tuple[int, ...], ...] | None:
-    while isinstance(statistic, PassedOn):
+    while isinstance(statistic, RowTransform):
         statistic = statistic.inner
     if isinstance(statistic, Ignoring):
         return ()

@@ -89,7 +89,7 @@ def test_a_part_with_a_dot_is_no_two_parts(engine: Lake) -> None:
 def test_a_table_is_read_by_its_full_name(ctx: dpsql.Context, engine: Lake) -> None:
     """So a view that takes a table's short name after the call was planned is not read."""
     session = session_of(ctx.connection)
-    plan = session.plan("dp_count", "clinic.visits", {"epsilon": 0.5, "engine": "lake"})
+    plan = session.planner.plan("dp_count", "clinic.visits", {"epsilon": 0.5, "engine": "lake"})
     engine.views["clinic.visits"] = visits().head(1)
     engine.read.clear()
     assert release(session, engines_of(session).named("lake"), plan).sequence == 1

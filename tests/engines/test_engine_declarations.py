@@ -186,7 +186,7 @@ def test_a_view_that_hides_a_public_table_is_not_public(governed: dpsql.Context)
     session = session_of(governed.connection)
     engine: Any = engines_of(session).named("lake").engine
     governed.dp_public("clinic.codes")
-    plan = session.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
+    plan = session.planner.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
     engine.views["clinic.codes"] = visits()
     with pytest.raises(SourceError, match="S025"):
         governed.dp_count("clinic.codes", epsilon=1)
@@ -240,7 +240,7 @@ def test_another_engine_under_the_name_inherits_no_declaration(tmp_path: Path) -
         ctx.dp_public("clinic.codes")
         ctx.dp_derive("clinic.scored", "clinic.visits", own_rows_only=True, privacy_unit="person")
         session = session_of(ctx.connection)
-        plan = session.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
+        plan = session.planner.plan("dp_count", "clinic.codes", {"epsilon": 1, "engine": "lake"})
         dpsql.attach_engine(ctx, "pond", lake())
         dpsql.attach_engine(ctx, "lake", engines_of(session).named("lake").engine)  # the same one
         ctx.dp_count("clinic.codes", epsilon=1)

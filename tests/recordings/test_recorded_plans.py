@@ -14,7 +14,7 @@ from cases import TABLES, every_case
 import dpsql
 from dpsql.contract.parameters import FrozenMapping
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.planner import Planner
 from dpsql.functions.registry import FUNCTIONS, plan_from_json
 
 pytestmark = pytest.mark.long
@@ -23,15 +23,15 @@ pytestmark = pytest.mark.long
 @pytest.fixture(scope="module")
 def plans() -> list[Plan]:
     found: dict[str, Plan] = {}
-    plan = Session.plan
+    plan = Planner.plan
 
-    def noted(session: Session, *given: Any, **more: Any) -> Plan:
-        made = plan(session, *given, **more)
+    def noted(planner: Planner, *given: Any, **more: Any) -> Plan:
+        made = plan(planner, *given, **more)
         found.setdefault(made.to_json(), made)
         return made
 
     with pytest.MonkeyPatch.context() as patch, dpsql.connect() as connection:
-        patch.setattr(Session, "plan", noted)
+        patch.setattr(Planner, "plan", noted)
         for statement in TABLES:
             connection.execute(statement)
         for case in every_case():

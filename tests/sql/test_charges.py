@@ -492,7 +492,7 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
     """However DuckDB plans it, rows that stand in two calls are never summed together."""
     session = dpsql.install(con)
     rows = pa.StructArray.from_arrays([pa.array([1.0, 0.0]), pa.array([True, False])], names=["a", "y"])
-    plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
+    plan = session.planner.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     call = SisCall.resolve(plan, rows.type, {})
     one, two = (session.open_call(call, "dp_sis") for _ in range(2))
     for bind in (row_functions.collect, row_functions.target):
@@ -504,7 +504,7 @@ def test_a_batch_of_two_calls_is_refused(con: Any) -> None:
 
 def test_two_threads_that_fail_charge_once(con: Any) -> None:
     session = dpsql.install(con)
-    plan = session.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
+    plan = session.planner.plan("dp_sis", "t", {"target": "y", "k": 1, "epsilon": 1, "lower": 0, "upper": 1})
     rows = pa.struct([("a", pa.float64()), ("y", pa.bool_())])
     ticket = session.open_call(SisCall.resolve(plan, rows, {}), "dp_sis")
 

@@ -244,7 +244,9 @@ def test_a_call_without_it_is_recorded_as_before() -> None:
     with dpsql.Context() as ctx:
         ctx.connection.execute(f"CREATE TABLE people AS {ROWS}")
         plans = [
-            ctx._session.plan("dp_quantile", "people", {"target": "age", "epsilon": 1, "lower": 0, "upper": 9, **more})
+            ctx._session.planner.plan(
+                "dp_quantile", "people", {"target": "age", "epsilon": 1, "lower": 0, "upper": 9, **more}
+            )
             for more in ({}, {"condition": " age > 1 "})
         ]
         assert "condition" not in plans[0].public_arguments

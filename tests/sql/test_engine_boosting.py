@@ -81,8 +81,8 @@ def test_every_round_sees_the_coefficients_of_the_one_before() -> None:
 def test_auto_boosts_on_engines_too() -> None:
     given = {"target": "y", "features": NAMES, "epsilon": 5, "delta": 1e-6, **BOUNDS, "engine": "polars"}
     plan = RegressionPlan.from_arguments("t", given)
-    assert (plan.method, plan.passes) == ("boosted_ada_ssp", 11)
-    assert RegressionPlan.from_arguments("t", {**given, "engine": None}).passes == 1
+    assert (plan.method, plan.readings) == ("boosted_ada_ssp", 11)
+    assert RegressionPlan.from_arguments("t", {**given, "engine": None}).readings == 1
 
 
 @pytest.mark.parametrize("failing", [1, 3])

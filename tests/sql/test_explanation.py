@@ -62,7 +62,7 @@ def test_notes_are_all_that_is_added_to_what_runs(number: int) -> None:
 
 
 def test_a_private_vocabulary_is_not_called_public() -> None:
-    name, plan = next((name, plan) for name, plan in plans() if plan.draws_vocabulary)
+    name, plan = next((name, plan) for name, plan in plans() if plan.passes[0].draws_names)
     notes = re.findall("^-- .*", call_sql(plan, name, noted=True), re.MULTILINE)
     assert any("private names" in note for note in notes)
     assert not any("public name" in note for note in notes)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, Pass
 from dpsql.engines.duckdb.keys import exact_text
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
@@ -335,7 +336,8 @@ def test_of_too_many_rows_any_may_stay(
     con: duckdb.DuckDBPyConnection, counted: list[Counts], monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     """Rows that are alike do not stay or go together, whatever DuckDB's own seed is."""
-    monkeypatch.setattr(NaiveBayesPlan, "most_rows", 600)
+    limited = Pass(FEATURE_COUNTS if layout == "long" else COLLECTED, most_rows=600)
+    monkeypatch.setattr(NaiveBayesPlan, "passes", (limited,))
     con.execute("CREATE TABLE t AS SELECT doc, doc % 2 AS label, 'ant' AS token, 1 AS ant FROM range(2000) AS d(doc)")
     for _ in range(2):
         con.execute("SELECT setseed(0.5)").fetchall()

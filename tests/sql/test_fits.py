@@ -345,7 +345,7 @@ def test_parts_of_an_event_add_up(con: Any, case: str) -> None:
     name, given = CASES[case]
     for epsilon, neighbours in ((0.3, "replace"), (1 / 3, "add_remove"), (7, "replace")):
         more = {"epsilon": epsilon, "neighbours": neighbours, **delta}
-        plan = session_of(con).plan(name, table(case), {**given, **more})
+        plan = session_of(con).planner.plan(name, table(case), {**given, **more})
         assert added_up(plan.event.to_json()) == (Fraction(repr(epsilon)), Fraction(1, 10**5) if delta else 0)
         con.execute(f"FROM {call(case, **more)}").fetchall()
         _, _, *charged, _, event = entries(con)[-1]
@@ -571,7 +571,7 @@ def test_a_correlated_subquery_reads_every_row_once_in_every_pass(
 @pytest.mark.parametrize("case", CASES)
 def test_passes(con: Any, case: str) -> None:
     name, given = CASES[case]
-    assert session_of(con).plan(name, table(case), given).passes == PASSES[case]
+    assert session_of(con).planner.plan(name, table(case), given).readings == PASSES[case]
 
 
 ODD = {

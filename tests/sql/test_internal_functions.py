@@ -149,7 +149,7 @@ def test_mixed_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None
 def plan(con: Any) -> str:
     session = session_of(con)
     given = {"target": "y", "features": ["a", "b"], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
-    return str(session.plan("dp_sis", "t", {**given, "target_lower": 0, "target_upper": 7}).to_json())
+    return str(session.planner.plan("dp_sis", "t", {**given, "target_lower": 0, "target_upper": 7}).to_json())
 
 
 ADMIT = """dpsql_admit(p, NULL, NULL, {'views': NULL, 'macros': NULL, 'types': NULL, 'tables': NULL})"""

@@ -22,7 +22,7 @@ def task_of(context: Context, frame: object, function: str, **arguments: object)
     assert attached is not None
     with attached.holding("rows", frame):
         given = {"epsilon": 1, "dataset": "rows", "engine": attached.name, **arguments}
-        plan = context._session.plan(function, "rows", given)
+        plan = context._session.planner.plan(function, "rows", given)
         call, schema = call_of(attached, plan)
     zero = call.start()
     assert zero is not None

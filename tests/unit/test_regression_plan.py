@@ -88,20 +88,20 @@ def test_a_pipeline_costs_what_it_says(selector: str, more: dict[str, Any]) -> N
         0,
         found.epsilon * Fraction(found.fitting["count_share"]),
     )
-    assert found.passes == found.selection.passes + found.regression.passes
+    assert found.readings == found.selection.readings + found.regression.readings
     assert plan_from_json(found.to_json()) == found
 
 
 def test_passes_follow_from_what_is_missing() -> None:
-    assert plan(method="ada_ssp", standardize=False, **BOUNDS).passes == 1
-    assert plan(method="ada_ssp", row_norm=1, **BOUNDS).passes == 1
-    assert plan(method="ada_ssp", **BOUNDS).passes == 2
-    assert plan(method="ada_ssp").passes == 3
-    assert plan(method="boosted_ada_ssp", **BOUNDS).passes == 1
-    assert plan(method="boosted_ada_ssp", lower=0, upper=1).passes == 2
-    assert plan(method="tukey", blocks=600, **BOUNDS).passes == 1
-    assert plan(method="tukey", blocks=600).passes == 2
-    assert plan(method="tukey").passes == 3
+    assert plan(method="ada_ssp", standardize=False, **BOUNDS).readings == 1
+    assert plan(method="ada_ssp", row_norm=1, **BOUNDS).readings == 1
+    assert plan(method="ada_ssp", **BOUNDS).readings == 2
+    assert plan(method="ada_ssp").readings == 3
+    assert plan(method="boosted_ada_ssp", **BOUNDS).readings == 1
+    assert plan(method="boosted_ada_ssp", lower=0, upper=1).readings == 2
+    assert plan(method="tukey", blocks=600, **BOUNDS).readings == 1
+    assert plan(method="tukey", blocks=600).readings == 2
+    assert plan(method="tukey").readings == 3
 
 
 @pytest.mark.parametrize("row_norm", [None, 0.25, 1, 1.7, 10])

@@ -15,17 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dpsql.contract.expression.kinds import (
-    FLOATS,
-    NUMBERS,
-    SIGNED,
-    TEXT,
-    TIMES,
-    TIMESTAMPS,
-    UNSIGNED,
-    ZONED_TIME,
-    Type,
-)
+from dpsql.contract.expression.kinds import FLOATS, NUMBERS, SIGNED, TEXT, TIMES, TIMESTAMPS, UNSIGNED, ZONED_TIME, Type
 
 Kinds = frozenset[str]
 
@@ -220,14 +210,10 @@ FUNCTIONS: tuple[Allowed, ...] = (
         alike=True,
     ),
     Allowed(
-        ("strftime",),
-        (_DATES | {"TIMESTAMP_NS"}, _FORMAT),
-        "Names are English, and no format asks for a zone's name.",
+        ("strftime",), (_DATES | {"TIMESTAMP_NS"}, _FORMAT), "Names are English, and no format asks for a zone's name."
     ),
     Allowed(
-        ("strftime",),
-        (_FORMAT, _DATES | {"TIMESTAMP_NS"}),
-        "Names are English, and no format asks for a zone's name.",
+        ("strftime",), (_FORMAT, _DATES | {"TIMESTAMP_NS"}), "Names are English, and no format asks for a zone's name."
     ),
     Allowed(
         ("strptime", "try_strptime"),
@@ -245,12 +231,7 @@ FUNCTIONS: tuple[Allowed, ...] = (
     Allowed(("ceil", "ceiling", "floor"), (FLOATS | {"DECIMAL"},), _DIGITS),
     Allowed(("round", "trunc"), (SIGNED | UNSIGNED | FLOATS | {"DECIMAL"},), _DIGITS),
     Allowed(("round", "trunc"), (SIGNED | UNSIGNED | FLOATS | {"DECIMAL"}, _INTEGER), _DIGITS),
-    Allowed(
-        ("sqrt",),
-        (_DOUBLE,),
-        _DOMAIN,
-        newer="CASE WHEN {0} >= 0 THEN {call} WHEN {0} < 0 THEN 'nan'::DOUBLE END",
-    ),
+    Allowed(("sqrt",), (_DOUBLE,), _DOMAIN, newer="CASE WHEN {0} >= 0 THEN {call} WHEN {0} < 0 THEN 'nan'::DOUBLE END"),
     Allowed(
         ("ln", "log", "log10", "log2"),
         (_DOUBLE,),
@@ -290,12 +271,7 @@ FUNCTIONS: tuple[Allowed, ...] = (
         written=_NULL_BY_ZERO,
         newer=_ERROR_BY_ZERO,
     ),
-    Allowed(
-        ("%",),
-        (FLOATS, FLOATS),
-        f"{_SUM} Division by zero is NaN under every setting.",
-        written=_NAN_BY_ZERO,
-    ),
+    Allowed(("%",), (FLOATS, FLOATS), f"{_SUM} Division by zero is NaN under every setting.", written=_NAN_BY_ZERO),
     Allowed(
         ("//", "%"),
         (NUMBERS, NUMBERS),

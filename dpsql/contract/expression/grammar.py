@@ -99,11 +99,7 @@ class Reader:
     """
 
     def __init__(
-        self,
-        expression: str,
-        column: Callable[[str], str],
-        what: str = "condition",
-        typed: Callable[[str], str] = text,
+        self, expression: str, column: Callable[[str], str], what: str = "condition", typed: Callable[[str], str] = text
     ) -> None:
         self.columns: dict[str, str] = {}
         self.parts: list[Phrase] = []

@@ -39,7 +39,8 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
         return f"-- refused now: {error}"
     first = call.start()
     parts, columns = 0 if first is None else parts_of(plan, first, attached.parts), read_columns(plan, schema)
-    readings = "1 pass" if plan.passes == 1 else f"{'at most ' * plan.may_stop_early}{plan.passes} passes"
+    at_most = "at most " * any(one.may_stop for one in plan.passes)
+    readings = "1 pass" if plan.readings == 1 else f"{at_most}{plan.readings} passes"
     grouped = f", grouped into {parts} parts by a keyed hash" if parts else ""
     lines = [
         f"-- engine {attached.name}: {attached.label}",
@@ -52,7 +53,7 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
         lines.append(f"-- A worker adds up the rows of {held} in exact integers. Its own DuckDB reads them so:")
         lines += _worker_statements(plan, function)
     lines.append("-- Only sums leave the workers. The driver merges them.")
-    if plan.passes > 1:
+    if plan.readings > 1:
         lines.append("-- Between two passes it draws what the next one needs, which the call pays for.")
     lines.append("-- Then charge, draw and store, in one transaction of the ledger.")
     return "\n".join(lines)
@@ -61,7 +62,7 @@ def engine_text(session: Session, plan: Plan, function: str) -> str:
 def _worker_statements(plan: Plan, function: str) -> Iterator[str]:
     """Yield the statements of the passes; of passes that differ in their number alone, the first."""
     of_worker, seen = replace(plan, source=ROWS, placement=None), set()
-    for number in range(1, plan.passes + 1):
+    for number in range(1, plan.readings + 1):
         shown = f"{part_sql(of_worker, function, number, None, noted=True)};\n"
         passed = re.sub(r"_[0-9a-f]{16}\b|\d", "", shown)
         if passed not in seen:

@@ -1,15 +1,17 @@
-"""Earlier releases: models and curves that SQL functions use, and selections that later calls build on."""
+"""Earlier releases: results that calls ask for again, models and curves, and selections that later calls build on."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import TypedDict, TypeVar
 
+from dpsql.contract.json import Json
 from dpsql.contract.parameters import show
+from dpsql.contract.plan import Plan
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
-from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.rows import StoredRelease
+from dpsql.ledger.ledger import Entry, Ledger
+from dpsql.ledger.rows import Older, StoredRelease
 from dpsql.released.histogram import Histogram
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve
@@ -117,6 +119,27 @@ class PastReleases:
             raise ParameterError("P055", f"more than one dataset has a {what} {show(key)}. Give dataset := as well.")
         return found[0]
 
+    def replay(self, plan: Plan) -> Entry | None:
+        """Return the stored result of a named release, if there is one."""
+        if plan.release is None:
+            return None
+        fingerprint = self._ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
+        return self._ledger.replay(plan.dataset, plan.release, fingerprint, self.older(plan))
+
+    def older(self, plan: Plan) -> Older:
+        """Return what gives the fingerprints of a call in versions with other defaults.
+
+        Also those from before the ledger recorded the meaning of a source, if asked for them.
+        """
+
+        def older(before_lineage: bool) -> set[str]:
+            records = [plan.public_arguments, *plan.earlier_arguments()]
+            if before_lineage:
+                records += [_without_meaning(record, plan) for record in records]
+            return {self._ledger.fingerprint(plan.dataset, plan.function, record) for record in records}
+
+        return older
+
     def models(self) -> list[ModelRow]:
         """Return one row per model in the ledger, oldest first."""
         rows: list[ModelRow] = []
@@ -142,3 +165,11 @@ class PastReleases:
     def forget_models(self) -> None:
         """Forget the cached models: after another release, a name without a dataset may stand for two models."""
         self._models.clear()
+
+
+def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:
+    """Return a call's arguments as they were recorded before the ledger knew what a source means."""
+    arguments = {name: value for name, value in record.items() if name != "content"}
+    if plan.placement is not None and "source" in arguments:
+        arguments["source"] = plan.placement.written
+    return arguments

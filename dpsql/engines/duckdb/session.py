@@ -11,42 +11,33 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from os import PathLike
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 
 from dpsql.contract.call import Call
-from dpsql.contract.condition import checked
-from dpsql.contract.feature_columns import check_named
 from dpsql.contract.fold import Collector
-from dpsql.contract.json import Json
 from dpsql.contract.measurement import NOTHING, Draw, Permit
-from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import show, text
-from dpsql.contract.placement import Placement
+from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
-from dpsql.engines.duckdb.filtering import ONE
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.catalogued import Catalogued
-from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
+from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planned import Planned
+from dpsql.engines.duckdb.planner import EngineRegistry, Planner
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
-from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
-from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
-from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
-from dpsql.ledger.rows import Older
-from dpsql.progress import Progress, listen
+from dpsql.progress import Progress
 from dpsql.released.model import LinearModel
 
 # Calls that died between gate and release (DuckDB aborted the query) are dropped, oldest first; so are
@@ -62,23 +53,6 @@ FAILED_ON_ENGINE = (
     "failed after it asked the engine for rows. A charge stands, and nothing was released. Check that all files of the "
     "source are there, unchanged since it was opened, and of the same types; and report it if it stays."
 )
-
-
-class EngineRegistry(Protocol):
-    """The engines of a session, of which it knows no more than where their sources are placed."""
-
-    def place(
-        self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
-    ) -> tuple[str, Placement]:
-        """Return the name of an engine, and the budgets that its source is charged to.
-
-        Raises
-        ------
-        ParameterError
-            P074: no engine is attached under this name.
-        SourceError, BudgetError
-            The source cannot be placed.
-        """
 
 
 class Session(Calls):
@@ -111,6 +85,7 @@ class Session(Calls):
         self.sources = sources
         self.engines = engines
         self.past = PastReleases(ledger)
+        self.planner = Planner(ledger, sources, engines, self.past)
         self._location = LedgerPlace.of(location)
         self.strict = strict
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
@@ -133,153 +108,6 @@ class Session(Calls):
             return mine == other
         return Path(location).resolve() == Path(mine).resolve()
 
-    def plan(
-        self,
-        function: str,
-        source: object,
-        arguments: Mapping[str, object],
-        *,
-        seen: Seen | None = None,
-        aggregate: bool = False,
-    ) -> Plan:
-        """Check a call's public arguments, after adding what the owner stated for the dataset.
-
-        Parameters
-        ----------
-        function : str
-        source : str
-            The source's name; ``''`` in the aggregate form.
-        arguments : mapping
-        seen : sequence of (query, plan), optional
-            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected. One more
-            shows the types of the condition's columns, see `type_queries`.
-        aggregate : bool
-
-        Returns
-        -------
-        plan : Plan
-            Of the function's own kind.
-
-        Raises
-        ------
-        ParameterError
-            An argument is missing or not allowed.
-        SourceError, BudgetError
-            The source cannot be placed.
-        """
-        listen()
-        typed = next((plan for query, plan in seen or () if query.startswith(TYPES)), None)
-        seen = [one for one in seen or () if not one[0].startswith(TYPES)]
-        if aggregate:
-            name = source if isinstance(source, str) else ""
-        else:
-            name = text("source", source, hint="Give the name of a table, view or registered frame.")
-        governed = function_of(function).spends and (self.sources.governed_at_bind if seen else self.sources.governed)
-        given = arguments.get("dataset")
-        engine = arguments.get("engine")
-        if governed and aggregate and given is None:
-            raise ParameterError(
-                "P013",
-                "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
-                f"names a table, FROM {function}('{self.sources.declarations().protected[0]}', ...), or name the "
-                "budget of the rows, dataset := '...'.",
-            )
-        placement = None
-        if engine is not None:
-            claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
-            unit = arguments.get("privacy_unit")
-            engine, placement = self.engines.place(engine, name, claim, unit if isinstance(unit, str) else None)
-            arguments = {**arguments, "engine": engine}
-        elif not aggregate:
-            placement = self._placement(function, name, arguments, seen, governed=governed)
-        if placement is not None:
-            given, name = placement.charged[0], placement.source
-        elif given is None:
-            given = self._dataset_of(name)
-        dataset = text("dataset", given, hint="Give the name of the budget to charge.")
-        features = arguments.get("features")
-        if isinstance(features, Mapping) and set(features) == {"release"}:
-            arguments = {**arguments, **self.past.chosen(dataset, features["release"], arguments)}
-        stated = self._stated(function, dataset, aggregate)
-        if placement is not None and placement.unit is not None:
-            stated["privacy_unit"] = placement.unit
-        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
-        if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
-            plan = replace(plan, keys_table=self.sources.public_path(plan.keys_table))
-        if plan.condition is not None and typed is not None:
-            types = column_types(plan.condition, typed)
-            plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
-        if placement is None:
-            return plan
-        plan = replace(plan, placement=placement)
-        if governed and seen:
-            self._refuse_absent(plan, seen)
-        return plan
-
-    def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
-        """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
-        columns = columns_of_source(seen)
-        try:
-            if columns is not None:
-                check_named(plan, columns)
-        except SourceError:
-            if self.replay(plan) is None:
-                raise
-
-    @staticmethod
-    def type_queries(source: object, condition: object) -> list[str]:
-        """Return the queries whose plans show the types of the columns that a condition names, if there is one.
-
-        What is wrong with either is said by `plan`.
-        """
-        try:
-            return (
-                [types_query(source, checked(condition))] if isinstance(source, str) and condition is not None else []
-            )
-        except ParameterError:
-            return []
-
-    def _placement(
-        self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
-    ) -> Placement | None:
-        """Return where a source's rows come from; None where that was not asked for, and nothing is protected."""
-        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
-        if not seen:
-            if governed:
-                raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
-            return None
-        if governed:
-            return self.sources.place(
-                source,
-                seen,
-                None if given is None else text("dataset", given, hint="Give the name of a budget."),
-                unit if isinstance(unit, str) else None,
-                named=arguments.get("release") is not None,
-            )
-        if not function_of(function).spends:
-            return None
-        if given is None:
-            return self.sources.identified(source, seen, self._dataset_of(source))
-        return self.sources.identified(
-            source, seen, text("dataset", given, hint="Give the name of the budget to charge.")
-        )
-
-    def _stated(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
-        """Return what the owner stated, by the names of a call's arguments."""
-        policy = self.ledger.policy(dataset)
-        if policy is None:
-            return {}
-        stated: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
-        if not aggregate:
-            return stated | {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
-        if policy.privacy_unit is not None:
-            raise BudgetError(
-                "B011",
-                f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
-                f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
-            )
-        return stated
-
     def gate(self, plan: Plan, texts: Catalogued) -> Plan:
         """Check a call again when it is run; return its plan with the digest of the texts behind its source."""
         self.sources.refuse_stale(plan.placement)
@@ -296,11 +124,6 @@ class Session(Calls):
         plan = replace(plan, dataset=placement.charged[0], placement=placement)
         self.check(plan)
         return plan
-
-    def _dataset_of(self, source: str) -> str:
-        """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
-        plain = dataset_name(source)
-        return source if plain != source and source and self.ledger.policy(source) is not None else plain
 
     def model(self, key: object, dataset: str | None = None) -> LinearModel:
         """Return a released model; parameters and errors as of `PastReleases.model`."""
@@ -328,7 +151,7 @@ class Session(Calls):
             if not named:
                 self.check(plan)
             return
-        replays = not aggregate and self.replay(plan) is not None
+        replays = not aggregate and self.past.replay(plan) is not None
         refusal = ""
         try:
             self.check(plan)
@@ -338,20 +161,13 @@ class Session(Calls):
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
-        if plan.release is not None and (self.replay(plan) is not None or self._is_reserved(plan)):
+        if plan.release is not None and (self.past.replay(plan) is not None or self._is_reserved(plan)):
             return
         self.ledger.check(self._charge(plan))
 
     def _is_reserved(self, plan: Plan) -> bool:
         """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""
-        return plan.engine is not None and plan.passes > 1 and self.ledger.is_reserved(self._charge(plan))
-
-    def replay(self, plan: Plan) -> Entry | None:
-        """Return the stored result of a named release, if there is one."""
-        if plan.release is None:
-            return None
-        fingerprint = self.ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
-        return self.ledger.replay(plan.dataset, plan.release, fingerprint, self._older(plan))
+        return plan.engine is not None and plan.readings > 1 and self.ledger.is_reserved(self._charge(plan))
 
     def stored(self, plan: Plan, texts: Catalogued | None = None) -> Entry:
         """Return the stored result of a named release, and note in the ledger that it was asked for again.
@@ -359,7 +175,7 @@ class Session(Calls):
         `texts` are None for a source of an engine, which has none in DuckDB's catalog.
         """
         plan = self.gate(plan, Catalogued() if texts is None else texts)
-        entry = self.replay(plan)
+        entry = self.past.replay(plan)
         if entry is None:
             raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
         views = (entry.lineage or {}).get("views", "")
@@ -371,20 +187,6 @@ class Session(Calls):
             )
         self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
         return entry
-
-    def _older(self, plan: Plan) -> Older:
-        """Return what gives the fingerprints of a call in versions with other defaults.
-
-        Also those from before the ledger recorded the meaning of a source, if asked for them.
-        """
-
-        def older(before_lineage: bool) -> set[str]:
-            records = [plan.public_arguments, *plan.earlier_arguments()]
-            if before_lineage:
-                records += [_without_meaning(record, plan) for record in records]
-            return {self.ledger.fingerprint(plan.dataset, plan.function, record) for record in records}
-
-        return older
 
     def open_call(self, call: Call, function: str) -> int:
         """Start a call; return its ticket."""
@@ -567,7 +369,7 @@ class Session(Calls):
             lineage=plan.lineage,
             also=plan.charged[1:],
             traced=plan.traced,
-            older=None if plan.release is None else self._older(plan),
+            older=None if plan.release is None else self.past.older(plan),
             **protection(plan),
         )
 
@@ -580,14 +382,6 @@ class Session(Calls):
     def charge_lost(self, plan: Plan, reservation: int | None = None) -> None:
         """Charge a call that may have read rows, without a result."""
         self.ledger.charge_failure(self._charge(plan), reservation=reservation)
-
-
-def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:
-    """Return a call's arguments as they were recorded before the ledger knew what a source means."""
-    arguments = {name: value for name, value in record.items() if name != "content"}
-    if plan.placement is not None and "source" in arguments:
-        arguments["source"] = plan.placement.written
-    return arguments
 
 
 def silent(function: Callable[..., object]) -> Callable[..., object]:

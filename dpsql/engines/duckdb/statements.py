@@ -31,7 +31,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
+from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY
+from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
 from dpsql.engines.duckdb.steps import long_rows, rows, scores, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
@@ -123,8 +124,7 @@ _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
 
 
 def _frame(plan: Plan, function: str, only: int | None = None, blocks: int | None = None) -> Frame:
-    blocks = plan.block_by_block if blocks is None else blocks
-    if isinstance(plan, GroupedPlan) and plan.statistic == GROUPED:
+    if isinstance(plan, GroupedPlan) and plan.statement == GROUPED:
         return GroupedFrame(plan, function, only, blocks)
     return Frame(plan, function, only, blocks)
 
@@ -132,14 +132,14 @@ def _frame(plan: Plan, function: str, only: int | None = None, blocks: int | Non
 def _steps(frame: Frame) -> Iterator[Step]:
     """Yield every step up to the statistic."""
     plan = frame.plan
-    if frame.only is None or plan.statistic == GROUPED:
+    if frame.only is None or plan.statement == GROUPED:
         yield source.types(frame)
     yield source.gate(frame)
-    if plan.statistic == FEATURE_COUNTS:
+    if plan.statement == FEATURE_COUNTS:
         yield from long_rows.gathered_names(frame)
-    elif plan.statistic == COLLECTED and plan.layout.kind == "long":
+    elif plan.statement == COLLECTED and plan.layout.kind == "long":
         yield from long_rows.gathered(frame)
-    yield from _STEPS[plan.statistic](frame)
+    yield from _STEPS[plan.statement](frame)
 
 
 def _definitions(frame: Frame, *, noted: bool = False) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
@@ -169,7 +169,7 @@ class AggregateCall(GroupedCall):
         return record_of(found, self.plan, labels, self.types, self.drawn)
 
 
-class TargetMagnitudes(Pass[MagnitudeHistogram]):
+class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by the universal cells of each target."""
 
     def __init__(self, targets: int) -> None:
@@ -190,10 +190,6 @@ class ReleasedKeys(Labels):
     def __init__(self, numbers: Longs, noisy: list[NoisyBlock], keys: pa.Table | None = None) -> None:
         super().__init__(numbers, keys)
         self.noisy = noisy
-
-    def zero(self) -> ReleasedKeys:
-        """Return an empty collector."""
-        return ReleasedKeys(self.numbers, self.noisy, self.keys)
 
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:

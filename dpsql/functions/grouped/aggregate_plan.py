@@ -98,23 +98,13 @@ _WHICH = Argument(
 
 @dataclass(frozen=True, kw_only=True)
 class AggregatePlan(DrawnBoundsPlan):
-    """The checked public arguments of one ``dp_aggregate`` call.
-
-    Attributes
-    ----------
-    aggregates, delta, unit_value, distinct_of, ddof, confidence
-        The arguments of these names.
-    lower, upper : float, tuple or dict, or None
-        Public bounds of the targets; None where rows are only counted, or bounds are private.
-    law : {'auto', 'laplace', 'gaussian'}
-        The noise that was asked for.
-    """
+    """The checked public arguments of one ``dp_aggregate`` call."""
 
     aggregates: tuple[str, ...]
     delta: Fraction | None
-    lower: Side | None
+    lower: Side | None  # None where rows are only counted, or bounds are private
     upper: Side | None
-    law: str
+    law: str  # the noise that was asked for
     unit_value: str
     distinct_of: str | None
     ddof: int

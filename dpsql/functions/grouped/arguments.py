@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
@@ -10,6 +11,7 @@ from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     MAX_ROWS_PER_UNIT,
     NEIGHBOUR_RELATION,
+    OPTIONAL_DELTA,
     PRIVACY_UNIT,
     Argument,
     integer,
@@ -84,19 +86,15 @@ CONFIDENCE = Argument(
     exact=True,
 )
 DDOF = Argument(
-    "ddof",
-    "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.",
-    1,
-    check=_ddof,
+    "ddof", "What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.", 1, check=_ddof
+)
+COUNT_DELTA = replace(
+    OPTIONAL_DELTA,
+    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.",
 )
 GROUP_LIMITS = (MAX_GROUPS_PER_UNIT, MAX_ROWS_PER_UNIT_GROUP)
 GROUPS = (BY, KEYS, OTHER)
-UNIT = (
-    NEIGHBOUR_RELATION,
-    PRIVACY_UNIT,
-    MAX_ROWS_PER_UNIT,
-    *GROUP_LIMITS,
-)
+UNIT = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, *GROUP_LIMITS)
 
 
 def refuse_without_by(given: Mapping[str, object], arguments: Iterable[Argument]) -> None:

@@ -26,13 +26,7 @@ from dpsql.statistics.grouped_sums import GroupedSums
 
 @dataclass(frozen=True, kw_only=True)
 class BoundsPlan(ColumnPlan):
-    """The checked public arguments of one ``dp_bounds`` call.
-
-    Attributes
-    ----------
-    failure : Fraction
-        The argument of this name.
-    """
+    """The checked public arguments of one ``dp_bounds`` call."""
 
     failure: Fraction
 

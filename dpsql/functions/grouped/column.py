@@ -24,7 +24,8 @@ from dpsql.contract.fold import Batch
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
-from dpsql.contract.plan import COLLECTED, Plan
+from dpsql.contract.passes import COLLECTED, Pass
+from dpsql.contract.plan import Plan
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.arguments import GROUP_LIMITS, GROUPS, KEYS, OTHER, UNIT, refuse_without_by
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
@@ -72,9 +73,9 @@ class ColumnPlan(ValuePlan):
         return super().row_columns if self.by else {self.layout.target: self.layout.target}
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement: without `by` rows are collected."""
-        return super().statistic if self.by else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes; without `by` rows are collected."""
+        return super().passes if self.by else tuple(replace(one, statement=COLLECTED) for one in super().passes)
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:

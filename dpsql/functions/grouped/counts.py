@@ -34,13 +34,7 @@ class CountedPlan(GroupedPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class ValuePlan(CountedPlan):
-    """The plan of a function of one numeric column, whose values have cells.
-
-    Attributes
-    ----------
-    target : str
-        Name of the column.
-    """
+    """The plan of a function of one numeric column, whose values have cells."""
 
     target: str
 

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from dpsql.contract.arguments import share
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.mechanisms.interval_scan import IntervalNoise
@@ -44,15 +45,9 @@ def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class DrawnBoundsPlan(GroupedPlan):
-    """The plan of a function that draws the bounds of its columns where none are given.
+    """The plan of a function that draws the bounds of its columns where none are given."""
 
-    Attributes
-    ----------
-    bounds_share : Fraction or None
-        Share of epsilon spent on private bounds, of all columns together; None where none are drawn.
-    """
-
-    bounds_share: Fraction | None
+    bounds_share: Fraction | None  # of all columns together; None where no bounds are drawn
 
     @property
     def draws_bounds(self) -> bool:
@@ -60,9 +55,10 @@ class DrawnBoundsPlan(GroupedPlan):
         return self.bounds_share is not None
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows, up to the statistic."""
-        return 1 + self.draws_bounds
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the statistic, after one that draws bounds where these are private."""
+        following = super().passes
+        return (following[0], *following) if self.draws_bounds else following
 
     @cached_property
     def bounds_epsilon(self) -> Fraction:

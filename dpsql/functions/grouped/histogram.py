@@ -34,7 +34,6 @@ from dpsql.contract.arguments import (
     BUDGET,
     COLUMN_BOUNDS,
     EPSILON,
-    OPTIONAL_DELTA,
     TARGET,
     Argument,
     Signature,
@@ -47,9 +46,9 @@ from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.plan import Quantity, column_bounds
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.arguments import CONFIDENCE, GROUPS, NOISE, UNIT
+from dpsql.functions.grouped.arguments import CONFIDENCE, COUNT_DELTA, GROUPS, NOISE, UNIT
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
 from dpsql.functions.value_cells import BinCells, DerivedKey
 from dpsql.mechanisms.aggregates import GroupedNoise, grouped_noise, noise_choice
@@ -77,26 +76,14 @@ def _bins(given: object) -> tuple[float, ...] | int:
 
 @dataclass(frozen=True, kw_only=True)
 class HistogramPlan(ValuePlan):
-    """The checked public arguments of one ``dp_histogram`` call.
+    """The checked public arguments of one ``dp_histogram`` call."""
 
-    Attributes
-    ----------
-    bins : tuple of float
-        Edges, ascending: of ``bins := [...]`` all, of bins of equal width those between two bins.
-    lower, upper : float or None
-        Ends of the outermost bins, to which values are clipped; None for open ends.
-    null_bin, delta, curve, confidence
-        The arguments of these names.
-    law : {'auto', 'laplace', 'gaussian'}
-        The noise that was asked for.
-    """
-
-    bins: tuple[float, ...]
-    lower: float | None
+    bins: tuple[float, ...]  # the edges between two bins, ascending
+    lower: float | None  # None for open ends
     upper: float | None
     null_bin: bool
     delta: Fraction | None
-    law: str
+    law: str  # the noise that was asked for
     curve: str
     confidence: Fraction
 
@@ -112,11 +99,7 @@ class HistogramPlan(ValuePlan):
             kind="Numbers",
         ),
         EPSILON,
-        replace(
-            OPTIONAL_DELTA,
-            doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be "
-            "Gaussian.",
-        ),
+        COUNT_DELTA,
         *(
             replace(bound, doc=f"Public {side} end of the bins, one number. Values are clipped to it.", statistic=False)
             for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
@@ -259,10 +242,7 @@ def _edges(given: Mapping[str, object]) -> dict[str, object]:
     count = bins if count is None else count
     if count is None or any(end is None for end in ends):
         raise ParameterError("P046", "bins are missing. Give bins := [...], or lower, upper and n_bins.")
-    bounds = feature_bounds(given)
-    lower, upper = bounds["lower"], bounds["upper"]
-    if not (isinstance(lower, float) and isinstance(upper, float)):
-        raise ParameterError("P037", "lower and upper must be one number each: dp_histogram reads one column.")
+    lower, upper = column_bounds(given, "dp_histogram reads one column").values()
     count = parameters.positive_integer("n_bins", count, hint="20 is usual.", most=_MOST_BINS)
     start, width = Fraction(lower), Fraction(upper) - Fraction(lower)
     edges = tuple(float(start + width * place / count) for place in range(count + 1))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -26,7 +26,8 @@ from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lo
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.plan import COLLECTED, GROUPED, Plan
+from dpsql.contract.passes import COLLECTED, GROUPED, Pass
+from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
@@ -47,34 +48,15 @@ OTHER_KEY = "other"
 
 @dataclass(frozen=True, kw_only=True)
 class GroupedPlan(Plan):
-    """The plan of a function with groups.
+    """The plan of a function with groups."""
 
-    Attributes
-    ----------
-    by : tuple of str
-        Columns to group by; empty for one group of all rows.
-    keys : tuple or None
-        Public keys by column, None for all values of a column's type (`dpsql.contract.keys.PublicKeys`); None in place
-        of the tuple where the keys are private.
-    key_rows : tuple of tuple of int, or None
-        Which combinations of keys are groups; None for all.
-    keys_table : str or None
-        The public table that lists the keys.
-    other : bool
-        Whether the rows of all other keys are one group more.
-    groups, rows_per_group : int
-        Groups of one privacy unit, and its rows in one group.
-    targets : tuple of str
-        Columns that are aggregated.
-    """
-
-    by: tuple[str, ...]
-    keys: Lists | None
-    key_rows: tuple[tuple[int, ...], ...] | None
-    keys_table: str | None
+    by: tuple[str, ...]  # empty for one group of all rows
+    keys: Lists | None  # public keys by column, see `PublicKeys`; None where the keys are private
+    key_rows: tuple[tuple[int, ...], ...] | None  # which combinations of keys are groups; None for all
+    keys_table: str | None  # the public table that lists the keys
     other: bool
-    groups: int
-    rows_per_group: int
+    groups: int  # of one privacy unit
+    rows_per_group: int  # of one privacy unit
     targets: tuple[str, ...]
 
     target_needs_bounds: ClassVar[bool] = False
@@ -244,19 +226,14 @@ class GroupedPlan(Plan):
         return keys | {f"t{number}": name for number, name in enumerate(self.targets)}
 
     @property
-    def statistic(self) -> str:
-        """Name of the statement that adds up: SQL if there is a table to scan."""
-        return GROUPED if self.source else COLLECTED
+    def passes(self) -> tuple[Pass, ...]:
+        """One pass that adds up, in SQL if there is a table to scan; another makes the labels of private keys.
 
-    @property
-    def keeps_rows(self) -> str:
-        """What to ask for on an engine: an item may be in several parts of the rows, so its counts do not add up."""
-        return "Leave distinct_of out." if self.counts_items else ""
-
-    @property
-    def closing_passes(self) -> int:
-        """With private keys a pass makes the labels of the keys that were released."""
-        return int(self.has_private_keys)
+        On an engine an item may be in several parts of the rows, so its counts do not add up.
+        """
+        kept = "Leave distinct_of out." if self.counts_items else ""
+        one = Pass(GROUPED if self.source else COLLECTED, keeps_rows=kept)
+        return (one, replace(one, reads_rows=False)) if self.has_private_keys else (one,)
 
 
 def _names(argument: str, given: object) -> tuple[str, ...]:

@@ -18,19 +18,12 @@ from itertools import pairwise
 from typing import ClassVar
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import (
-    COLUMN_BOUNDS,
-    EPSILON,
-    TARGET,
-    Argument,
-    Signature,
-    integer,
-)
-from dpsql.contract.fold import Collector, Ignoring, Pass
+from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer
+from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.plan import Quantity, column_bounds
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.column import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
@@ -60,20 +53,10 @@ def _quantiles(given: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
-    """The checked public arguments of one ``dp_quantile`` call.
+    """The checked public arguments of one ``dp_quantile`` call."""
 
-    Attributes
-    ----------
-    quantiles : tuple of str
-        Exact decimals in ascending order, each in (0, 1).
-    lower, upper : float or None
-        Public bounds of the column; None where they are private.
-    cells : int
-        The argument of this name.
-    """
-
-    quantiles: tuple[str, ...]
-    lower: float | None
+    quantiles: tuple[str, ...]  # exact decimals
+    lower: float | None  # None where bounds are private
     upper: float | None
     cells: int
 
@@ -105,10 +88,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles")}
         if not given["by"] and are_missing(given):
             return {**own, "lower": None, "upper": None, "bounds_share": read_share(given)}
-        bounds = feature_bounds(given)
-        if not all(isinstance(side, float) for side in bounds.values()):
-            raise ParameterError("P037", "lower and upper must be one number each: dp_quantile reads one column.")
-        return {**own, **bounds, "bounds_share": None}
+        return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -226,7 +206,7 @@ class QuantileCall(ColumnCall):
         return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
 
 
-class ColumnMagnitudes(Pass[MagnitudeHistogram]):
+class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by their universal cells."""
 
     def __init__(self, plan: QuantilePlan) -> None:
@@ -249,7 +229,7 @@ class ColumnMagnitudes(Pass[MagnitudeHistogram]):
         return BoundedCells(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
 
 
-class BoundedCells(Pass[GridHistogram]):
+class BoundedCells(RowTransform[GridHistogram]):
     """The pass over the cells between private bounds."""
 
     def __init__(self, cells: GridHistogram, drawn: PrivateInterval) -> None:

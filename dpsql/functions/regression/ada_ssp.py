@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
+from dpsql.contract.passes import Pass
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.scaling import KeptFeatures, Moments
 from dpsql.mechanisms.ada_ssp import draw_fit
@@ -17,9 +18,9 @@ class AdaSsp(LeastSquares):
     """AdaSSP."""
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return 1 + self.draws_bounds + self.standardizes
+    def passes(self) -> tuple[Pass, ...]:
+        """A pass each for bounds, moments and products."""
+        return (Pass(),) * (1 + self.draws_bounds + self.standardizes)
 
     def bounded(self, columns: Columns) -> Collector:
         """Return the collector of the moments, or of the products."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Collector, Several
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.passes import Pass
 from dpsql.errors import InternalError
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.scaling import KeptFeatures, draw_standard
@@ -58,9 +59,10 @@ class BoostedAdaSsp(LeastSquares):
         return bool(self.scale_epsilon) or self.standardizes
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return self.draws_bounds + (1 if self.plan.engine is None else self._scales_first + self.rounds)
+    def passes(self) -> tuple[Pass, ...]:
+        """A pass each for bounds and the rows; on an engine one for scales and one for every round."""
+        fitting = 1 if self.plan.engine is None else self._scales_first + self.rounds
+        return (Pass(),) * (self.draws_bounds + fitting)
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -27,6 +27,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import MOST_ROWS, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
@@ -164,14 +165,9 @@ class RegressionPlan(FittingPlan):
         return _METHODS[self.method](self)
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the method."""
         return self.fit.passes
-
-    @property
-    def in_blocks(self) -> bool:
-        """Whether the block of a row depends on that row alone."""
-        return self.fit.in_blocks
 
     @property
     def measurement(self) -> Measurement:

@@ -32,6 +32,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Plan, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.objective_perturbation import FitStep, LabelledRows, Solved
@@ -203,14 +204,10 @@ class LogisticPlan(Plan):
         return self.standardize and self.delta is not None and not self.about_zero
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows; at most, on an engine, where every step of the solver is one."""
-        return (1 if self.engine is None else MOST_STEPS) + self.draws_bounds + self.standardizes
-
-    @property
-    def may_stop_early(self) -> bool:
-        """Whether the rows may decide that passes are left out: they decide how many steps the solver takes."""
-        return self.engine is not None
+    def passes(self) -> tuple[Pass, ...]:
+        """A pass each for bounds, moments and the fit; on an engine every step of the solver, until it ends, is one."""
+        steps = (Pass(),) if self.engine is None else (Pass(may_stop=True),) * MOST_STEPS
+        return (Pass(),) * (self.draws_bounds + self.standardizes) + steps
 
     @cached_property
     def scaling_share(self) -> Fraction:

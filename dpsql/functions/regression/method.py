@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from dpsql.contract.fold import Collector, Ignoring
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.progress import Progress
@@ -62,15 +63,7 @@ class FittingPlan(Plan):
 
 
 class Method(ABC):
-    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is.
-
-    Parameters
-    ----------
-    plan : FittingPlan
-    """
-
-    # Whether the block of a row depends on that row alone.
-    in_blocks: ClassVar[bool] = False
+    """One way to fit a linear model: what it spends, which passes it reads, and how noisy it is."""
 
     def __init__(self, plan: FittingPlan) -> None:
         self.plan = plan
@@ -97,8 +90,8 @@ class Method(ABC):
 
     @property
     @abstractmethod
-    def passes(self) -> int:
-        """Number of passes over the rows."""
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes of the call."""
 
     @property
     @abstractmethod

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.fold import Batch, Collector, Pass
+from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.kernels.cells import FINE_CELLS
 from dpsql.mechanisms import standardisation
@@ -27,7 +27,7 @@ PART, BOUNDS, MOMENTS = "fit", "bounds", "moments"
 Inner = TypeVar("Inner", bound=Collector)
 
 
-class Magnitudes(Pass[MagnitudeHistogram]):
+class Magnitudes(RowTransform[MagnitudeHistogram]):
     """Histograms of magnitudes, one for each column without public bounds.
 
     Parameters
@@ -73,7 +73,7 @@ class Magnitudes(Pass[MagnitudeHistogram]):
         return self._following([None if pair == ZEROS else pair for pair in drawn], target)
 
 
-class KeptFeatures(Pass[Inner]):
+class KeptFeatures(RowTransform[Inner]):
     """A pass over some of the features: those with bounds. Which these are was released, so they are public."""
 
     def __init__(self, kept: Sequence[int], inner: Inner) -> None:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
-from dpsql.contract.fold import Collector, Pass, Several, Waiting
+from dpsql.contract.fold import Collector, RowTransform, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement, Part, measurement_of
 from dpsql.contract.parameters import known
+from dpsql.contract.passes import Pass
 from dpsql.contract.plan import Quantity, refuse_wide_noise
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.method import Method, NoModel, RegressionCall
@@ -39,8 +39,6 @@ _RANGE_FAILURE = Fraction(1, 100)
 
 class Tukey(Method):
     """The Tukey mechanism: a point of high depth among the models of blocks of rows."""
-
-    in_blocks: ClassVar[bool] = True
 
     @classmethod
     def own_arguments(cls, given: Mapping[str, object]) -> Mapping[str, object]:
@@ -65,9 +63,10 @@ class Tukey(Method):
         return not self.plan.target_is_bounded
 
     @property
-    def passes(self) -> int:
-        """Number of passes over the rows."""
-        return 1 + self.draws_count + (self.plan.lower is None or not self.plan.target_is_bounded)
+    def passes(self) -> tuple[Pass, ...]:
+        """A pass each for the count, the ranges and the products; all sort rows into the same blocks."""
+        measured = self.plan.lower is None or not self.plan.target_is_bounded
+        return (Pass(keyed=True),) * (1 + self.draws_count + measured)
 
     @cached_property
     def count_epsilon(self) -> Fraction:
@@ -163,7 +162,7 @@ class Tukey(Method):
         return products if self.plan.target_is_bounded else Waiting(products)
 
 
-class Counted(Pass[RowCount]):
+class Counted(RowTransform[RowCount]):
     """The number of rows."""
 
     def __init__(self, method: Tukey, call: RegressionCall) -> None:
@@ -188,7 +187,7 @@ class Counted(Pass[RowCount]):
         return self._method.blocked_by_rows(self._call, rows)
 
 
-class Ranges(Pass[Several]):
+class Ranges(RowTransform[Several]):
     """The range of every column in every block; and the target's magnitudes, if the range of predictions is private."""
 
     def __init__(self, method: Tukey, call: RegressionCall, blocks: int) -> None:
@@ -215,7 +214,7 @@ class Ranges(Pass[Several]):
         return Products(self._method, self._call, BlockProducts(*ranges.maps()), drawn=drawn)
 
 
-class Products(Pass[BlockProducts]):
+class Products(RowTransform[BlockProducts]):
     """The products of the columns in every block."""
 
     def __init__(

@@ -20,7 +20,7 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
     if not isinstance(frame, GroupedFrame):
         raise TypeError("the statistic is of another plan")
     plan, only = frame.plan, frame.only
-    if only is not None and only > plan.passes:
+    if only is not None and only > plan.readings:
         yield from sums.labels_alone(frame)
         return
     if not plan.has_private_keys:

@@ -95,7 +95,7 @@ def gathered(frame: Frame) -> Iterator[Step]:
         "gathered",
         "One row for each row id, with its target, and the lists of its features and their values.",
         select([document(frame), "target", *cells], joined, f"GROUP BY {document(frame)}, target"),
-        kept=frame.plan.passes > 1,
+        kept=frame.plan.readings > 1,
     )
 
 
@@ -109,7 +109,7 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
     if plan.layout.value is not None:
         name = f"CASE WHEN {call('dpsql_present', frame.ticket, 'dpsql_value')} THEN {name} END"
     yield _cells(frame, f"{name} AS name", f"{field('dpsql_row', plan.layout.target)} AS label")
-    if plan.draws_vocabulary and frame.only in (None, 1):  # a pass alone after the first knows which are released
+    if frame.opening.draws_names:  # a pass alone after the first knows which are released
         yield from _private_names(frame)
     else:
         yield features(frame)
@@ -119,10 +119,11 @@ def gathered_names(frame: Frame) -> Iterator[Step]:
         f"GROUP BY {document(frame)}",
     )
     rows, note = _capped(frame, rows), f"One row for each row id, with its labels and features.{_cap(frame)}"
-    if plan.most_rows is not None:
-        rows = first_rows(rows, plan.most_rows, place(frame.ticket, *map(owner, owners(frame))))
-        note += f" At most {plan.most_rows} count in all."
-    yield Step("gathered", note, rows, kept=plan.passes > 1)
+    most = frame.opening.most_rows
+    if most is not None:
+        rows = first_rows(rows, most, place(frame.ticket, *map(owner, owners(frame))))
+        note += f" At most {most} count in all."
+    yield Step("gathered", note, rows, kept=plan.readings > 1)
 
 
 def _private_names(frame: Frame) -> Iterator[Step]:

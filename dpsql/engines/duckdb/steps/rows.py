@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
-from dpsql.contract.plan import COLLECTED
+from dpsql.contract.passes import COLLECTED
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
@@ -59,12 +59,13 @@ def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:
         )
         rows = first_of_units(frame, rows, *order)
         note += f": at most {plan.max_rows_per_unit} of one privacy unit, chosen by a keyed hash"
-    if plan.most_rows is not None:
+    most = frame.opening.most_rows
+    if most is not None:
         # Equal rows must not be kept or dropped together, so each gets random numbers of its own. DuckDB's will not
         # do, because the caller can set their seed.
         draw = call("dpsql_random", frame.ticket)
-        rows = first_rows(rows, plan.most_rows, draw, draw)
-        note += f"; at most {plan.most_rows} in all, at random"
+        rows = first_rows(rows, most, draw, draw)
+        note += f"; at most {most} in all, at random"
     return Step(name, f"{note}.", rows)
 
 
@@ -80,7 +81,7 @@ def block_key(frame: Frame) -> str:
     if layout.row_id is not None:
         key = block_hash(frame.ticket, owner("row"))
         return coalesce(key, contents) if layout.kind != "long" else key  # a row may lack an id
-    return contents if frame.plan.in_blocks else NO_KEY
+    return contents if frame.opening.keyed else NO_KEY
 
 
 def parts_of_rows(frame: Frame, part: str, position: str, parts: int) -> str:
@@ -112,7 +113,7 @@ def in_passes(frame: Frame) -> Iterator[Step]:
         yield from _pass(frame, frame.only, frame.ticket)
         yield statistic(frame, frame.only)
         return
-    ticket, last = frame.ticket, frame.plan.passes
+    ticket, last = frame.ticket, frame.plan.readings
     for number in range(1, last):
         yield from _pass(frame, number, ticket)
         yield turn(frame, number)
@@ -126,7 +127,7 @@ def _pass(frame: Frame, number: int, ticket: str) -> Iterator[Step]:
     plan, key = frame.plan, block_key(frame)
     if plan.layout.kind == "long":
         parts = {LONG_TARGET: "target", LONG_POSITIONS: "js"}
-        if plan.statistic == COLLECTED:
+        if plan.statement == COLLECTED:
             parts[LONG_VALUES] = "vs"
         gathered = f"{frame.name('gathered')} WHERE {ticket} IS NOT NULL"
         rows = f"(SELECT {struct(parts)} AS dpsql_row, {key} AS key FROM {gathered})"

@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Plan
+from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass
+from dpsql.contract.plan import Plan
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 
@@ -50,8 +51,8 @@ class Frame:
     only : int or None
         The one pass that runs, over some of the rows and without a gate: what a worker of an engine does. None for all
         passes over all rows.
-    blocks : int or None
-        Number of blocks that a pass takes in as wholes.
+    own_blocks : int or None
+        Number of blocks that the one pass takes in as wholes; None for what the plan says.
     suffix : str
         Part of names that no source or column of the caller can have: drawn anew for each statement.
     """
@@ -59,8 +60,18 @@ class Frame:
     plan: Plan
     function: str
     only: int | None = None
-    blocks: int | None = None
+    own_blocks: int | None = None
     suffix: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
+
+    @property
+    def opening(self) -> Pass:
+        """The one pass that runs, or the first one."""
+        return self.plan.passes[(self.only or 1) - 1]
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks that a pass takes in as wholes; 0 if there are none."""
+        return self.opening.whole_blocks if self.own_blocks is None else self.own_blocks
 
     def name(self, step: str) -> str:
         """Return the full name of a step."""
@@ -83,14 +94,14 @@ class Frame:
     @property
     def opening_ticket(self) -> str:
         """SQL of the ticket after all that must have run before the first pass ends."""
-        if self.plan.statistic == FEATURE_COUNTS and self.plan.draws_vocabulary:
+        if self.opening.draws_names:
             return self.ticket_of("vocabulary")
-        return self.ticket_of("center") if self.plan.statistic == XTY else self.ticket
+        return self.ticket_of("center") if self.plan.statement == XTY else self.ticket
 
     @property
     def closing_ticket(self) -> str:
         """SQL of the ticket after all that must have run before the release."""
-        turns = self.plan.passes + self.plan.closing_passes - 1 if self.plan.statistic in IN_PASSES else 0
+        turns = len(self.plan.passes) - 1 if self.plan.statement in IN_PASSES else 0
         return self.ticket_of(f"turn{turns}") if turns else self.opening_ticket
 
     def sql(self, step: Step, *, noted: bool) -> str:
@@ -129,7 +140,7 @@ class GroupedFrame(Frame):
     @property
     def draws_bounds(self) -> bool:
         """Whether a pass over the rows draws the bounds of the targets before they are added up."""
-        return self.plan.passes > 1
+        return self.plan.readings > 1
 
     @property
     def opening_ticket(self) -> str:

@@ -64,7 +64,7 @@ def handed_over(frame: GroupedFrame) -> dict[str, str]:
 
 def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
     """Yield the steps that hand every group over, by the positions of its keys."""
-    rows, number = "grouped", frame.plan.passes
+    rows, number = "grouped", frame.plan.readings
     if frame.plan.by and not frame.has_unit:
         yield mapped(frame, "placed", frame.name(rows), *_totals(frame), *frame.cell)
         rows = "placed"
@@ -78,7 +78,7 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
 
     Some of the rows have no numbers in common with others, so they hand the keys over.
     """
-    number = frame.plan.passes
+    number = frame.plan.readings
     if frame.only is not None:
         fields = {name: name for name in frame.identities} | handed_over(frame)
         yield batches(frame, number, frame.name("grouped"), frame.ticket, struct(fields))
@@ -110,7 +110,7 @@ def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
 
 def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
     """Yield the steps that hand over the labels of keys, and their ranks in the order of the keys' own types."""
-    number = frame.plan.passes + frame.plan.closing_passes
+    number = len(frame.plan.passes)
     labels, typed, witnesses = {}, [], []
     for column in frame.columns:
         labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")

@@ -1,0 +1,209 @@
+"""From a call's public arguments to its plan: what its owner stated is added, and its source is placed on budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from dpsql.contract.condition import checked
+from dpsql.contract.feature_columns import check_named
+from dpsql.contract.names import dataset_name
+from dpsql.contract.parameters import show, text
+from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.filtering import ONE
+from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
+from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
+from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.registry import function_of
+from dpsql.ledger.ledger import Ledger
+from dpsql.progress import listen
+
+
+class EngineRegistry(Protocol):
+    """The engines of a session, of which it knows no more than where their sources are placed."""
+
+    def place(
+        self, engine: object, source: str, dataset: str | None, privacy_unit: str | None
+    ) -> tuple[str, Placement]:
+        """Return the name of an engine, and the budgets that its source is charged to.
+
+        Raises
+        ------
+        ParameterError
+            P074: no engine is attached under this name.
+        SourceError, BudgetError
+            The source cannot be placed.
+        """
+
+
+class Planner:
+    """Makes plans of calls; nothing is charged, and no row is read.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    sources : Sources
+    engines : EngineRegistry
+    past : PastReleases
+        The releases whose selections calls name.
+    """
+
+    def __init__(self, ledger: Ledger, sources: Sources, engines: EngineRegistry, past: PastReleases) -> None:
+        self._ledger = ledger
+        self._sources = sources
+        self._engines = engines
+        self._past = past
+
+    def plan(
+        self,
+        function: str,
+        source: object,
+        arguments: Mapping[str, object],
+        *,
+        seen: Seen | None = None,
+        aggregate: bool = False,
+    ) -> Plan:
+        """Check a call's public arguments, after adding what the owner stated for the dataset.
+
+        Parameters
+        ----------
+        function : str
+        source : str
+            The source's name; ``''`` in the aggregate form.
+        arguments : mapping
+        seen : sequence of (query, plan), optional
+            The plans of what the source may read, see `Sources.spellings`; missing if nothing is protected. One more
+            shows the types of the condition's columns, see `condition_queries`.
+        aggregate : bool
+
+        Returns
+        -------
+        plan : Plan
+            Of the function's own kind.
+
+        Raises
+        ------
+        ParameterError
+            An argument is missing or not allowed.
+        SourceError, BudgetError
+            The source cannot be placed.
+        """
+        listen()
+        typed = next((plan for query, plan in seen or () if query.startswith(TYPES)), None)
+        seen = [one for one in seen or () if not one[0].startswith(TYPES)]
+        if aggregate:
+            name = source if isinstance(source, str) else ""
+        else:
+            name = text("source", source, hint="Give the name of a table, view or registered frame.")
+        governed = function_of(function).spends and (self._sources.governed_at_bind if seen else self._sources.governed)
+        given = arguments.get("dataset")
+        engine = arguments.get("engine")
+        if governed and aggregate and given is None:
+            raise ParameterError(
+                "P013",
+                "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
+                f"names a table, FROM {function}('{self._sources.declarations().protected[0]}', ...), or name the "
+                "budget of the rows, dataset := '...'.",
+            )
+        placement = None
+        if engine is not None:
+            claim = None if given is None else text("dataset", given, hint="Give the name of the budget to charge.")
+            unit = arguments.get("privacy_unit")
+            engine, placement = self._engines.place(engine, name, claim, unit if isinstance(unit, str) else None)
+            arguments = {**arguments, "engine": engine}
+        elif not aggregate:
+            placement = self._place(function, name, arguments, seen, governed=governed)
+        if placement is not None:
+            given, name = placement.charged[0], placement.source
+        elif given is None:
+            given = self._dataset_of(name)
+        dataset = text("dataset", given, hint="Give the name of the budget to charge.")
+        features = arguments.get("features")
+        if isinstance(features, Mapping) and set(features) == {"release"}:
+            arguments = {**arguments, **self._past.chosen(dataset, features["release"], arguments)}
+        stated = self._stated(function, dataset, aggregate)
+        if placement is not None and placement.unit is not None:
+            stated["privacy_unit"] = placement.unit
+        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+        if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
+            plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
+        if plan.condition is not None and typed is not None:
+            types = column_types(plan.condition, typed)
+            plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
+        if placement is None:
+            return plan
+        plan = replace(plan, placement=placement)
+        if governed and seen:
+            self._refuse_absent(plan, seen)
+        return plan
+
+    def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
+        """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
+        columns = columns_of_source(seen)
+        try:
+            if columns is not None:
+                check_named(plan, columns)
+        except SourceError:
+            if self._past.replay(plan) is None:
+                raise
+
+    def _place(
+        self, function: str, source: str, arguments: Mapping[str, object], seen: Seen | None, *, governed: bool
+    ) -> Placement | None:
+        """Return where a source's rows come from; None where that was not asked for, and nothing is protected."""
+        given, unit = arguments.get("dataset"), arguments.get("privacy_unit")
+        if not seen:
+            if governed:
+                raise InternalError("I006", "what the source reads was not asked for. Run the statement again.")
+            return None
+        if governed:
+            return self._sources.place(
+                source,
+                seen,
+                None if given is None else text("dataset", given, hint="Give the name of a budget."),
+                unit if isinstance(unit, str) else None,
+                named=arguments.get("release") is not None,
+            )
+        if not function_of(function).spends:
+            return None
+        if given is None:
+            return self._sources.identified(source, seen, self._dataset_of(source))
+        return self._sources.identified(
+            source, seen, text("dataset", given, hint="Give the name of the budget to charge.")
+        )
+
+    def _stated(self, function: str, dataset: str, aggregate: bool) -> dict[str, object]:
+        """Return what the owner stated, by the names of a call's arguments."""
+        policy = self._ledger.policy(dataset)
+        if policy is None:
+            return {}
+        stated: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
+        if not aggregate:
+            return stated | {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+        if policy.privacy_unit is not None:
+            raise BudgetError(
+                "B011",
+                f"dataset {show(dataset)} protects all rows of one {policy.privacy_unit}, and the aggregate form "
+                f"protects single rows. Use the table form: FROM {function}('{dataset}', ...).",
+            )
+        return stated
+
+    def _dataset_of(self, source: str) -> str:
+        """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
+        plain = dataset_name(source)
+        return source if plain != source and source and self._ledger.policy(source) is not None else plain
+
+
+def condition_queries(source: object, condition: object) -> list[str]:
+    """Return the queries whose plans show the types of the columns that a condition names, if there is one.
+
+    What is wrong with either is said by `Planner.plan`.
+    """
+    try:
+        return [types_query(source, checked(condition))] if isinstance(source, str) and condition is not None else []
+    except ParameterError:
+        return []
