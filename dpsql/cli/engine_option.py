@@ -58,7 +58,7 @@ class EngineOption:
             S038: a package is missing, or nothing is there.
         """
         try:
-            engine: Engine = import_module(f"dpsql.cli.engine_{self.kind}").open_engine(self.name, self.location)
+            engine: Engine = import_module(f"dpsql.engines.{self.kind}").open_engine(self.name, self.location)
             return engine
         except ModuleNotFoundError as error:
             raise SourceError(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import datafusion
 import pyarrow as pa
-from datafusion import DataFrame, SessionContext, col, udf
+from datafusion import DataFrame, SessionConfig, SessionContext, col, udf
 
 from dpsql.contract.parameters import show
 from dpsql.engines.datafusion_plan import provenance_of
@@ -192,3 +192,10 @@ def _named(columns: Sequence[str]) -> list[Expr]:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def open_engine(name: str, location: str) -> DataFusionEngine:
+    """Return the engine of Parquet files as one table."""
+    session = SessionContext(SessionConfig().set("datafusion.execution.collect_statistics", "false"))
+    session.register_parquet(name, location)
+    return DataFusionEngine(session)

@@ -164,3 +164,10 @@ def _fail(rows: polars.DataFrame) -> polars.DataFrame:
 
 def _arrow(frame: polars.DataFrame) -> pa.Table:
     return frame.to_arrow(compat_level=polars.CompatLevel.oldest())
+
+
+def open_engine(name: str, location: str) -> PolarsEngine:
+    """Return the engine of Parquet files as one table."""
+    frame = polars.scan_parquet(location)
+    frame.collect_schema()
+    return PolarsEngine({name: frame})

@@ -12,7 +12,9 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
+from socket import create_connection
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -452,3 +454,18 @@ def _quoted(name: str) -> str:
 
 def _spark_schema(kind: pa.Schema) -> StructType:
     return from_arrow_schema(kind)
+
+
+def open_engine(_: str, location: str) -> SparkEngine:
+    """Return the engine of a server of Spark Connect by its URL, whose parameters ``dpsql.…`` are settings of the session."""
+    from pyspark.sql.connect.session import SparkSession  # a session on a JVM does not have its packages
+
+    place, *parameters = location.split(";")
+    ours = dict(one.split("=", 1) for one in parameters if re.match(r"dpsql\.\w+=", one))
+    remote = ";".join([place, *(one for one in parameters if one.partition("=")[0] not in ours)])
+    url = urlsplit(remote)
+    with create_connection((url.hostname, url.port or 15002), timeout=10):  # the client would try for ten minutes
+        session: Any = SparkSession.builder.remote(remote).create()  # not one that another option has opened
+    for name, value in ours.items():
+        session.conf.set(name, value)
+    return SparkEngine(session)
