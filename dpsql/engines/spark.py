@@ -457,7 +457,7 @@ def _spark_schema(kind: pa.Schema) -> StructType:
 
 
 def open_engine(_: str, location: str) -> SparkEngine:
-    """Return the engine of a server of Spark Connect by its URL, whose parameters ``dpsql.…`` are settings of the session."""
+    """Return the engine of a server of Spark Connect by its URL; parameters ``dpsql.…`` are settings of the session."""
     from pyspark.sql.connect.session import SparkSession  # a session on a JVM does not have its packages
 
     place, *parameters = location.split(";")
