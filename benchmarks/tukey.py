@@ -21,8 +21,7 @@ from racing import race
 from threadpoolctl import threadpool_limits
 
 from dpsql.kernels.block_gram import BlockGram, BlockRanges, warm_up
-from dpsql.mechanisms.tukey import tukey
-from dpsql.mechanisms.tukey_budget import models_needed
+from dpsql.mechanisms.tukey import models_needed, tukey
 
 ROWS, FEATURES, BLOCKS = 500_000, 90, 1000
 BATCH = 2048

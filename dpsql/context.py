@@ -13,26 +13,23 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.contract.json import Json
-from dpsql.contract.names import FRAME_PREFIX, NAMELESS, source_sql
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
-from dpsql.contract.spelling import in_python
 from dpsql.engines import driver
 from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
-from dpsql.engines.duckdb.releasing import NAMING_ERRORS, run_release
+from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
-from dpsql.engines.duckdb.turns import Turns, unwrapped
 from dpsql.engines.port import Engine
 from dpsql.errors import DpsqlError, ParameterError, SourceError
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import in_force

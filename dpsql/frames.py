@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import polars as pl
 
 from dpsql.context import Context
+from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
-from dpsql.contract.spelling import did_you_mean, on_frames
 from dpsql.engines.attached import Attached
-from dpsql.engines.duckdb.split import in_test
+from dpsql.engines.duckdb.part import in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns

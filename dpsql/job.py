@@ -11,14 +11,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from dpsql.cli.forecast import Forecast, forecast
-from dpsql.cli.job import JobLog, run_statements
-from dpsql.cli.job_receipt import JobReceipt
+from dpsql.cli.job import JobLog, JobReceipt, run_statements
 from dpsql.cli.job_statement import JobError, read_statements
 from dpsql.cli.output import Result
 from dpsql.cli.runner import Runner
 from dpsql.context import Context
 from dpsql.errors import original
-from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.charge import Receipt
 from dpsql.released.release import Release
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 from dpsql.contract.arguments import Signature
 from dpsql.contract.documented import takes
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import FUNCTIONS, Function
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS, Function
 from dpsql.released.shapes import KEYS
 
 if TYPE_CHECKING:

@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 
 from dpsql.contract.parameters import fold, text, text_list
 from dpsql.engines.attached import engines_of
-from dpsql.engines.duckdb.lineage.catalogued import catalogued
 from dpsql.engines.duckdb.lineage.sources import Owned
+from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
 from dpsql.ledger.policy import of_session
-from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import Plans, seen_of, struct_list
+from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 
 # What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between. The
 # macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from dpsql.engines.duckdb.running import RunningCall
 from dpsql.engines.duckdb.session import Session
-from dpsql.statistics.pairs import WholeTable
-from dpsql.udfs.spec import UdfSpec
+from dpsql.statistics.kendall import WholeTable
+from dpsql.udfs.values import UdfSpec
 
 
 def exact(session: Session) -> Callable[..., pa.Array]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpsql.engines.duckdb.session import Session
-from dpsql.manual.catalogue import MANUAL
-from dpsql.manual.help_text import help_lines, suggestion
-from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import struct_list
+from dpsql.manual.catalogue import MANUAL, help_lines, suggestion
+from dpsql.udfs.values import UdfSpec, struct_list
 
 _FUNCTIONS = dict.fromkeys(("name", "topic", "summary", "signature", "guarantee", "example"), "VARCHAR")
 

@@ -15,14 +15,13 @@ from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
-from dpsql.released import auc
+from dpsql.released import curves
 from dpsql.released import curves as roc
 from dpsql.released.histogram import QuantileRow, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import AREA
-from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import struct_list
+from dpsql.udfs.values import UdfSpec, struct_list
 
 _Rows = TypeVar("_Rows")
 _MODELS = {
@@ -128,7 +127,7 @@ SPECS = (
         struct_list(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
         native=True,
     ),
-    UdfSpec("dpsql_curve_area", partial(curve, auc.curve_area), struct_list(AREA.columns), native=True),
+    UdfSpec("dpsql_curve_area", partial(curve, curves.curve_area), struct_list(AREA.columns), native=True),
     UdfSpec(
         "dpsql_histogram_quantile",
         histogram_quantile,

@@ -17,7 +17,7 @@ from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import engine_key_types
 from dpsql.engines.driver import release as release_of_engine
 from dpsql.engines.duckdb.lineage.aggregates import Around
-from dpsql.engines.duckdb.lineage.catalogued import catalogued
+from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.result_rows import engine_sql, rows_sql, stored_sql
 from dpsql.engines.duckdb.running import RunningCall, Statistic, resolved
@@ -31,8 +31,7 @@ from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
 from dpsql.udfs.keys import learn_keys, released_keys
-from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import Plans, integers, nested, seen_of
+from dpsql.udfs.values import Plans, UdfSpec, integers, nested, seen_of
 
 Number = TypeVar("Number", np.int64, np.uint64)
 _BATCH = 1 << 16  # rows of the aggregate form that are processed at once

@@ -13,8 +13,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions.sis import SisCall, draw_center
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.statistics.xty import CrossProducts, centre
-from dpsql.udfs.spec import UdfSpec
-from dpsql.udfs.values import integers, one_ticket
+from dpsql.udfs.values import UdfSpec, integers, one_ticket
 
 
 def center(session: Session) -> Callable[..., pa.Array]:

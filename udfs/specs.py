@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpsql.udfs import budget, kendall, manual, models, release, sis
 from dpsql.udfs.rows import SPECS as ROW_SPECS
-from dpsql.udfs.spec import UdfSpec
+from dpsql.udfs.values import UdfSpec
 
 SPECS: tuple[UdfSpec, ...] = (
     *ROW_SPECS,

@@ -47,7 +47,7 @@ from dpsql.functions.grouped.aggregate import draw_aggregates
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
-from dpsql.released.moments import estimates
+from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import Sums, ValueBlock
 
 HERE = Path(__file__).resolve().parent

@@ -37,9 +37,8 @@ from dpsql.functions.sis import SisPlan, draw_selection
 from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
-from dpsql.kernels.blas import one_thread
 from dpsql.kernels.fixed_point import affine_map, quantise
-from dpsql.kernels.gram import gram_products
+from dpsql.kernels.gram import gram_products, one_thread
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection

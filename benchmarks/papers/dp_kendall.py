@@ -37,18 +37,18 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import dpsql
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import ParameterError
-from dpsql.kernels.blas import one_thread
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
+from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.tukey import (
     DepthBoxes,
     draw_depth,
     growth_per_level,
     longest_reach,
+    models_needed,
     passing_score,
     stable_reach,
     tail_weights,
 )
-from dpsql.mechanisms.tukey_budget import models_needed
 from dpsql.noise.entropy import SYSTEM, WordReader
 
 HERE = Path(__file__).resolve().parent

@@ -40,9 +40,9 @@ from sklearn.naive_bayes import BernoulliNB
 
 import dpsql
 from dpsql.contract.measurement import draw_once
-from dpsql.functions.feature_scores import best_cluster, point_scores
+from dpsql.functions.feature_counts import best_cluster, point_scores
 from dpsql.functions.roc import RocPlan, draw_roc
-from dpsql.kernels.blas import one_thread
+from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from dpsql.mechanisms.smooth import smooth_area
 from dpsql.released.curves import area_between, area_under, consistent

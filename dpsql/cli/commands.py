@@ -13,9 +13,10 @@ from typing import TypeVar
 import click
 
 from dpsql.cli.engine_option import read_options
-from dpsql.cli.exit_code import MEANING, exit_code_of
 from dpsql.cli.messages import (
+    MEANING,
     clean_message,
+    exit_code_of,
     is_expected,
     never_fail_to_print,
     say_error,
@@ -204,7 +205,7 @@ def run() -> None:
 @_format_option
 @_output_option
 @_database_options
-@_runs("query.run_query")
+@_runs("release_commands.run_query")
 def query() -> None:
     """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
 
@@ -355,7 +356,7 @@ def ledger_accept() -> None:
 @ledger.command("adopt")
 @click.argument("database")
 @_ledger_option
-@_runs("adoption.adopt_ledger")
+@_runs("ledger_commands.adopt_ledger")
 def ledger_adopt() -> None:
     """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
 

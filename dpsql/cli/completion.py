@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 
-from dpsql.cli.dot_commands import DotCommand
+from dpsql.cli.dot_commands import DotCommand, split
 from dpsql.cli.known_names import KnownNames
-from dpsql.cli.splitting import split
 from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
 

@@ -10,8 +10,7 @@ import pyarrow as pa
 from rich.syntax import Syntax
 
 from dpsql.cli.messages import console
-from dpsql.cli.output import show
-from dpsql.cli.receipts import budget_view, example_text, ledger_view
+from dpsql.cli.output import budget_view, example_text, ledger_view, show
 from dpsql.cli.runner import Runner
 from dpsql.manual.demonstration import example
 

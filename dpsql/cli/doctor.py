@@ -17,8 +17,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from dpsql.cli.exit_code import DONE, FAILED
-from dpsql.cli.messages import clean_message, console
+from dpsql.cli.messages import DONE, FAILED, clean_message, console
 from dpsql.version import __version__
 
 _needed = (
@@ -86,7 +85,7 @@ def _engines_found() -> str:
 
 
 def _sql() -> str:
-    from dpsql.engines.duckdb.sql_files import sql_texts
+    from dpsql.engines.duckdb.macros import sql_texts
 
     texts = list(sql_texts())
     if len(texts) < _sql_files:

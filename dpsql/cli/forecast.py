@@ -22,7 +22,7 @@ from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.explanation import planned_calls
 from dpsql.engines.duckdb.installation import install
-from dpsql.engines.duckdb.planned import Planned
+from dpsql.engines.duckdb.planner import Planned
 from dpsql.errors import BudgetError, ParameterError, original
 from dpsql.ledger.budget import Spent, refuse_contradiction, refuse_overspend
 from dpsql.ledger.rows import BudgetRow, State, budget_row

@@ -1,15 +1,30 @@
-"""The statements of a job, run in order up to the first error."""
+"""The statements of a job, run in order up to the first error.
+
+The receipt of a job: what ran, what it was charged and where the ledger then stood; no value of the data.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import click
+import duckdb
 
 from dpsql.cli.forecast import Forecast
-from dpsql.cli.job_receipt import JobReceipt
 from dpsql.cli.job_statement import JobError, JobStatement
-from dpsql.cli.output import Result
+from dpsql.cli.messages import DONE, clean_message, exit_code_of
+from dpsql.cli.output import Result, replacing
 from dpsql.cli.runner import Runner
-from dpsql.ledger.receipt import Receipt
+from dpsql.errors import LedgerError, original
+from dpsql.ledger.charge import Receipt
+from dpsql.ledger.ledger import Ledger
+from dpsql.version import __version__
 
 
 class JobLog:
@@ -77,3 +92,118 @@ def run_statements(
             runner.raise_if_stopped()
         except BaseException as error:
             raise JobError(error, statement) from error
+
+
+NOT_RUN, RAN, FAILED = "not run", "done", "failed"
+
+
+def now() -> str:
+    """Return the time in UTC, as the ledger writes it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def public_cause(error: BaseException) -> dict[str, object]:
+    """Return what may be kept of an error: its code or class, and its message unless that is DuckDB's.
+
+    DuckDB's own text may quote a value of a row.
+    """
+    ours = original(error) if isinstance(error, Exception) else None
+    if ours is not None:
+        return {"error": ours.code, "message": ours.message}
+    is_public = isinstance(error, (OSError, click.ClickException))
+    return {"error": type(error).__name__, **({"message": clean_message(error)} if is_public else {})}
+
+
+@dataclass
+class _StatementReceipt:
+    statement: JobStatement
+    outcome: str = NOT_RUN
+    calls: list[Receipt] = field(default_factory=list)
+
+
+class JobReceipt:
+    """Collects what a job does, and says it as JSON values.
+
+    Parameters
+    ----------
+    job : str
+        The name of the job's file, or ``'text'``.
+    text : str
+        The job as it was given; the receipt has its SHA-256.
+    database : str
+    """
+
+    def __init__(self, job: str, text: str, database: str) -> None:
+        self._job = {"job": job, "sha256": sha256(text.encode()).hexdigest()}
+        self._database = database
+        self._ledger: dict[str, object] | None = None
+        self._started = now()
+        self._statements: list[_StatementReceipt] = []
+        self._error: JobError | None = None
+
+    def expects(self, statements: Iterable[JobStatement]) -> None:
+        """Take note of the statements that are to be run."""
+        self._statements = [_StatementReceipt(statement) for statement in statements]
+
+    def ran(self, statement: JobStatement, calls: Iterable[Receipt], *, failed: bool) -> None:
+        """Take note of a statement that was run, to its end or not."""
+        found = self._statements[statement.number - 1]
+        found.outcome, found.calls = FAILED if failed else RAN, list(calls)
+
+    def ended(self, error: JobError | None, ledger: Ledger | None) -> None:
+        """Take note of how the job ended, and of the last entry of the ledger, if it could be opened."""
+        self._error = error
+        if ledger is not None:
+            self._ledger = _ledger_json(ledger)
+
+    @property
+    def calls(self) -> list[Receipt]:
+        """The receipts of all calls, in the order of the job."""
+        return [call for statement in self._statements for call in statement.calls]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the receipt as JSON values."""
+        error = self._error
+        cause: Mapping[str, object] = {}
+        if error is not None:
+            place = {} if error.statement is None else {"statement": error.statement.number}
+            cause = {**place, **public_cause(error.error)}
+        return {
+            **self._job,
+            # What is neither may hold a token.
+            "database": self._database if self._database == ":memory:" or Path(self._database).is_file() else None,
+            "started": self._started,
+            "ended": now(),
+            "outcome": RAN if error is None else FAILED,
+            "exit_code": DONE if error is None else exit_code_of(error.error),
+            **({} if error is None else {"cause": dict(cause)}),
+            "dpsql": __version__,
+            "duckdb": duckdb.__version__,
+            "ledger": self._ledger,
+            "statements": [
+                {
+                    "statement": one.statement.number,
+                    "line": one.statement.line,
+                    "outcome": one.outcome,
+                    "calls": [asdict(call) for call in one.calls],
+                }
+                for one in self._statements
+            ],
+        }
+
+    def write(self, path: Path) -> None:
+        """Write the receipt to a file, in one step: a reader sees the old one or the new one."""
+        with replacing(path) as part, part.open("x", encoding="utf-8") as file:
+            json.dump(self.to_json(), file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _ledger_json(ledger: Ledger) -> dict[str, object]:
+    """Return where a ledger is and its last entry; after a failure of the ledger there may be no answer."""
+    try:
+        entries, head = ledger.head()
+    except LedgerError as error:
+        return {"error": error.code}
+    return {"location": ledger.location, "entries": entries, "head": head}

@@ -14,17 +14,24 @@ import click
 import duckdb
 from rich.table import Table
 
-from dpsql.cli.exit_code import DONE, exit_code_of
 from dpsql.cli.forecast import ExpectedCall, Forecast, forecast
-from dpsql.cli.job import JobLog, run_statements
-from dpsql.cli.job_receipt import JobReceipt, now, public_cause
+from dpsql.cli.job import JobLog, JobReceipt, now, public_cause, run_statements
 from dpsql.cli.job_statement import JobError, JobStatement, read_parameters, read_statements
-from dpsql.cli.messages import clean_message, console, is_expected, say, say_error, silence, stop_message
-from dpsql.cli.output import DeliveryError, Destination, Result, try_to_replace
-from dpsql.cli.receipts import empty_view
+from dpsql.cli.messages import (
+    DONE,
+    clean_message,
+    console,
+    exit_code_of,
+    is_expected,
+    say,
+    say_error,
+    silence,
+    stop_message,
+)
+from dpsql.cli.output import DeliveryError, Destination, Result, empty_view, try_to_replace
 from dpsql.cli.runner import Runner, RunnerOptions, protects, replay_text
 from dpsql.cli.stopping import Terminated
-from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.charge import Receipt
 from dpsql.version import __version__
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.cli.splitting import Piece, check_syntax, split_all
+from dpsql.cli.dot_commands import Piece, check_syntax, split_all
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.rendering import text as quoted

@@ -1,18 +1,24 @@
-"""The commands that read or mend a ledger alone: budget, policy and ledger. The database itself stays closed."""
+"""The commands that read or mend a ledger alone: budget, policy and ledger. The database itself stays closed.
+
+`dpsql ledger adopt`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import TypeVar
 
 import click
+import duckdb
 from rich.console import RenderableType
 
-from dpsql.cli.exit_code import DONE, LEDGER
-from dpsql.cli.messages import console, say, say_error
-from dpsql.cli.receipts import budget_view, ledger_location, ledger_place, ledger_view, open_ledger, policy_view
+from dpsql.cli.messages import DONE, LEDGER, console, say, say_error
+from dpsql.cli.output import budget_view, ledger_location, ledger_place, ledger_view, open_ledger, policy_view
+from dpsql.engines.duckdb.mark import adopt
 from dpsql.ledger.copies import Restored, accept, backup, restore
+from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.policy import PolicyRow
 from dpsql.ledger.rows import BudgetRow, LedgerRow
 
@@ -97,3 +103,14 @@ def _tell_lost(done: Restored) -> None:
     elif not done.known:
         say("Nothing notes what the last entry had been, so entries may be missing that nobody can tell of.")
     click.echo(f"ok: the ledger holds {done.entries} entries.")
+
+
+def adopt_ledger(database: str, ledger: str | None) -> None:
+    """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
+    place = ledger_place(database, ledger)
+    if not Path(database).is_file():
+        raise click.UsageError(f"there is no database {database!r}.")
+    with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
+        before, after = adopt(connection, opened)
+    was = "no ledger" if before is None else f"ledger {before.ledger}…"
+    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {after.ledger}… at {place}.")

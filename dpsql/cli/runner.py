@@ -19,7 +19,7 @@ from dpsql.cli.output import Result
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context, attach_engine
 from dpsql.errors import LedgerError
-from dpsql.ledger.receipt import Receipt
+from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
 from dpsql.manual.slips import mended
 from dpsql.progress import interrupt

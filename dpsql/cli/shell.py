@@ -1,22 +1,83 @@
-"""The SQL prompt, and the same reading of statements from a pipe or a file."""
+"""The SQL prompt, and the same reading of statements from a pipe or a file.
+
+The SQL prompt on a terminal: lines until a semicolon, highlighting, completion and history.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Unpack
 
 import click
 import duckdb
+from prompt_toolkit import PromptSession
+from prompt_toolkit.filters import completion_is_selected
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.lexers import PygmentsLexer
+from prompt_toolkit.output import ColorDepth
 
-from dpsql.cli.dot_commands import run_dot_command
-from dpsql.cli.exit_code import DONE, FAILED, exit_code_of
+from dpsql.cli.completion import SqlCompleter
+from dpsql.cli.dot_commands import DOT_COMMANDS, check_syntax, is_blank, run_dot_command, split, split_all
 from dpsql.cli.known_names import KnownNames
-from dpsql.cli.messages import clean_message, console, is_expected, say_error, stop_message
+from dpsql.cli.messages import DONE, FAILED, clean_message, console, exit_code_of, is_expected, say_error, stop_message
 from dpsql.cli.output import show
 from dpsql.cli.runner import Runner, RunnerOptions
-from dpsql.cli.splitting import check_syntax, is_blank, split, split_all
 from dpsql.version import __version__
+
+
+def is_complete(text: str) -> bool:
+    """Tell whether Enter should run what was typed: a dot command, nothing, or statements that have ended."""
+    return text.startswith(".") or is_blank(text) or split(text)[1] == ""
+
+
+def new_prompt(names: KnownNames) -> PromptSession[str]:
+    """Return the prompt: highlighting, completion, history, and lines until a semicolon."""
+    keys = KeyBindings()
+
+    @keys.add("enter", filter=~completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if is_complete(buffer.text):
+            buffer.validate_and_handle()
+        else:
+            buffer.newline(copy_margin=False)
+
+    @keys.add("enter", filter=completion_is_selected)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.complete_state = None
+
+    path = history_path()
+    history: History = InMemoryHistory() if path is None else FileHistory(str(path))
+    return PromptSession(
+        "dpsql> ",
+        history=history,
+        lexer=PygmentsLexer.from_filename("statement.sql"),
+        completer=SqlCompleter(names, DOT_COMMANDS),
+        complete_while_typing=False,
+        multiline=True,
+        prompt_continuation="   ... ",
+        key_bindings=keys,
+        color_depth=ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None,
+    )
+
+
+def history_path() -> Path | None:
+    """Return the file that keeps the history, readable by its owner alone; None where none can be kept."""
+    if os.name == "nt":
+        base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
+    else:
+        base = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    path = base / "dpsql" / "history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.touch(mode=0o600)
+    except OSError:
+        return None
+    return path
 
 
 class Leave(Exception):  # noqa: N818 - a request, not an error
@@ -143,7 +204,7 @@ class Shell:
 
     def _converse(self) -> None:
         # Here, because it loads prompt_toolkit, and statements may come from a pipe.
-        from dpsql.cli.prompt import new_prompt
+        from dpsql.cli.shell import new_prompt
 
         prompt = new_prompt(self.names)
         out = console()

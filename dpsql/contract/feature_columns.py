@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.contract.condition import columns_of
 from dpsql.contract.layout import Layout
+from dpsql.contract.names import did_you_mean
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
-from dpsql.contract.spelling import did_you_mean
+from dpsql.contract.relation import columns_of
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
 from dpsql.kernels.identity import has_identity, is_name

@@ -35,9 +35,8 @@ from dpsql.engines.duckdb.lineage.refusals import refuse_claim
 from dpsql.engines.duckdb.lineage.sources import Owned, Sources
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.port import Engine
-from dpsql.engines.predictor import Predictor
 from dpsql.engines.provenance import Provenance, UnseenError, made_from
-from dpsql.engines.task import plain
+from dpsql.engines.task import Predictor, plain
 from dpsql.errors import ParameterError, SourceError
 from dpsql.released.model import LinearModel
 

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from dpsql.contract.condition import columns_of
 from dpsql.contract.names import parts_of
 from dpsql.contract.parameters import fold
+from dpsql.contract.relation import columns_of
 from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files, union
 from dpsql.errors import ParameterError
 

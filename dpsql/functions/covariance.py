@@ -1,4 +1,7 @@
-"""dp_covariance: a private covariance matrix of columns within public bounds."""
+"""dp_covariance: a private covariance matrix of columns within public bounds.
+
+dp_correlation: a private correlation matrix of columns within public bounds.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +61,18 @@ class CovarianceCall(MomentsCall):
         """Return the draw of the moments, whose record has the divisor."""
         draw = super().prepare(statistic, progress)
         return lambda: {**draw(), "ddof": self.plan.ddof}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrelationPlan(MomentsPlan):
+    """The checked public arguments of one ``dp_correlation`` call."""
+
+    function: ClassVar[str] = "dp_correlation"
+    arguments: ClassVar[Signature] = moments_signature()
+    fewest_features: ClassVar[int] = 2
+
+
+class CorrelationCall(MomentsCall):
+    """A dp_correlation call, with the column types of its source."""
+
+    plan: CorrelationPlan

@@ -1,7 +1,7 @@
 """dp_crosstab: a private contingency table with margins that agree with its cells.
 
 Total, rows, columns and cells get noise as one vector, and least squares makes one table of them
-(`dpsql.statistics.marginals`, `dpsql.released.marginals`). For more than two columns these are all marginals of up to
+(`dpsql.statistics.counts`, `dpsql.released.crosstab`). For more than two columns these are all marginals of up to
 two columns. Or the cells alone get noise, and margins are their sums. Which it is, and the law of the noise, follows
 from the numbers of keys, the limits per unit and the budget: the choice with the smallest variance, on average over the
 marginals of the result. Standard errors of total, rows, columns and cells, at epsilon = 1, and for Gaussian noise
@@ -43,11 +43,10 @@ from dpsql.functions.grouped.arguments import BY, CONFIDENCE, COUNT_DELTA, KEYS,
 from dpsql.functions.grouped.counts import CountedCall, CountedPlan
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, grouped_noise
 from dpsql.progress import Progress
-from dpsql.released.crosstab import crosstab_record
-from dpsql.released.marginals import entry_weights
+from dpsql.released.crosstab import crosstab_record, entry_weights
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Sums
+from dpsql.statistics.counts import Axes, MarginalCounts, marginals_up_to
 from dpsql.statistics.grouped_sums import GroupedSums
-from dpsql.statistics.marginals import Axes, MarginalCounts, marginals_up_to
 
 _MOST_COLUMNS = 8
 _ORDER = 2
@@ -216,7 +215,7 @@ def draw_crosstab(plan: CrosstabPlan, cells: Longs) -> NoisyBlock:
     -----
     - **Guarantee**: pure DP at ``plan.epsilon``; with Gaussian noise (epsilon, delta)-DP and mu-GDP.
     - **Neighbouring relation**: that of the plan.
-    - **Sensitivity**: see `dpsql.statistics.marginals`.
+    - **Sensitivity**: see `dpsql.statistics.counts`.
     """
     entries = plan.design.entries(cells)
     [noisy] = plan.part.draw([Sums(entries, np.zeros_like(entries))])

@@ -19,18 +19,25 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
-from dpsql.contract.passes import Pass
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Pass, Quantity
 from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_ratio
-from dpsql.functions.selection_certainty import Certainty, certainty_quantities, largest_rank_score, rounds_certainty
-from dpsql.functions.selection_verdict import VERDICT, ScoredPlan, score_quantities, scored_record, selection_record
-from dpsql.mechanisms.rank_scores import RankScoreNoise
+from dpsql.functions.selection_verdict import (
+    VERDICT,
+    Certainty,
+    ScoredPlan,
+    certainty_quantities,
+    largest_rank_score,
+    rounds_certainty,
+    score_quantities,
+    scored_record,
+    selection_record,
+)
+from dpsql.mechanisms.ranking import RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
-from dpsql.statistics.kendall import exact_utilities, utility_range
-from dpsql.statistics.pairs import BlockScores, Pairs, WholeTable
+from dpsql.statistics.kendall import BlockScores, Pairs, WholeTable, exact_utilities, utility_range
 
 NOISES = ("gumbel", "exponential")
 SPLITS = ("even", "scaled")

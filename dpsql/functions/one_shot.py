@@ -9,7 +9,7 @@ from fractions import Fraction
 from dpsql.contract.arguments import share, word
 from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan
-from dpsql.functions.selection_certainty import Certainty, one_shot_certainty
+from dpsql.functions.selection_verdict import Certainty, one_shot_certainty
 from dpsql.mechanisms.one_shot import OneShotSelection
 
 MECHANISMS = ("one_shot", "gumbel", "canonical_lipschitz")

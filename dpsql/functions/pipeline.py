@@ -33,8 +33,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, known
-from dpsql.contract.passes import COLLECTED, Pass
-from dpsql.contract.plan import NOT_STATED, Plan, Quantity
+from dpsql.contract.plan import COLLECTED, NOT_STATED, Pass, Plan, Quantity
 from dpsql.contract.selection import SelectionPlan, read_k
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
@@ -45,8 +44,7 @@ from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
 from dpsql.kernels.fixed_point import quantise
 from dpsql.progress import Progress
-from dpsql.released.results import NO_SELECTION
-from dpsql.released.selections import selected
+from dpsql.released.results import NO_SELECTION, selected
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.progress import Progress
 from dpsql.released.metrics import Range, consistent_metrics
-from dpsql.statistics.error_sums import ErrorSums, sensitivities
+from dpsql.statistics.gram import ErrorSums, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
 SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))

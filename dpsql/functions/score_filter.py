@@ -18,8 +18,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.feature_counts import Counts, FeatureCountsCall
-from dpsql.functions.feature_scores import Floats, best_cluster, point_scores
+from dpsql.functions.feature_counts import Counts, FeatureCountsCall, Floats, best_cluster, point_scores
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.laplace import LaplaceNoise

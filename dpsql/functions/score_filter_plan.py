@@ -13,8 +13,7 @@ from dpsql.contract.arguments import Signature
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, Part, measurement_of
-from dpsql.contract.passes import Pass
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Pass, Quantity
 from dpsql.contract.selection import SelectorPlan
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.feature_counts import FeatureCountsPlan

@@ -20,18 +20,24 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.passes import COLLECTED, XTY, Pass
-from dpsql.contract.plan import NOT_STATED, Quantity, feature_bounds
+from dpsql.contract.plan import COLLECTED, NOT_STATED, XTY, Pass, Quantity, feature_bounds
 from dpsql.contract.selection import selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import ONE_SHOT, OneShotPlan
-from dpsql.functions.selection_certainty import certainty_quantities, largest_rank_score
-from dpsql.functions.selection_verdict import VERDICT, ScoredPlan, score_quantities, scored_record, selection_record
+from dpsql.functions.selection_verdict import (
+    VERDICT,
+    ScoredPlan,
+    certainty_quantities,
+    largest_rank_score,
+    score_quantities,
+    scored_record,
+    selection_record,
+)
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.one_shot import OneShotSelection
-from dpsql.mechanisms.rank_scores import RankScoreNoise
+from dpsql.mechanisms.ranking import RankScoreNoise
 from dpsql.progress import Progress
 from dpsql.statistics.rank_scores import RankScores, rank_spread
 from dpsql.statistics.xty import (

@@ -51,8 +51,8 @@ from dpsql.arrays import Doubles
 from dpsql.kernels import best_subsets_numpy
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, margin, pair_gains
-from dpsql.kernels.blas import one_thread
-from dpsql.kernels.loading import Compiled
+from dpsql.kernels.gram import one_thread
+from dpsql.kernels.workers import Compiled
 
 # After a complete search, the last listed score exceeds the lower bound by no more than this.
 LIST_WIDTH = Fraction(1, 1 << 17)

@@ -18,11 +18,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
-from dpsql.kernels.blas import one_thread
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
-from dpsql.kernels.loading import Compiled
-from dpsql.kernels.wide_sums import wide_column, wide_parts
-from dpsql.kernels.workers import Signals, run
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise, wide_column, wide_parts
+from dpsql.kernels.gram import one_thread
+from dpsql.kernels.workers import Compiled, Signals, run
 from dpsql.kernels.xty import BLOCK_ROWS
 
 CHUNK_CELLS = 1 << 23

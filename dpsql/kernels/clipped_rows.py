@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Floats, Integers
-from dpsql.kernels.blas import one_thread
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.loading import Compiled
-from dpsql.kernels.workers import Signals, run
+from dpsql.kernels.gram import one_thread
+from dpsql.kernels.workers import Compiled, Signals, run
 from dpsql.kernels.xty import BLOCK_ROWS
 
 # Slightly less than 1: covers the roundings of root, division and two products, each a share of 2**-53.

@@ -12,7 +12,7 @@ import hashlib
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.kernels.feature_shares import distinct_features
+from dpsql.kernels.xty import distinct_features
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 

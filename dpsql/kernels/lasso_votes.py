@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.errors import ParameterError
-from dpsql.kernels.blas import one_thread
+from dpsql.kernels.gram import one_thread
 from dpsql.kernels.lasso import lasso
 from dpsql.kernels.workers import Signals, run
 from dpsql.noise.entropy import SYSTEM, BitSource

@@ -24,8 +24,8 @@ Errors of the gradient, with ``u = 2**-53``, p columns, n rows, and S = ``2**20`
 
 Where that is not little enough, the same gradient is computed *finely*. Coefficients are integers over ``2**96``, cut
 into L digits so short that the product of each with a row is an exact integer; these are added up, and q is computed,
-as sums of two doubles (`dpsql.kernels.doubled`). Four digits of q of 20 bits each make ``sum q_i v_i`` exact but for
-what is beyond the fourth, and all the rest is integers. So a row adds at most
+as sums of two doubles (`dpsql.kernels.fixed_point`). Four digits of q of 20 bits each make ``sum q_i v_i`` exact but
+for what is beyond the fourth, and all the rest is integers. So a row adds at most
 
 - ``2**-88`` for q, and ``2**-81`` for the digits that are left out;
 - for the sum of the L products: each addition is within ``3 u**2`` of a partial sum, and a partial sum is at most |m|
@@ -49,10 +49,9 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers
 from dpsql.errors import InternalError
-from dpsql.kernels import doubled
-from dpsql.kernels.blas import one_thread
-from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE
-from dpsql.kernels.wide_sums import WideSums
+from dpsql.kernels import fixed_point
+from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, WideSums
+from dpsql.kernels.gram import one_thread
 from dpsql.kernels.xty import BLOCK_ROWS
 
 if TYPE_CHECKING:
@@ -354,8 +353,8 @@ def _fine_sums(
     block: Doubles | csr_array, factors: Doubles, units: list[Fraction]
 ) -> tuple[Doubles, NDArray[np.int64]]:
     """Return the second derivatives of a block's rows, and the digits of their sum of ``q v``, shape (4, p)."""
-    share = doubled.share(_fine_margins(block @ factors, units))
-    parts = doubled.digits(share, FIXED_POINT_BITS, _SHARE_DIGITS)
+    share = fixed_point.share(_fine_margins(block @ factors, units))
+    parts = fixed_point.digits(share, FIXED_POINT_BITS, _SHARE_DIGITS)
     return share[0] * (1.0 - share[0]), (block.T @ np.column_stack(parts)).T.astype(np.int64)
 
 
@@ -522,12 +521,12 @@ def _digits(multiples: list[int]) -> tuple[NDArray[np.float64], list[Fraction]]:
     return np.array(columns[::-1], dtype=np.float64).T, units[::-1]
 
 
-def _fine_margins(products: NDArray[np.float64], units: list[Fraction]) -> doubled.Doubled:
+def _fine_margins(products: NDArray[np.float64], units: list[Fraction]) -> fixed_point.Doubled:
     """Return the sum of products of rows with digits, each in its unit and one over ``2**20``."""
     zero = np.zeros(len(products))
     margin = (zero, zero)
     for column, unit in zip(products.T, units, strict=True):
-        margin = doubled.add(margin, (column * float(unit / FIXED_POINT_ONE), zero))
+        margin = fixed_point.add(margin, (column * float(unit / FIXED_POINT_ONE), zero))
     return margin
 
 

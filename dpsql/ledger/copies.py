@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dpsql.errors import LedgerError
+from dpsql.ledger.chain import SUFFIX, Head, NotedHead
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
-from dpsql.ledger.noted_head import SUFFIX, Head, NotedHead
 
 
 def backup(source: Ledger, destination: str) -> int:

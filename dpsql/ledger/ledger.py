@@ -33,14 +33,14 @@ from dpsql.ledger.charge import (
     folded_dataset,
     free,
     json_text,
+    receipt_of,
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.receipt import receipt_of
 from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations
 
 if TYPE_CHECKING:
-    from dpsql.ledger.noted_head import Head
+    from dpsql.ledger.chain import Head
     from dpsql.ledger.transaction import Transaction
 
 __all__ = ["Budget", "BudgetRow", "Charge", "Entry", "Ledger", "LedgerRow", "RecordedDeclarations", "VerifyReport"]

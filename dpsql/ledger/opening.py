@@ -20,8 +20,8 @@ from dpsql.progress import held_back
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from dpsql.ledger.noted_head import Head
-    from dpsql.ledger.receipt import Receipt
+    from dpsql.ledger.chain import Head
+    from dpsql.ledger.charge import Receipt
     from dpsql.ledger.store import Store
 
 T = TypeVar("T")

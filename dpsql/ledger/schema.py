@@ -3,6 +3,8 @@
 `dpsql_ledger` holds the rows of the chain. `dpsql_ledger_last` says which row is the last one of the chain, of each
 dataset, of the declarations, and under each name of a release; triggers keep it. A row is found by an index, and
 counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
+
+Upgrade a ledger of an earlier version to the present one, in one transaction.
 """
 
 from __future__ import annotations
@@ -27,10 +29,12 @@ from sqlalchemy import (
     literal_column,
     null,
     select,
+    text,
     update,
 )
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
-from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Row, dataset_key, row_of
+from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Last, Row, dataset_key, note, row_of, verified_rows
 
 SCHEMA_VERSION = "3"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
@@ -278,3 +282,38 @@ def stream(connection: Connection, version: str) -> Generator[Row]:
     with connection.execute(statements(version).rows, execution_options={"yield_per": 1000}) as result:
         for values in result:
             yield row_of(COLUMNS, values)
+
+
+def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
+    """Add what an earlier version does not have; its rows keep their hashes. The caller is the only writer.
+
+    Raises
+    ------
+    LedgerError
+        L030: a row is not what was written. Nothing is changed.
+    """
+    version = connection.execute(read_version).scalar_one()
+    if version not in UPGRADED_VERSIONS:
+        return  # another process was first while this one waited for the lock
+    lasts: dict[str, Last] = {}
+    if version == "1":
+        for row in verified_rows(place, ledger_id, stream(connection, version)):
+            note(lasts, row)
+    for name in MISSING_COLUMNS[version]:
+        column = CreateColumn(entry.c[name]).compile(dialect=connection.dialect)
+        connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column}"))
+    if version == "1":
+        _note_lasts(connection, lasts)
+    connection.execute(CreateIndex(reservations_index))
+    connection.execute(set_version)
+
+
+def _note_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
+    """Make the second place for the end of the chain."""
+    connection.execute(CreateTable(last))
+    connection.execute(CreateIndex(declarations_index))
+    if lasts:
+        names = ("key", "sequence", "hash", "number")
+        connection.execute(add_last, [dict(zip(names, (key, *last), strict=True)) for key, last in lasts.items()])
+    for statement in note_triggers[connection.dialect.name]:
+        connection.exec_driver_sql(statement)

@@ -47,7 +47,7 @@ from dpsql.ledger.rows import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
-    from dpsql.ledger.noted_head import Head
+    from dpsql.ledger.chain import Head
     from dpsql.ledger.store import Store
 
 _most_remembered = 256

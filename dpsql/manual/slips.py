@@ -10,8 +10,8 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dpsql.contract.names import did_you_mean, meant_argument
 from dpsql.contract.parameters import fold
-from dpsql.contract.spelling import did_you_mean, meant_argument
 from dpsql.errors import DpsqlError, original
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest

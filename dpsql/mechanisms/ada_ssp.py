@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.blas import one_thread
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise, GaussianRelease, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, least_eigenvalue_sensitivity

@@ -1,7 +1,7 @@
 """Noise on the blocks of an aggregate call: all groups and all targets in one release.
 
 Every block gets its share of epsilon (Laplace) or of ``mu**2`` (Gaussian), so the joint vector of all blocks is one
-mechanism and one event. The groups need no shares: `dpsql.contract.contribution` bounds the change of all of them
+mechanism and one event. The groups need no shares: `dpsql.contract.relation` bounds the change of all of them
 together.
 
 The block's integers are released on a *lattice*, as multiples of ``2**bits``. Laplace noise is exact in integers,
@@ -26,10 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.gaussian_profile import gaussian_mu, usable_mu
 from dpsql.contract.measurement import Part, sampled
+from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation

@@ -35,9 +35,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.ranking import Ranking, log_binomial, log_factorial
 from dpsql.mechanisms.select import check_selection
+from dpsql.noise.discrete import Bounds, LazyExponential, exp_bounds, fraction_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.exact import Bounds, LazyExponential, exp_bounds, fraction_bounds, log_bounds
-from dpsql.noise.scores import integer_scores, scaled
+from dpsql.noise.race import integer_scores, scaled
 
 # Weights of blocks are integers in units of 2**-40 of the largest one's bound.
 _UNIT_BITS = 40

@@ -36,9 +36,8 @@ from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.mechanisms.gaussian import counting_unit, gaussian_noise
-from dpsql.noise.discrete import discrete_laplace, laplace_deviation, truncated_laplace
+from dpsql.noise.discrete import discrete_laplace, exp_bounds, laplace_deviation, truncated_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
-from dpsql.noise.exact import exp_bounds
 
 _DIGITS = 60
 # An exponential of less than minus this is below what matters: no delta is below 1e-300.

@@ -1,10 +1,10 @@
 """Noise on the blocks of groups whose keys are private: only keys whose noisy count is large are released.
 
 The joint vector of all keys gets noise as with public keys (`dpsql.mechanisms.aggregates`), and a key with its numbers
-is released when its noisy count reaches a threshold (`dpsql.mechanisms.key_threshold`): one mechanism, one event, and
-one delta for the noise and for the threshold. The count is one of the numbers that are released anyway where that is
-possible: where one block counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units per
-key, is a block more.
+is released when its noisy count reaches a threshold (`dpsql.mechanisms.partition_selection`): one mechanism, one event,
+and one delta for the noise and for the threshold. The count is one of the numbers that are released anyway where that
+is possible: where one block counts rows, and a unit has one row per group. Otherwise `UnitCount`, the number of units
+per key, is a block more.
 
 Noise on the other blocks is drawn for released keys alone. It is independent of the count's, so the law is the same.
 """
@@ -19,14 +19,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.events import Approximate, Event
 from dpsql.contract.measurement import Part, sampled
+from dpsql.contract.relation import Contribution
 from dpsql.mechanisms.aggregates import GroupedNoise, Lattice, NoisyBlock, count_law, noisy_block
 from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
-from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
-from dpsql.mechanisms.key_limits import KeyLimits, limits_by_group
-from dpsql.mechanisms.key_threshold import key_threshold, truncated_count_noise
+from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group
+from dpsql.mechanisms.partition_selection import key_threshold, truncated_count_noise
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums, Words
 
 # Keys whose noise is drawn together.

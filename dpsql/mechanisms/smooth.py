@@ -50,9 +50,9 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.quantile import halving_levels
-from dpsql.noise.cauchy import LazyCauchy
+from dpsql.noise.ball import LazyCauchy
+from dpsql.noise.discrete import Bounds, exp_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.exact import Bounds, exp_bounds
 from dpsql.statistics.auc import Concordance
 
 # A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.

@@ -18,9 +18,9 @@ from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import Event, SparseVectorTechnique
 from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import ParameterError
+from dpsql.noise.discrete import LazyExponential, fraction_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.exact import LazyExponential, fraction_bounds
-from dpsql.noise.scores import LARGEST_SCALED, RELATIVE_ERROR, differences, integer_scores, scaled
+from dpsql.noise.race import LARGEST_SCALED, RELATIVE_ERROR, differences, integer_scores, scaled
 
 _CHUNK = 1 << 14
 _RADIUS = 2.0**-40

@@ -18,7 +18,7 @@ same when rounds with another list, other strata or bounds follow after some tha
 number of rounds. There is no cap on it, and nothing to fall back on: either would change the law.
 
 Branches have integer weights, rounded up; a round that took one is thinned to the true weight together with its
-other decision, in arithmetic of growing precision (`dpsql.noise.exact`). Doubles only sort out, within certain
+other decision, in arithmetic of growing precision (`dpsql.noise.discrete`). Doubles only sort out, within certain
 bounds, those tail proposals that cannot be accepted.
 """
 
@@ -39,9 +39,9 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
+from dpsql.noise.discrete import Bounds, LazyExponential, fraction_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.exact import Bounds, LazyExponential, fraction_bounds, log_bounds
-from dpsql.noise.scores import RELATIVE_ERROR, Distances, integer_scores, scaled
+from dpsql.noise.race import RELATIVE_ERROR, Distances, integer_scores, scaled
 
 Scores = Callable[[NDArray[np.intp]], ArrayLike]
 

@@ -12,6 +12,8 @@ Muller; ``|cos(2 pi V)|`` and ``sin(pi V / 2)`` have the same law), and ``x cot 
 share of ``2**-45``, however small it is. Sums of positive numbers keep shares. The mathematical libraries in use are
 within 4 units in the last place for log, log1p, sin and sqrt, of which ``2**-45`` allows 256. A vector is therefore
 within a share of ``2**-43`` of its ideal length, and ``2**-42`` is what is counted.
+
+A standard Cauchy variable, known as precisely as a decision needs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,43 @@ from numpy.typing import NDArray
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+
+
+class LazyCauchy:
+    """A standard Cauchy variable of which only some bits are known: a ratio of coordinates in the unit disk."""
+
+    __slots__ = ("_reader", "_x", "_y", "bits", "negative")
+
+    def __init__(self, reader: WordReader) -> None:
+        self._reader = reader
+        self.negative = bool(reader.word() & 1)
+        self._draw()
+        while (inside := self._inside()) is not True:
+            if inside is None:
+                self.extend()
+            else:
+                self._draw()
+
+    def _draw(self) -> None:
+        """Draw the first bits of either coordinate anew."""
+        self.bits, self._x, self._y = 64, self._reader.word(), self._reader.word()
+
+    def extend(self) -> None:
+        """Draw 64 more bits of either coordinate."""
+        self._x, self._y = (part << 64 | self._reader.word() for part in (self._x, self._y))
+        self.bits += 64
+
+    def bounds(self) -> tuple[Fraction, Fraction | None]:
+        """Enclose the magnitude; no upper bound while all known bits of the divisor are zero."""
+        return Fraction(self._x, self._y + 1), Fraction(self._x + 1, self._y) if self._y else None
+
+    def _inside(self) -> bool | None:
+        """Return whether the point is in the disk; None if the bits do not decide it."""
+        one = 1 << 2 * self.bits
+        if (self._x + 1) ** 2 + (self._y + 1) ** 2 <= one:
+            return True
+        return False if self._x**2 + self._y**2 >= one else None
+
 
 _ERROR_BITS = 34
 _SHARE_BITS = 42

@@ -1,7 +1,7 @@
 """Released aggregates: what the ledger keeps of them, and their rows. Everything here is free post-processing.
 
 The ledger keeps the noisy integers, and what is public about them. Values, errors and intervals are computed whenever
-the release is read (`dpsql.released.moments`).
+the release is read (`dpsql.released.covariance`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.released.bounds import interval_record
-from dpsql.released.moments import Estimated, estimates
+from dpsql.released.covariance import Estimated, estimates
+from dpsql.released.intervals import interval_record
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
@@ -42,7 +42,7 @@ _KINDS: dict[str, Callable[..., Block]] = {
 class StoredBlock(TypedDict):
     """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
 
-    Where bounds are private, `drawn` is their interval (`dpsql.released.bounds.interval_record`); without ends the
+    Where bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
     target has no values, and only its count is told.
     """
 

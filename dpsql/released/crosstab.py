@@ -1,13 +1,24 @@
-"""Released contingency tables: what the ledger keeps of them, and their rows. Everything here is free."""
+"""Released contingency tables: what the ledger keeps of them, and their rows. Everything here is free.
+
+Consistent marginals from noisy ones, by least squares in closed form: free post-processing.
+
+Every marginal splits into *effects*: of each subset S of its columns, what is left of the table's sums over all other
+columns after the mean over each column of S is taken away. Effects of different subsets are orthogonal in every
+marginal, so least squares treats each by itself. A measured marginal T that has the columns of S tells the effect by
+sums over the N = N(T, S) combinations of its other columns, with N times the noise; hence its weight is 1 / N, over the
+sum W(S) of these weights. The estimate of a marginal spreads the effects of its subsets evenly over its entries. For
+two columns these are the formulas of a two-way table with noisy margins; sums of estimated cells are the estimated
+margins.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import product
+from itertools import combinations, product
 from statistics import NormalDist
-from typing import Protocol, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 
@@ -16,10 +27,100 @@ from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.aggregates import StoredBlock, restored_block, stored_block
 from dpsql.released.intervals import combined_quantile
-from dpsql.released.marginals import entry_weights, estimated_marginal
 from dpsql.released.verdicts import interval_verdict
 from dpsql.statistics.aggregates import LAPLACE
-from dpsql.statistics.marginals import Axes, MarginalCounts
+from dpsql.statistics.counts import Axes, MarginalCounts
+
+
+class Weights(NamedTuple):
+    """How an estimated entry depends on the measured ones: each weight, and how often it occurs, shape (k,)."""
+
+    weight: Doubles
+    times: Doubles
+
+    @property
+    def variance(self) -> float:
+        """Variance of the estimate, for noise of variance 1 on every measured entry."""
+        return float((self.times * self.weight**2).sum())
+
+
+def estimated_marginal(design: MarginalCounts, noisy: dict[Axes, Doubles], wanted: Axes) -> Doubles:
+    """Return the least-squares estimate of a marginal.
+
+    Parameters
+    ----------
+    design : MarginalCounts
+    noisy : dict
+        The noisy marginals, as `MarginalCounts.split` returns them.
+    wanted : tuple of int
+        Columns of the marginal; some measured marginal has all of them.
+
+    Returns
+    -------
+    estimate : ndarray of float64, shape (sizes of the columns)
+    """
+    if len(design.measured) == 1:  # the same estimate, without rounding
+        [(axes, table)] = noisy.items()
+        return np.asarray(_summed(table, axes, wanted))
+    found = np.zeros([design.sizes[axis] for axis in wanted])
+    for subset in _subsets(wanted):
+        effect = np.zeros([design.sizes[axis] for axis in subset])
+        for axes in _with(design, subset):
+            summed = _summed(noisy[axes], axes, subset)
+            for place in range(summed.ndim):
+                summed = summed - summed.mean(axis=place, keepdims=True)
+            effect += summed / _rest(design, axes, subset)
+        shape = [design.sizes[axis] if axis in subset else 1 for axis in wanted]
+        found += (effect / (_total(design, subset) * _rest(design, wanted, subset))).reshape(shape)
+    return found
+
+
+def entry_weights(design: MarginalCounts, wanted: Axes) -> Weights:
+    """Return how every entry of an estimated marginal depends on the measured entries; the same for all entries."""
+    if len(design.measured) == 1:
+        [axes] = design.measured
+        return Weights(np.ones(1), np.array([float(_rest(design, axes, wanted))]))
+    weights, times = [], []
+    for axes in design.measured:
+        shared = tuple(axis for axis in axes if axis in wanted)
+        for equal in _subsets(shared):
+            weights.append(sum(_part(design, axes, wanted, subset, equal) for subset in _subsets(shared)))
+            differing = [design.sizes[axis] - 1 for axis in shared if axis not in equal]
+            times.append(float(np.prod([*differing, _rest(design, axes, shared)])))
+    return Weights(np.array(weights), np.array(times))
+
+
+def _part(design: MarginalCounts, axes: Axes, wanted: Axes, subset: Axes, equal: Axes) -> float:
+    """Return what one effect adds to the weight of measured entries that share some keys with the wanted entry."""
+    kernel = float(np.prod([(axis in equal) - 1 / design.sizes[axis] for axis in subset]))
+    return kernel / (_total(design, subset) * _rest(design, axes, subset) * _rest(design, wanted, subset))
+
+
+def _total(design: MarginalCounts, subset: Axes) -> float:
+    """Return W: the sum of the weights of the marginals that tell an effect."""
+    return sum(1 / _rest(design, axes, subset) for axes in _with(design, subset))
+
+
+def _with(design: MarginalCounts, subset: Axes) -> list[Axes]:
+    """Return the measured marginals that have some columns."""
+    return [axes for axes in design.measured if set(subset) <= set(axes)]
+
+
+def _rest(design: MarginalCounts, axes: Axes, subset: Axes) -> int:
+    """Return the number of combinations of the columns of a marginal beside some of them."""
+    return design.length(axis for axis in axes if axis not in subset)
+
+
+def _summed(table: Doubles, axes: Axes, wanted: Axes) -> Doubles:
+    """Return the sums of a marginal over its columns beside some of them."""
+    return np.asarray(table.sum(axis=tuple(place for place, axis in enumerate(axes) if axis not in wanted)))
+
+
+def _subsets(axes: Axes) -> Iterator[Axes]:
+    """Yield all subsets of some columns."""
+    for size in range(len(axes) + 1):
+        yield from combinations(axes, size)
+
 
 TOTAL, CELLS = "total", "cells"
 

@@ -18,7 +18,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, single_chunk, to_doubles
 from dpsql.kernels.xty import vectors_to_matrix
-from dpsql.released.estimator import Estimator
+from dpsql.released.metrics import Estimator
 from dpsql.released.results import Fitted, Level
 from dpsql.released.shapes import COEFFICIENTS, VERDICT
 from dpsql.statistics.feature_counts import present_in

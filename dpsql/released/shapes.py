@@ -12,17 +12,17 @@ import pyarrow as pa
 
 from dpsql.contract.verdicts import NOT_MEASURED, UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
-from dpsql.released.auc import area_rows
-from dpsql.released.bounds import interval_row
 from dpsql.released.covariance import correlation, covariance
 from dpsql.released.crosstab import crosstab_rows
-from dpsql.released.curves import confusion_rows, roc_rows
+from dpsql.released.curves import area_rows, confusion_rows, roc_rows
 from dpsql.released.histogram import histogram_rows
+from dpsql.released.intervals import interval_row
 from dpsql.released.results import (
     FeatureMoments,
     Fitted,
+    ranked_rows,
+    selected,
 )
-from dpsql.released.selections import ranked_rows, selected
 from dpsql.released.verdicts import coefficient_verdicts, interval_verdict
 
 Rows = Sequence[Mapping[str, Any]]

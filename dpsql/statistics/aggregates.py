@@ -17,7 +17,7 @@ block              f(q)                             L1       squared L2     D2  
 =================  ===============================  =======  =============  =========  =====================
 
 L1 and squared L2 bound the norms of f(q), D2 the squared norm of ``f(q) - f(q')``, and c the negative product
-``-<f(q), f(q')>``. `dpsql.contract.contribution` derives from them how far a privacy unit moves all groups together.
+``-<f(q), f(q')>``. `dpsql.contract.relation` derives from them how far a privacy unit moves all groups together.
 
 Why. `TransformedPair` and `Bernstein` have coordinates that are not negative and whose sum does not depend on q: 2 S
 and 4 S**2. So that is their L1 norm, and the squared L2 norm and D2 are largest at the corners of that simplex. The
@@ -46,7 +46,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
-from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
@@ -120,7 +120,7 @@ class Sums:
         Sum of q. Zeros, or anything, where the block only counts.
     s2 : ndarray of int64 or of Python ints, shape (G,), or Words, or None
         Sum of ``q**2``, where the block needs squares. Decimals of Arrow, as DuckDB's HUGEINT is handed out, are
-        fastest as ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.wide_sums`).
+        fastest as ``Words(*wide_parts(column), 32)`` (`dpsql.kernels.fixed_point`).
     """
 
     n: Longs

@@ -84,8 +84,7 @@ from numpy.typing import NDArray
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.noise.discrete import LARGEST_SCALE
-from dpsql.noise.exact import log_bounds
+from dpsql.noise.discrete import LARGEST_SCALE, log_bounds
 
 SCORES = ("total_count", "difference_count", "purity", "information_gain")
 RELEASED = ("totals", "differences", "differences_and_labels", "counts", "counts_and_labels")

@@ -32,6 +32,37 @@ the ball.
 
 Scores are computed with rounding errors. If each lies within an interval of public width w around the
 true score, errors change a difference by at most w up or down, hence the ranges below.
+
+Sums of features and of their squares, without products of two features, and how far one privacy unit moves them.
+
+Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), 0 where it is NULL or NaN, ``z_i = q_i / S``, and
+p is the number of features. A row adds::
+
+    f(z) = (1,  z_1 … z_p,  z_1**2 - 1/2 … z_p**2 - 1/2)
+
+The released integers are ``2 S**2`` times the sum of f: ``2 S**2`` for each row, ``2 S q_i`` and ``2 q_i**2 - S**2``.
+
+Squared L2 sensitivities in units of f, with a unit of at most m rows:
+
+================  ========
+add_remove        replace
+================  ========
+m**2 (1 + 5 p/4)  4 m**2 p
+================  ========
+
+*One row.* With ``t = z_i**2`` each feature adds ``t + (t - 1/2)**2``, which is convex in t and at most 5/4, at t = 1. A
+unit adds at most m such rows: the triangle inequality.
+
+*A row for another.* A replacement takes away k rows and adds k'. They form min(k, k') pairs, and the rows left over
+have squared norms of at most ``1 + 5 p/4 <= 4 p``. In a pair each feature adds ``(z - z')**2 (1 + (z + z')**2)``. With
+``u = |z + z'|`` and ``v = |z - z'| <= 2 - u`` that is at most ``(2 - u)**2 (1 + u**2)``, which is 4 at u = 0 and falls
+up to u = 2: its derivative is ``-2 (2 - u) (1 - 2 u + 2 u**2)``. Both bounds are attained, by rows of corners.
+
+Sums of a target and of the errors of its prediction: the statistic of dp_regression_metrics.
+
+Units: target t and prediction are integers in ``[-S, S]`` by the same public bounds (`fixed_point`). The error e is
+their difference, clipped to a public bound B. So the sums of ``1, t, t**2, e**2, abs(e)`` are exact integers. A row
+adds 1, a term in [-S, S], and terms from 0 to ``S**2``, ``B**2`` and B; see `sensitivities`.
 """
 
 from __future__ import annotations
@@ -45,9 +76,74 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
-from dpsql.contract.relation import relation_of
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.contract.relation import Relation, relation_of
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, affine_map, quantise
 from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.statistics.regression import RowMap
+
+# One row counts so many units in the released integers.
+UNIT = 2 * FIXED_POINT_ONE**2
+
+
+def moments_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> int:
+    """Return the L2 sensitivity of all sums together, in the unit of the released integers, rounded up.
+
+    Parameters
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    features : int
+        p, >= 1.
+    max_rows_per_unit : int
+        Largest number of rows of one privacy unit, >= 1.
+    """
+    relation = relation_of(neighbours, max_rows_per_unit)
+    squared = relation.pick(1 + Fraction(5 * features, 4), Fraction(4 * features))
+    return 1 + math.isqrt(math.ceil((UNIT * max_rows_per_unit) ** 2 * squared) - 1)
+
+
+class ColumnMoments(Fold):
+    """Exact sums of features and of their squares.
+
+    Parameters
+    ----------
+    mapped : RowMap
+        The map from features to integers, which neither shortens nor standardises rows.
+    """
+
+    def __init__(self, mapped: RowMap) -> None:
+        self._mapped = mapped
+        self._rows = 0
+        self._sums = WideSums((2, len(mapped.scales.middle)))
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows; the target is not read."""
+        self.add_rows(self._mapped.quantised(features))
+
+    def add_rows(self, quantised: NDArray[np.float64]) -> None:
+        """Add quantised rows of shape (rows, p); NaN stands for NULL."""
+        self._rows += len(quantised)
+        for start in range(0, len(quantised), BLOCK_ROWS):
+            block = np.nan_to_num(quantised[start : start + BLOCK_ROWS])
+            # Sums of integers below 2**53: exact in any order.
+            sums = np.stack([block.sum(axis=0), np.einsum("ij,ij->j", block, block)])
+            self._sums.add(sums.astype(np.int64))
+
+    def total(self) -> Integers:
+        """Return ``2 S**2`` times the sum of f, as Python ints: rows, p sums and p squares."""
+        sums, squares = self._sums.total()
+        rows = np.array([self._rows], dtype=object)
+        one = FIXED_POINT_ONE
+        return np.concatenate([rows * UNIT, 2 * one * sums, 2 * squares - self._rows * one**2])
+
+    def state(self) -> pa.RecordBatch:
+        """Return the number of rows and the sums."""
+        return record({"rows": [self._rows], "sums": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self._rows += int(numbers(state, "rows")[0])
+        self._sums.absorb(field(state, "sums"))
 
 
 def score_sensitivity(size: int, radius: Fraction) -> Fraction:
@@ -124,3 +220,57 @@ class Gram(Fold):
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add other products."""
         self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
+
+
+def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
+    """Return the sensitivity of each of the five sums.
+
+    Parameters
+    ----------
+    relation : Relation
+    bound : int
+        B, in units where S is 1, >= 1.
+    """
+    one = FIXED_POINT_ONE
+    # Each row raises every sum except that of t, whose terms may have either sign.
+    return (relation.rise(1), relation.norm(one), relation.rise(one**2), relation.rise(bound**2), relation.rise(bound))
+
+
+class ErrorSums(Fold):
+    """The five sums.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Public bounds of target and prediction.
+    bound : int
+        B, in units where S is 1.
+    """
+
+    def __init__(self, lower: float, upper: float, bound: int) -> None:
+        self._map = affine_map(lower, upper)
+        self._bound = bound
+        self._sums = WideSums((5,))
+
+    def sensitivity(self, relation: Relation) -> tuple[int, int, int, int, int]:
+        """Return the sensitivity of each sum."""
+        return sensitivities(relation, self._bound)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows. The prediction is the only feature; NULL counts as the middle of the bounds."""
+        coded = quantise(target.copy(), *self._map).astype(np.int64)
+        error = np.clip(coded - quantise(features[0].copy(), *self._map).astype(np.int64), -self._bound, self._bound)
+        parts = [len(coded), *(part.sum() for part in (coded, coded**2, error**2, np.abs(error)))]
+        self._sums.add(np.array(parts, dtype=np.int64))
+
+    def sums(self) -> list[int]:
+        """Return rows, t, t², e², abs(e)."""
+        return self._sums.total().tolist()  # type: ignore[no-any-return]
+
+    def state(self) -> pa.RecordBatch:
+        """Return the sums."""
+        return record({"sums": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self._sums.absorb(field(state, "sums"))

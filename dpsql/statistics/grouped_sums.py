@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Longs, struct_rows
 from dpsql.contract.fold import Batch, Collector, Fold, KeptRows, field, numbers, record
-from dpsql.kernels.wide_sums import WideSums
+from dpsql.kernels.fixed_point import WideSums
 from dpsql.statistics.aggregates import Sums, Words
 
 # Codes are below 2**21 in absolute value, so sums of this many squares fit into 62 bits.

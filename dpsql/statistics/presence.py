@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
-from dpsql.kernels.feature_shares import add_shares, feature_shares
 from dpsql.kernels.identity import text_words
 from dpsql.kernels.kept_names import count_kept
+from dpsql.kernels.xty import add_shares, feature_shares
 from dpsql.statistics.feature_counts import present_in
 
 # What the driver of an engine takes in: names, and bytes of all of them. Beyond that the call fails, and is charged.

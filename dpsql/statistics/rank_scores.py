@@ -64,7 +64,7 @@ from dpsql.contract.fold import Batch
 from dpsql.contract.relation import Relation
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import kendall
-from dpsql.statistics.pairs import WholeTable
+from dpsql.statistics.kendall import WholeTable
 
 # Largest spread of the changes of two |tau| by an added row, if the target has two levels.
 _TWO_LEVEL_SPREAD = Fraction(2)

@@ -45,9 +45,8 @@ from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, quantise
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.kernels.wide_sums import WideSums
 
 # Number of cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 256

@@ -36,8 +36,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers
 from dpsql.contract.fold import Batch, Fold, field, record
 from dpsql.contract.relation import Relation, relation_of
-from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
-from dpsql.kernels.wide_sums import WideSums
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, quantise
 from dpsql.kernels.xty import column_cross_products, cross_products
 
 # Middles and scales of the features' affine maps, each of shape (d,).

@@ -11,7 +11,7 @@ from calls import CALLS, GROUPED, Call
 from neighbours import judge, judged
 from seam import Watch, watching
 
-from dpsql.functions.grouped.column import ColumnPlan
+from dpsql.functions.grouped.counts import ColumnPlan
 from dpsql.functions.registry import FUNCTIONS
 from support.broken import limits as broken
 from support.broken.planting import Fault, planted

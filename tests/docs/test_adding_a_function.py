@@ -17,7 +17,7 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.engines.duckdb.macros import function_sql
-from dpsql.functions.grouped.column import ColumnPlan
+from dpsql.functions.grouped.counts import ColumnPlan
 from dpsql.functions.registry import FUNCTIONS, Function, _every
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.noise.discrete import laplace_deviation

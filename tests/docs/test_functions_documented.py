@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
 
 FUNCTION_PAGES = Path(__file__).resolve().parents[2] / "docs" / "functions"
 

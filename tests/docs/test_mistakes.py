@@ -19,7 +19,7 @@ import dpsql.polars
 from dpsql.cli.commands import main
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell
-from dpsql.contract.spelling import MEANT, in_python, on_frames
+from dpsql.contract.names import MEANT, in_python, on_frames
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS

@@ -18,14 +18,12 @@ from prompt_toolkit.document import Document
 from dpsql.cli.commands import main
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
-from dpsql.cli.dot_commands import DOT_COMMANDS
+from dpsql.cli.dot_commands import DOT_COMMANDS, is_blank, split, split_all
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import coloured, show
-from dpsql.cli.prompt import is_complete
 from dpsql.cli.runner import Runner
-from dpsql.cli.shell import Shell
-from dpsql.cli.splitting import is_blank, split, split_all
+from dpsql.cli.shell import Shell, is_complete
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, by_topic, signature_of

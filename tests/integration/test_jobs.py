@@ -26,9 +26,9 @@ from click.testing import CliRunner, Result
 
 import dpsql
 from dpsql.cli import main
-from dpsql.cli.exit_code import MEANING, exit_code_of
+from dpsql.cli.dot_commands import split_all
 from dpsql.cli.job_statement import filled, read_parameters
-from dpsql.cli.splitting import split_all
+from dpsql.cli.messages import MEANING, exit_code_of
 from dpsql.ledger.ledger import Ledger
 
 COUNT = "FROM dp_count('t', by := ['b'], keys := [0, 1, 2], epsilon := $epsilon, release := 'counts-' || $day)"

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
+from dpsql.ledger.chain import Head, NotedHead
 from dpsql.ledger.copies import accept, restore
 from dpsql.ledger.ledger import Budget, Charge, Ledger
-from dpsql.ledger.noted_head import Head, NotedHead
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
+from dpsql.contract.relation import Contribution
 from dpsql.statistics.aggregates import Bernstein, CentredPair, DirectSum, GroupCount, TransformedPair
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation

@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from dpsql.mechanisms.count_noise import gaussian_count_noise
-from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
-from dpsql.mechanisms.key_limits import limits_by_group
-from dpsql.mechanisms.key_threshold import key_threshold
-from dpsql.mechanisms.partition_selection import LAWS, partition_selection
+from dpsql.mechanisms.key_limits import gaussian_key_budget, limits_by_group
+from dpsql.mechanisms.partition_selection import LAWS, key_threshold, partition_selection
 from support.broken import keys as broken
 from support.laws.keys import joint_excess, normal_profile, upper_tail
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_delta, gaussian_mu
-from dpsql.statistics.marginals import MarginalCounts, marginals_up_to
+from dpsql.contract.relation import Contribution
+from dpsql.statistics.counts import MarginalCounts, marginals_up_to
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import Row
 from support.broken.tables import (

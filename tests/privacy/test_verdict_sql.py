@@ -18,10 +18,10 @@ from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.selection_verdict import scored_record, selection_record
 from dpsql.functions.sis import SisPlan
-from dpsql.mechanisms import rank_scores
-from dpsql.mechanisms.rank_scores import NoisyScores, RankScoreNoise
+from dpsql.mechanisms import ranking
+from dpsql.mechanisms.ranking import NoisyScores, RankScoreNoise
 from dpsql.noise.discrete import discrete_laplace
-from dpsql.released.selections import ranked_rows
+from dpsql.released.results import ranked_rows
 from dpsql.testing import audit_sql, fit, runs_needed, to_arrow
 from support.audits import connecting
 from support.broken import exact_verdict_law
@@ -106,7 +106,7 @@ def test_it_is_refused_where_scores_have_no_reference(call: str) -> None:
 @pytest.mark.parametrize("factor", [Fraction(1), Fraction(7, 10), Fraction(13, 10)])
 def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, factor: Fraction) -> None:
     """In whole units, where the law is that of a count; 0.7 and 1.3 times the noise show."""
-    monkeypatch.setattr(rank_scores, "_FINEST", 0)
+    monkeypatch.setattr(ranking, "_FINEST", 0)
     plan = sis(epsilon=10)
     part = part_of(plan)
     exact = {"score": 4, "rows": 6}
@@ -115,7 +115,7 @@ def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, fact
     law = {one: discrete_laplace_law(exact[number], float(scale * one), reach=REACH) for one in (1, factor)}
     other = discrete_laplace_law(exact[number], float(scale) * 0.7, reach=REACH)
     runs = runs_needed(law[1], law[factor] if factor != 1 else other, false_alarm=FALSE_ALARM, miss=MISS)
-    monkeypatch.setattr(rank_scores, "discrete_laplace", lambda scale, size: discrete_laplace(scale * factor, size))
+    monkeypatch.setattr(ranking, "discrete_laplace", lambda scale, size: discrete_laplace(scale * factor, size))
 
     def draw() -> int:
         with Permit(plan.measurement).drawing():

@@ -18,19 +18,16 @@ from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
-from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
-from dpsql.statistics.column_moments import ColumnMoments
+from dpsql.statistics.auc import ScoreCounts
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
-from dpsql.statistics.error_sums import ErrorSums
 from dpsql.statistics.feature_moments import CompleteProducts
-from dpsql.statistics.gram import Gram
+from dpsql.statistics.gram import ColumnMoments, ErrorSums, Gram
 from dpsql.statistics.grouped_sums import GroupedSums, NamedSums
+from dpsql.statistics.kendall import BlockScores
 from dpsql.statistics.logistic_rows import Scaling, StepSums
-from dpsql.statistics.pairs import BlockScores
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
-from dpsql.statistics.score_counts import ScoreCounts
-from dpsql.statistics.votes import BlockVotes, VoteRule
+from dpsql.statistics.votes import BlockProducts, BlockVotes, ColumnRanges, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
 from support.planted_work import drawing_fails
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpsql.contract.contribution import Contribution
-from dpsql.kernels.wide_sums import wide_parts
+from dpsql.contract.relation import Contribution
+from dpsql.kernels.fixed_point import wide_parts
 from dpsql.mechanisms.aggregates import Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
 from dpsql.mechanisms.keyed_aggregates import UnitCount, keyed_noise
 from dpsql.statistics.aggregates import (

@@ -15,8 +15,8 @@ from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.gram import gram_products
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix
-from dpsql.statistics.column_moments import ColumnMoments, moments_sensitivity
 from dpsql.statistics.counts import squared_l2_sensitivity
+from dpsql.statistics.gram import ColumnMoments, moments_sensitivity
 from dpsql.statistics.regression import (
     STANDARD_ONE,
     RowMap,

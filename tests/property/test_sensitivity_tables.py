@@ -9,11 +9,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import Contribution
 from dpsql.functions.crosstab import CrosstabPlan
 from dpsql.functions.grouped.histogram import HistogramPlan
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
-from dpsql.statistics.marginals import MarginalCounts, marginals_up_to
+from dpsql.statistics.counts import MarginalCounts, marginals_up_to
 from dpsql.testing import check_exhaustively, check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.laws.quantile import group_quantile_law

@@ -8,8 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms.tukey import DepthBoxes, growth_per_level, stable_reach, tail_weights
-from dpsql.mechanisms.tukey_budget import row_budget
+from dpsql.mechanisms.tukey import DepthBoxes, growth_per_level, row_budget, stable_reach, tail_weights
 from support.laws.tukey import Model, Models, common_volumes, hockey_stick, tukey_law
 
 KINDS = ("integers", "gaussian", "wide", "plateaus", "equal")

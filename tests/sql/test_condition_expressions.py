@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 from dpsql.contract.expression.kinds import Type
-from dpsql.engines.duckdb.filtering import ONE
+from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.part import with_judged
 from dpsql.engines.duckdb.typed_expression import judged, refuse_other_types
 from dpsql.errors import ParameterError, original

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.contract.fold import Batch
-from dpsql.contract.passes import Pass
+from dpsql.contract.plan import Pass
 from dpsql.functions import two_stage
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.one_shot import OneShotSelection

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import dpsql
-from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, Pass
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, Pass
 from dpsql.engines.duckdb.keys import exact_text
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan

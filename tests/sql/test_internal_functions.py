@@ -14,8 +14,8 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.specs import SPECS
+from dpsql.udfs.values import UdfSpec
 from support.sessions import session_of
 
 NONSENSE = {

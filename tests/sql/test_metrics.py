@@ -21,7 +21,7 @@ from dpsql.contract.fold import Batch
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.regression_metrics import SHARES, SUMS, MetricsPlan, draw_metrics
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map
-from dpsql.statistics.error_sums import ErrorSums
+from dpsql.statistics.gram import ErrorSums
 
 ROWS = 2000
 CALL = "dp_regression_metrics('{source}', target := 'y', prediction := 'p', lower := {low}, upper := {high}{more})"

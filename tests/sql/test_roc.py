@@ -16,8 +16,7 @@ from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
 
 import dpsql
 from dpsql.contract.measurement import draw_once
-from dpsql.functions.auc import AucPlan
-from dpsql.functions.confusion import ConfusionPlan
+from dpsql.functions.auc import AucPlan, ConfusionPlan
 from dpsql.functions.roc import RocPlan, chosen_cells
 from dpsql.released.curves import calibration, precision_recall
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.keys import valid_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import release_sql
-from dpsql.engines.duckdb.valid_text import valid_text
 from dpsql.errors import DpsqlError
 from support.damaged_text import DAMAGED, FORMS, text_array
 from support.exact_sums import exact_sums

@@ -15,15 +15,15 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.contract.plan import refuse_small_part, refuse_wide_noise
+from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, equal_shares, noise_choice
+from dpsql.released.covariance import estimates
 from dpsql.released.intervals import laplace_quantile
-from dpsql.released.moments import estimates
 from dpsql.statistics.aggregates import (
     GAUSSIAN,
     LAPLACE,

@@ -21,7 +21,7 @@ from dpsql.functions.auc import AucPlan
 from dpsql.mechanisms import auc
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.count_noise import laplace_reach
-from dpsql.released.auc import area_rows
+from dpsql.released.curves import area_rows
 from dpsql.statistics.auc import Concordance
 from dpsql.testing.distribution import fit, runs_needed
 from support.laws.roc import concordance_deviations, concordance_scales, discrete_laplace_law

@@ -18,7 +18,7 @@ from dpsql.mechanisms.canonical_lipschitz import SubsetRace
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import integer_scores
 from support.audits import FALSE_ALARM, judge
 from support.laws.selection import canonical_lipschitz_law, select_law
 

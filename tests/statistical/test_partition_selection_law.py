@@ -20,15 +20,15 @@ from dpsql.mechanisms.count_noise import (
     TruncatedCountNoise,
     gaussian_count_noise,
 )
-from dpsql.mechanisms.gaussian_keys import gaussian_key_budget
-from dpsql.mechanisms.key_limits import KeyLimits, limits_by_group, limits_by_row
-from dpsql.mechanisms.key_threshold import key_threshold, truncated_count_noise
+from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group, limits_by_row
 from dpsql.mechanisms.partition_selection import (
     LAWS,
     PartitionSelection,
+    key_threshold,
     partition_selection,
     release_partitions,
     select_partitions,
+    truncated_count_noise,
 )
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.neighbours import RELATIONS, Relation

@@ -9,15 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.measurement import Permit, measurement_of
+from dpsql.contract.relation import Contribution
 from dpsql.functions.crosstab import CrosstabPlan, draw_crosstab
 from dpsql.functions.grouped.histogram import HistogramPlan, draw_histogram
 from dpsql.mechanisms.quantile import GroupQuantileSelection
-from dpsql.released.crosstab import crosstab_record, margins_of
+from dpsql.released.crosstab import crosstab_record, entry_weights, estimated_marginal, margins_of
 from dpsql.released.histogram import histogram_counts, histogram_record
-from dpsql.released.marginals import entry_weights, estimated_marginal
-from dpsql.statistics.marginals import MarginalCounts, marginals_up_to
+from dpsql.statistics.counts import MarginalCounts, marginals_up_to
 from support.audits import judge
 from support.laws.quantile import group_quantile_law
 

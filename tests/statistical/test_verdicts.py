@@ -21,7 +21,7 @@ from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.released.curves import RocCounts, rate_verdicts
 from dpsql.released.metrics import Range, consistent_metrics
-from dpsql.released.selections import ranked_rows
+from dpsql.released.results import ranked_rows
 from dpsql.released.verdicts import coefficient_verdicts, count_reach, interval_verdict, whole_verdict
 
 RNG = np.random.default_rng(20)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import Contribution
 from dpsql.functions.grouped import aggregate
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise

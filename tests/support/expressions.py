@@ -15,7 +15,7 @@ from dpsql.contract.expression.functions import FUNCTIONS, KNOWN, Allowed, Liter
 from dpsql.contract.expression.grammar import COMPARISONS, TYPES
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.expression.kinds import Type
-from dpsql.engines.duckdb.filtering import ONE
+from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.typed_expression import ColumnTypes, column_types, judged, types_query
 from dpsql.errors import ParameterError
 from dpsql.rendering import text

@@ -12,9 +12,9 @@ from typing import Any
 import duckdb
 import pytest
 
-from dpsql.contract.condition import checked, columns_of
 from dpsql.contract.expression.functions import FUNCTIONS, KNOWN
 from dpsql.contract.expression.grammar import MOST_CHARACTERS, Reader
+from dpsql.contract.relation import checked, columns_of
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 

@@ -18,10 +18,9 @@ import pytest
 
 import dpsql
 from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.grouped.arguments import BY, KEYS
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
 
 B = {"target": "y", "lower": 0, "upper": 1}
 

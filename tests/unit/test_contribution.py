@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dpsql.contract.contribution import Contribution
-from dpsql.contract.relation import relation_of
+from dpsql.contract.relation import Contribution, relation_of
 from dpsql.errors import ParameterError
 
 NEIGHBOURS = ("add_remove", "replace")

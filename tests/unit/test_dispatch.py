@@ -25,12 +25,12 @@ from fractions import Fraction
 import numpy as np
 from dpsql.kernels import clipped_rows, kendall
 from dpsql.kernels.ball_least_squares import BallLeastSquares
-from dpsql.kernels.doubled import share
+from dpsql.kernels.fixed_point import share
 from dpsql.kernels.gram import gram_products
 from dpsql.kernels.kendall import RankedTable
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.ranking import Ranking
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import integer_scores
 from dpsql.contract.fold import Batch
 from dpsql.statistics.presence import FeatureCounts
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dpsql.kernels import clipped_rows
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.loading import Compiled
+from dpsql.kernels.workers import Compiled
 
 S = FIXED_POINT_ONE
 LARGEST_TARGET = 1 << 28  # what `fixed_coefficients` allows for

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.contract.fold import Batch
-from dpsql.kernels.feature_shares import add_shares
+from dpsql.kernels.xty import add_shares
 from dpsql.statistics.presence import FeatureCounts
 
 WIDTH, ONE = 40, 1 << 20

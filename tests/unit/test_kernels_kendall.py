@@ -19,7 +19,7 @@ import pytest
 
 from dpsql.kernels import kendall
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
-from dpsql.kernels.loading import Compiled
+from dpsql.kernels.workers import Compiled
 
 NAN, INF = np.nan, np.inf
 

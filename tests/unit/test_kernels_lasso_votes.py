@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
-from dpsql.kernels.blas import one_thread
+from dpsql.kernels.gram import one_thread
 from dpsql.kernels.lasso import PERTURBATION, lasso
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.testing.bits import SeededBits

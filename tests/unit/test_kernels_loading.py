@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dpsql.kernels import loading
-from dpsql.kernels.loading import Compiled
+from dpsql.kernels import workers
+from dpsql.kernels.workers import Compiled
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_a_cache_that_cannot_be_written_is_replaced(module: types.ModuleType, mo
         return importlib.import_module(name)
 
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
-    monkeypatch.setattr(loading, "import_module", load)
+    monkeypatch.setattr(workers, "import_module", load)
     compiled = Compiled("planted_kernels", worth=1)
     compiled.start().join()
     assert compiled.kernels is module

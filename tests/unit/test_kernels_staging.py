@@ -7,14 +7,14 @@ import threading
 import numpy as np
 import pytest
 
-from dpsql.kernels import staging
-from dpsql.kernels.staging import StagedColumns
+from dpsql.kernels import columns
+from dpsql.kernels.columns import StagedColumns
 
 
 @pytest.mark.parametrize("largest", [8, 1 << 17])
 @pytest.mark.parametrize("batches", [[], [0], [1], [3, 5, 1], [7, 7, 7, 30, 2], [100]])
 def test_columns_come_back_whole(monkeypatch: pytest.MonkeyPatch, largest: int, batches: list[int]) -> None:
-    monkeypatch.setattr(staging, "_LARGEST_SLAB", largest)
+    monkeypatch.setattr(columns, "_LARGEST_SLAB", largest)
     table = np.arange(3.0 * sum(batches)).reshape(3, -1)
     staged = StagedColumns(3)
     for stop, size in zip(np.cumsum(batches), batches, strict=True):

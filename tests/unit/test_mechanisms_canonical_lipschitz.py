@@ -11,9 +11,9 @@ from dpsql.errors import ParameterError
 from dpsql.mechanisms import ranking as ranking_module
 from dpsql.mechanisms.canonical_lipschitz import SubsetRace, canonical_lipschitz
 from dpsql.mechanisms.ranking import Ranking
+from dpsql.noise.discrete import LazyExponential
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.exact import LazyExponential
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
 from support.laws.selection import canonical_lipschitz_law, subset_loss

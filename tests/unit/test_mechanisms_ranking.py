@@ -10,7 +10,7 @@ import pytest
 from dpsql.mechanisms import ranking as module
 from dpsql.mechanisms.ranking import Ranking, log_binomial, log_factorial
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
 

@@ -21,12 +21,14 @@ from dpsql.mechanisms.tukey import (
     longest_reach,
     lower_end,
     midpoint,
+    models_needed,
     passing_score,
+    row_budget,
     stable_reach,
     tail_weights,
     tukey,
+    typical_reach,
 )
-from dpsql.mechanisms.tukey_budget import models_needed, row_budget, typical_reach
 from dpsql.noise.entropy import WordReader
 from dpsql.testing.bits import SeededBits
 from support.laws.tukey import cell, reach, threshold, volumes

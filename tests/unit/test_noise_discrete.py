@@ -10,9 +10,8 @@ import pytest
 
 from dpsql.errors import ParameterError
 from dpsql.noise import discrete
-from dpsql.noise.discrete import discrete_gaussian, discrete_laplace
+from dpsql.noise.discrete import LazyExponential, discrete_gaussian, discrete_laplace
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.exact import LazyExponential
 from dpsql.testing.bits import ScriptedBits, SeededBits
 
 ALL_ONES = 2**64 - 1

@@ -8,8 +8,8 @@ from fractions import Fraction
 
 import pytest
 
+from dpsql.noise.discrete import LazyExponential, exp_bounds, fraction_bounds, log_bounds
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.exact import LazyExponential, exp_bounds, fraction_bounds, log_bounds
 from dpsql.testing.bits import ScriptedBits, SeededBits
 
 REFERENCE = decimal.Context(prec=400, Emin=-(10**9), Emax=10**9)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ParameterError
-from dpsql.noise.race import _exponential, _gumbel, top_k
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import _exponential, _gumbel, integer_scores, top_k
 from dpsql.testing.bits import ScriptedBits, SeededBits
 
 NOISES = ["exponential", "gumbel"]

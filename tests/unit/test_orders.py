@@ -18,7 +18,7 @@ from dpsql.mechanisms import ranking as ranking_module
 from dpsql.mechanisms.canonical_lipschitz import SubsetRace
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.noise.entropy import WordReader
-from dpsql.noise.scores import integer_scores
+from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
 from support.laws.selection import canonical_lipschitz_law
@@ -146,7 +146,7 @@ ALLOWED = {
         "_rank_compiled",
         "sort",
     ): "keys hold the row's number: distinct, but for missing values",
-    ("dpsql/kernels/feature_shares.py", "distinct_features", "sort"): VALUES,
+    ("dpsql/kernels/xty.py", "distinct_features", "sort"): VALUES,
     ("dpsql/kernels/kept_names.py", "first_by_key", "argsort"): "ties are looked for, and settled by all keys",
     (
         "dpsql/kernels/kept_names.py",
@@ -154,8 +154,8 @@ ALLOWED = {
         "lexsort",
     ): "the last keys are what the items are: equal items tie",
     ("dpsql/kernels/kendall_compiled.py", "compile_all", "sort"): "compiles, and counts nothing",
-    ("dpsql/kernels/kendall_numpy.py", "number", "argsort"): "equal values get one number; their order is lost",
-    ("dpsql/kernels/kendall_numpy.py", "_inversions", "sort"): VALUES,
+    ("dpsql/kernels/kendall.py", "number", "argsort"): "equal values get one number; their order is lost",
+    ("dpsql/kernels/kendall.py", "_inversions", "sort"): VALUES,
     ("dpsql/kernels/lasso.py", "_largest", "partition"): LIMIT,
     ("dpsql/kernels/lasso_votes.py", "vote", "partition"): LIMIT,
     ("dpsql/kernels/subset_strata.py", "_largest", "sort"): VALUES,
@@ -166,9 +166,9 @@ ALLOWED = {
     ("dpsql/mechanisms/subsets.py", "uniform_subsets", "sort"): VALUES,
     ("dpsql/mechanisms/tukey.py", "__init__", "sort"): VALUES,
     ("dpsql/noise/race.py", "top_k", "sort"): "by exact comparison of real numbers that are never equal",
-    ("dpsql/noise/scores.py", "kth_largest", "partition"): LIMIT,
+    ("dpsql/noise/race.py", "kth_largest", "partition"): LIMIT,
     ("dpsql/released/plots.py", "_by_size", "sorted"): SHOWN,
-    ("dpsql/engines/duckdb/sql_files.py", "sql_texts", "sorted"): SHOWN,
+    ("dpsql/engines/duckdb/macros.py", "sql_texts", "sorted"): SHOWN,
     ("dpsql/engines/polars.py", "check", "sort"): "one row",
     ("dpsql/manual/catalogue.py", "named_by", "sorted"): SHOWN,
     ("udfs/release.py", "_release_rows", "sort"): VALUES,

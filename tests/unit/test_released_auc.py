@@ -13,9 +13,8 @@ from dpsql.contract.measurement import Permit
 from dpsql.functions.roc import RocPlan, draw_roc
 from dpsql.mechanisms.prefix_sums import prefix_strategy
 from dpsql.noise.discrete import laplace_deviation
-from dpsql.released import auc
-from dpsql.released.auc import curve_area, reach
-from dpsql.released.curves import RocCounts
+from dpsql.released import curves
+from dpsql.released.curves import RocCounts, curve_area, reach
 from support.laws.roc import discrete_laplace_law
 
 
@@ -120,6 +119,8 @@ def test_coverage(positives: int, negatives: int, shift: float, more: dict[str, 
 
 def test_coverage_falls_without_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a twentieth of it, and steps that meet between thresholds."""
-    monkeypatch.setattr(auc, "reach", lambda deviation, failure: deviation / 20)
-    monkeypatch.setattr(auc, "_steps", lambda false, true: math.fsum((np.diff(true) * (1 - false)).tolist()) / 2 + 0.25)
+    monkeypatch.setattr(curves, "reach", lambda deviation, failure: deviation / 20)
+    monkeypatch.setattr(
+        curves, "_steps", lambda false, true: math.fsum((np.diff(true) * (1 - false)).tolist()) / 2 + 0.25
+    )
     assert missed(845, 5000, 0.0, {"epsilon": 0.05, "thresholds": "fixed"}, 100) > 19

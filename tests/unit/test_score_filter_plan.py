@@ -14,8 +14,7 @@ from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import draw_once
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
-from dpsql.functions.feature_counts import Counts
-from dpsql.functions.feature_scores import best_cluster, point_scores
+from dpsql.functions.feature_counts import Counts, best_cluster, point_scores
 from dpsql.functions.registry import plan_from_json
 from dpsql.functions.score_filter import draw_features, noisy_counts, noisy_scores, released_counts
 from dpsql.functions.score_filter_plan import ScoreFilterPlan

@@ -12,7 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.estimate import estimate
-from dpsql.functions.selection_certainty import (
+from dpsql.functions.selection_verdict import (
     Certainty,
     in_words,
     largest_rank_score,

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from test_fingerprints import CALLS
 
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Batch, Collector, joined
-from dpsql.kernels.staging import StagedColumns
+from dpsql.kernels.columns import StagedColumns
 
 Doubles: TypeAlias = NDArray[np.float64]
 # Bytes that all copies of a fold may take together, beside the first.

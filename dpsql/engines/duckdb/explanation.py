@@ -18,7 +18,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import call_of
 from dpsql.engines.duckdb.part import ROWS
-from dpsql.engines.duckdb.planned import Planned
+from dpsql.engines.duckdb.planner import Planned
 from dpsql.engines.duckdb.running import protection, row_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import call_sql, part_sql

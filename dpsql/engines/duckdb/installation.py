@@ -22,21 +22,21 @@ from weakref import finalize, ref
 
 import duckdb
 
+from dpsql.contract.names import meant_argument
 from dpsql.contract.parameters import show
-from dpsql.contract.spelling import meant_argument
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.engines.duckdb.macros import macros_sql
 from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
 from dpsql.engines.duckdb.session import Session
-from dpsql.engines.duckdb.sql_files import macros_sql
 from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
 from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import text
-from dpsql.udfs.spec import UdfSpec
 from dpsql.udfs.specs import SPECS
+from dpsql.udfs.values import UdfSpec
 
 _instances: dict[str, _Instance] = {}
 _lock = threading.RLock()

@@ -1,8 +1,84 @@
-"""SQL of the keys by which rows are compared, sampled and sorted into blocks: identities and places."""
+"""SQL of the keys by which rows are compared, sampled and sorted into blocks: identities and places.
+
+The SQL that makes NULL of a value whose text is not UTF-8, before any other function meets it.
+
+DuckDB checks text when it stores a table, and when it reads a Parquet, CSV or JSON file. It does not check frames,
+whose bytes it takes as they are: `upper` and `lower` then end the whole instance, ILIKE and collations too, also inside
+of TRY, and what comes out of other functions may be bytes of other rows (2.0.0 and 1.5.6). `decode` of a value's bytes
+fails where they are not UTF-8, in a way that TRY catches, and `encode` never fails. Both stand in the body of a lambda,
+as a condition does: the optimizer could compute them outside of TRY. The lambda
+keeps the value or leaves it out, so any type stays as it is.
+
+Which rows of a privacy unit count: a systematic sample of them, which follows from its own rows and a secret key.
+
+The SQL that keeps the rows of a source which meet the caller's condition.
+
+DuckDB's optimizer must not touch a condition. ``TRY`` around it is not enough: a long IN list becomes a join, and a
+subexpression that occurs twice is computed beforehand, in both cases outside of the TRY, so that an error there ends
+the statement, by the rows (2.0.0 and 1.5.6). Nor may a comparison be decided from the minimum and maximum in a file,
+which ignore NaN. So the condition is the body of a lambda over a list of one row, where the optimizer does not look:
+there TRY makes NULL of an error, one row at a time. What is in the body was judged by its types
+(`dpsql.contract.expression`), because TRY does not catch every error. The element of the list is picked by the gate's
+zero, a value from run time: no row is judged before the gate has let the call pass.
+"""
 
 from __future__ import annotations
 
+from dpsql.contract.expression.judge import Judged
 from dpsql.rendering import call, cast, concatenated, plus, text
+
+# The types that hold no text, as `typeof` spells them.
+_WITHOUT_TEXT = "|".join(
+    (
+        *("BOOLEAN", "U?(TINY|SMALL|BIG|HUGE)INT", "U?INTEGER", "FLOAT", "DOUBLE", r"DECIMAL\(\d+,\d+\)"),
+        *("DATE", "TIME(_NS)?", "TIMESTAMP(_S|_MS|_NS)?", "(TIME|TIMESTAMP) WITH TIME ZONE", "INTERVAL"),
+        *("UUID", "BLOB", "BIT", '"NULL"'),
+    )
+)
+# The value, in the lambda.
+_VALUE = "dpsql_value"
+
+
+def valid_text(column: str) -> str:
+    """Return a column of the same type, NULL where its text is not UTF-8.
+
+    Types that hold no text cost nothing when rows are read: `typeof` is a constant when a statement is planned.
+    """
+    decoded = call("decode", call("encode", cast(_VALUE, "VARCHAR")))
+    judged = f"lambda {_VALUE}: TRY({decoded}) IS NOT NULL"
+    checked = call("list_extract", call("list_filter", call("list_value", column), judged), "1")
+    without = call("regexp_full_match", call("typeof", column), text(_WITHOUT_TEXT))
+    return f"CASE WHEN {without} THEN {column} ELSE {checked} END"
+
+
+# Times a number of rows below 2**43, smaller limits fit into 64 bits.
+_LARGE = 1 << 20
+
+
+def partition_by(names: list[str]) -> str:
+    """Return the clause of a window over the rows that agree in some columns."""
+    return f"PARTITION BY {', '.join(names)}"
+
+
+def order_by(names: list[str]) -> str:
+    """Return the clause of an order; nothing for no columns."""
+    return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
+
+
+def sampled(ticket: str, owner: list[str], sorted_by: list[str], most: int) -> str:
+    """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
+
+    The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
+    sample with the same chance most / n, over the key of the call: row i is, if ``i * most + start`` modulo n is below
+    `most`, where a keyed hash of the owner is the start.
+    """
+    window = f"{partition_by(owner)} {order_by(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
+    position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
+    if most >= _LARGE:
+        position = cast(position, "HUGEINT")
+    start = cast(call(">>", short_place(ticket, *owner), "16"), "BIGINT")
+    return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
+
 
 # Types that DuckDB compares as numbers; the others compare as bytes.
 _NUMBERS = ("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
@@ -108,3 +184,27 @@ def label(column: str, number: str, data: str) -> str:
     """Return the text of a key, from its number and text alone; `column` gives the type."""
     is_integer = f"{call('typeof', column)} IN ({', '.join(map(text, _INTEGERS))})"
     return f"CASE WHEN {is_integer} THEN {cast(number, 'VARCHAR')} ELSE {data} END"
+
+
+# The column of the input that holds the columns which a condition names, as a struct, and its name in the lambda.
+NAMED, ONE = "dpsql_condition", "dpsql_one"
+
+
+def kept(rows: str, columns: str, judged: Judged | None, zero: str) -> str:
+    """Return the query of the rows that meet a condition.
+
+    Parameters
+    ----------
+    rows : str
+        A FROM item with the struct `NAMED`.
+    columns : str
+        What is selected of it.
+    judged : Judged or None
+        The condition; None where no types are known, and the gate will refuse the call.
+    zero : str
+        SQL of the gate's zero.
+    """
+    verdicts = f"lambda {ONE}: TRY({'NULL::BOOLEAN' if judged is None else judged.sql})"
+    position = plus("1", cast(zero, "BIGINT"))
+    passes = call("list_extract", call("list_transform", call("list_value", NAMED), verdicts), position)
+    return f"SELECT {columns} FROM {rows} WHERE {passes}"

@@ -6,6 +6,8 @@ function's page (`dpsql.manual`). Written by hand are the macros of ``models.sql
 
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
 while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
+
+The SQL files of the macros, as they are installed.
 """
 
 from __future__ import annotations
@@ -13,14 +15,40 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
 from pathlib import Path
 
 from dpsql.contract.arguments import Argument, Signature
-from dpsql.functions.declarations import DECLARATIONS
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import EXACT, FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS
 from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import identifier, text
+
+_EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
+_BY_HAND = ("dp/lineage.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
+
+
+def sql_texts() -> Iterator[str]:
+    """Yield the text of every file of macros."""
+    root = files("dpsql.sql")
+    for folder in ("dp", "exact"):
+        for entry in sorted(root.joinpath(folder).iterdir(), key=lambda entry: entry.name):
+            if entry.name.endswith(".sql"):
+                yield entry.read_text(encoding="utf-8")
+
+
+def macros_sql(scope: str, catalog: str) -> str:
+    """Return the SQL that creates every macro, with `scope` before its name."""
+    names = (*_EXACT, *_BY_HAND, *(f"dp/{name}.sql" for name in (*EXACT, *FUNCTIONS)))
+    sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
+    sql = re.sub(
+        r"(?<![\w.])(?<!MACRO )"
+        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",
+        rf"{catalog}.main.\1(",
+        sql,
+    )
+    return re.sub(r"CREATE OR REPLACE (TEMP )?MACRO ", f"CREATE OR REPLACE {scope}", sql)
+
 
 SQL = Path(__file__).resolve().parents[3] / "sql" / "dp"
 _WIDTH = 120

@@ -1,18 +1,21 @@
-"""From a call's public arguments to its plan: what its owner stated is added, and its source is placed on budgets."""
+"""From a call's public arguments to its plan: what its owner stated is added, and its source is placed on budgets.
+
+A private call that was planned but not run, for explaining what a statement would do.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from dpsql.contract.condition import checked
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.filtering import ONE
+from dpsql.contract.relation import checked
+from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
@@ -21,6 +24,29 @@ from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Ledger
 from dpsql.progress import listen
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A private call of a statement that was planned but not run.
+
+    Attributes
+    ----------
+    function : str
+    plan : Plan
+    aggregate : bool
+        Whether it is the aggregate form.
+    replays : bool
+        Whether it would return a stored release.
+    refusal : str
+        Why it would be refused now; ``''`` where it would not.
+    """
+
+    function: str
+    plan: Plan
+    aggregate: bool
+    replays: bool
+    refusal: str
 
 
 class EngineRegistry(Protocol):

@@ -27,11 +27,10 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.aggregates import Around
-from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.sources import Sources
+from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases
-from dpsql.engines.duckdb.planned import Planned
-from dpsql.engines.duckdb.planner import EngineRegistry, Planner
+from dpsql.engines.duckdb.planner import EngineRegistry, Planned, Planner
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.registry import MODELS, function_of

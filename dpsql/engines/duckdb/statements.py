@@ -31,10 +31,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
-from dpsql.engines.duckdb.steps import long_rows, rows, scores, source
+from dpsql.engines.duckdb.steps import long_rows, rows, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.port import PART
@@ -116,7 +115,7 @@ def admit_sql(plan: Plan) -> str:
 
 _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
     XTY: long_rows.products,
-    HISTOGRAM: scores.counts,
+    HISTOGRAM: rows.counts,
     GROUPED: grouped_steps,
     COLLECTED: rows.in_passes,
     FEATURE_COUNTS: rows.in_passes,

@@ -16,7 +16,6 @@ from functools import cached_property, lru_cache
 
 import duckdb
 
-from dpsql.contract.condition import columns_of
 from dpsql.contract.expression.grammar import Phrase, Reader
 from dpsql.contract.expression.judge import UNREADABLE, Bound, Judge, Judged, unknown
 from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type, type_of
@@ -24,6 +23,7 @@ from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.contract.relation import columns_of
 from dpsql.errors import ParameterError
 from dpsql.rendering import cast, field, identifier, struct
 

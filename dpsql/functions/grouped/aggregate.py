@@ -1,9 +1,9 @@
 """dp_count, dp_sum, dp_avg, dp_variance, dp_stddev and dp_aggregate: private aggregates, in groups, as one release.
 
 All groups, targets and aggregates of a call get their noise in one draw, and the ledger shows one event. A privacy unit
-contributes to few of the numbers, and `dpsql.contract.contribution` says to how many; so fifty groups cost what one
+contributes to few of the numbers, and `dpsql.contract.relation` says to how many; so fifty groups cost what one
 does. Which integers get noise is said in `dpsql.statistics.aggregates`, what is estimated from them in
-`dpsql.released.moments`.
+`dpsql.released.covariance`.
 """
 
 from __future__ import annotations

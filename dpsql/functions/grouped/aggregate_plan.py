@@ -1,7 +1,7 @@
 """The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts
+(`dpsql.functions.grouped.plan`), and the sums are of values clipped to it. Of a privacy unit that pass counts
 as many rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds
 changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
 in [-S, S]), so the part that adds the noise is known before the bounds are.
@@ -26,20 +26,20 @@ from dpsql.contract.arguments import (
     Argument,
     Signature,
 )
-from dpsql.contract.contribution import Contribution
 from dpsql.contract.gaussian_profile import LARGEST_EPSILON
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, bounds_by_feature, fold
 from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
-from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
+from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, noise_choice
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
-from dpsql.released.moments import estimates
+from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
 
 _TARGETS = replace(

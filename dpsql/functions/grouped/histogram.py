@@ -12,7 +12,7 @@ tree, wavelet,         the products of a strategy with the counts of each key   
 toeplitz                                                                                  `dpsql.mechanisms.prefix_sums`
 =====================  =================================================================  ============================
 
-Under replace both double. K1 and K2 are those of `dpsql.contract.contribution`. A strategy's products pool the bins of
+Under replace both double. K1 and K2 are those of `dpsql.contract.relation`. A strategy's products pool the bins of
 a unit, so K2 is not enough for them: two rows in two bins may add up in one product.
 """
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
-from dpsql.contract.passes import Pass
+from dpsql.contract.plan import Pass
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
-from dpsql.functions.regression.scaling import KeptFeatures, Moments
+from dpsql.functions.regression.method import KeptFeatures, Moments
 from dpsql.mechanisms.ada_ssp import draw_fit
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.regression import RowMap, RowProducts

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Collector, Several
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.passes import Pass
+from dpsql.contract.plan import Pass
 from dpsql.errors import InternalError
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
-from dpsql.functions.regression.scaling import KeptFeatures, draw_standard
+from dpsql.functions.regression.method import KeptFeatures, draw_standard
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
@@ -24,8 +24,8 @@ from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, draw_boosted, next_step, start_boosting
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.quantile import QuantileSelection
-from dpsql.statistics.column_moments import ColumnMoments
 from dpsql.statistics.counts import GridHistogram
+from dpsql.statistics.gram import ColumnMoments
 from dpsql.statistics.regression import CELLS, RoundProducts, RowMap, Scales, StoredRows
 
 # The middle of the target, and what boosting clips residuals to: the farther of the outer two from it, times a factor

@@ -17,8 +17,15 @@ from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, refuse_small_part
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.method import Method, NoModel, RegressionCall
-from dpsql.functions.regression.scaling import Interval, Magnitudes, bounds_needed, scaling_numbers
+from dpsql.functions.regression.method import (
+    Interval,
+    Magnitudes,
+    Method,
+    NoModel,
+    RegressionCall,
+    bounds_needed,
+    scaling_numbers,
+)
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise

@@ -27,8 +27,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
-from dpsql.contract.passes import Pass
-from dpsql.contract.plan import MOST_ROWS, Quantity, feature_bounds
+from dpsql.contract.plan import MOST_ROWS, Pass, Quantity, feature_bounds
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
 from dpsql.functions.regression.boosted import BoostedAdaSsp

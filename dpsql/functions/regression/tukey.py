@@ -17,18 +17,15 @@ from dpsql.contract.fold import Collector, RowTransform, Several, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement, Part, measurement_of
 from dpsql.contract.parameters import known
-from dpsql.contract.passes import Pass
-from dpsql.contract.plan import Quantity, refuse_wide_noise
+from dpsql.contract.plan import Pass, Quantity, refuse_wide_noise
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.method import Method, NoModel, RegressionCall
 from dpsql.kernels.fixed_point import affine_map, affine_maps
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.mechanisms.laplace import LaplaceNoise
-from dpsql.mechanisms.tukey import DeepModel
-from dpsql.mechanisms.tukey_budget import models_needed, row_budget
-from dpsql.statistics.block_sums import BlockProducts, ColumnRanges
+from dpsql.mechanisms.tukey import DeepModel, models_needed, row_budget
 from dpsql.statistics.counts import MagnitudeHistogram, RowCount
-from dpsql.statistics.votes import blocks_from_count
+from dpsql.statistics.votes import BlockProducts, ColumnRanges, blocks_from_count
 
 # With fewer rows per coefficient the call stops after the count, because the test would almost surely fail.
 _FEWEST_MODELS = 500
@@ -244,7 +241,7 @@ class Products(RowTransform[BlockProducts]):
         Notes
         -----
         - **Guarantee**: (epsilon, delta)-DP at the budget that count and range leave (`dpsql.mechanisms.tukey.tukey`).
-          Under replace two models may change; `dpsql.mechanisms.tukey_budget.row_budget` allows for it.
+          Under replace two models may change; `dpsql.mechanisms.tukey.row_budget` allows for it.
         - **Assumes**: all rows of a privacy unit are in one block.
         """
         models = self.inner.models(progress)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import Contribution
 from support.laws.aggregates import Law, grouped_law, noisy_law
 
 Codes = Sequence[int | None]

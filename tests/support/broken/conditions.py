@@ -1,6 +1,6 @@
 """Conditions that are not of one row: where DuckDB's optimizer reaches them, other rows and a file's statistics decide.
 
-Each fault is a way to keep the rows of a source which meet a condition (`dpsql.engines.duckdb.filtering.kept`). The
+Each fault is a way to keep the rows of a source which meet a condition (`dpsql.engines.duckdb.keys.kept`). The
 checks that catch them are those of ``tests/sql/test_condition_sql.py``: one row that raises ends the statement, or a file
 with NaN loses rows.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dpsql.contract.expression.judge import Judged
-from dpsql.engines.duckdb.filtering import NAMED, ONE
+from dpsql.engines.duckdb.keys import NAMED, ONE
 
 
 def _judged(judged: Judged) -> str:

@@ -18,8 +18,8 @@ import numpy as np
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.functions import score_filter_plan
-from dpsql.kernels import feature_shares
-from dpsql.kernels.feature_shares import add_shares, distinct_features
+from dpsql.kernels import xty
+from dpsql.kernels.xty import add_shares, distinct_features
 from dpsql.mechanisms import partition_selection as keys
 from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.statistics import feature_counts, presence
@@ -366,7 +366,7 @@ BROKEN_FILTERS = {
     "repeated features": Fault("a feature counts as often as a row repeats it", ((presence, "add_shares", _repeated),)),
     "shares rounded up": Fault(
         "the shares of a crowded row add up to more than it may count",
-        ((feature_shares, "feature_shares", _rounded_up), (presence, "feature_shares", _rounded_up)),
+        ((xty, "feature_shares", _rounded_up), (presence, "feature_shares", _rounded_up)),
     ),
     "label chooses": Fault(
         "rows that differ in nothing but their label count for other features",

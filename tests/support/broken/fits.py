@@ -20,9 +20,9 @@ from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, tukey
 from dpsql.mechanisms.select import select
-from dpsql.mechanisms.tukey_budget import row_budget
+from dpsql.mechanisms.tukey import row_budget
 from dpsql.noise.entropy import SYSTEM
-from dpsql.statistics import block_sums, counts, regression
+from dpsql.statistics import counts, regression, votes
 from support.broken.planting import Fault, Patch, planted
 from support.broken.regression import round_after_clip
 from support.broken.tukey import position_blocks
@@ -298,6 +298,6 @@ BROKEN_FITS: dict[str, Fault] = {
         "residuals of any size, under noise for those in [-1, 1]",
         (ClippedRows, "residual_products", _unclipped_products),
     ),
-    "blocks by position": _fit("blocks of consecutive rows", (block_sums, "_assigned", _by_position)),
+    "blocks by position": _fit("blocks of consecutive rows", (votes, "_assigned", _by_position)),
     "unsafe test": _fit("degenerate volumes pass the test of stability", (tukey, "stable_reach", _passes)),
 }

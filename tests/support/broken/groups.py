@@ -8,20 +8,20 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb import unit_sample
-from dpsql.engines.duckdb.steps import limits, public_keys, values
+from dpsql.engines.duckdb import keys
+from dpsql.engines.duckdb.steps import grouped, values
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
+from dpsql.functions.grouped.plan import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.aggregates import record_of
 from support.broken.planting import Fault
 
-_kept, _sampled, _draw = limits.kept, unit_sample.sampled, KeyedNoise.draw
+_kept, _sampled, _draw = grouped.kept, keys.sampled, KeyedNoise.draw
 _bounds_pass = values.bounds_pass
 _NO_LIMIT = 1 << 19
 
@@ -48,7 +48,7 @@ def _capped_first(frame: GroupedFrame) -> Iterator[Step]:
     """Bound each unit by its own keys, and map these afterwards."""
     unmapped = replace(frame, plan=replace(frame.plan, keys=None, key_rows=None, other=False))
     yield replace(_kept(unmapped, "valued"), name="mapped")
-    yield public_keys.mapped(frame, "kept", frame.name("mapped"), *UNIT, *frame.codes)
+    yield grouped.mapped(frame, "kept", frame.name("mapped"), *UNIT, *frame.codes)
 
 
 def _uncapped_bounds(frame: GroupedFrame) -> Iterator[Step]:
@@ -83,27 +83,27 @@ def _exact_counts(part: KeyedNoise, sums: Sequence[Any]) -> tuple[Any, list[Nois
 CAPPED_FIRST = Fault(
     "A unit's groups and rows are bounded before keys are mapped: several groups of it become one. With g = 2 and r = 1 "
     "it has two rows in the group of other keys, and a squared norm of 4 instead of 2.",
-    ((limits, "limited", _capped_first),),
+    ((grouped, "limited", _capped_first),),
 )
 OVER_ALL_ROWS = Fault(
     "The first rows of the table count, and not of each unit: a new unit displaces the rows of others.",
-    ((limits, "sampled", _over_all), (values, "sampled", _over_all)),
+    ((grouped, "sampled", _over_all), (values, "sampled", _over_all)),
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((limits, "short_place", _by_accident), (unit_sample, "short_place", _by_accident)),
+    ((grouped, "short_place", _by_accident), (keys, "short_place", _by_accident)),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",
-    ((limits, "kept", _without("rows_per_group")),),
+    ((grouped, "kept", _without("rows_per_group")),),
 )
 ROWS_ALONE = Fault(
     "Rows of a unit in each group are bounded, and its groups are not.",
-    ((limits, "kept", _without("groups")),),
+    ((grouped, "kept", _without("groups")),),
 )
 ROWS_FOR_UNITS = Fault(
     "All rows of a unit count, and noise is drawn for what one row adds.",
-    ((limits, "kept", _without("groups", "rows_per_group")),),
+    ((grouped, "kept", _without("groups", "rows_per_group")),),
 )
 NOT_EMPTY = Fault(
     "Public keys without rows are not in the result: one row makes a key appear, with any noise.",

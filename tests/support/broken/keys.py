@@ -12,8 +12,7 @@ from fractions import Fraction
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.mechanisms.count_noise import GaussianCountNoise, LaplaceCountNoise, gaussian_count_noise
 from dpsql.mechanisms.key_limits import KeyLimits
-from dpsql.mechanisms.key_threshold import truncated_count_noise
-from dpsql.mechanisms.partition_selection import PartitionSelection, partition_selection
+from dpsql.mechanisms.partition_selection import PartitionSelection, partition_selection, truncated_count_noise
 
 
 def continuous_threshold(epsilon: Fraction, delta: Fraction, *, groups: int = 1) -> PartitionSelection:

@@ -7,17 +7,17 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
-from dpsql.contract.contribution import Contribution
-from dpsql.engines.duckdb.steps import limits
+from dpsql.contract.relation import Contribution
+from dpsql.engines.duckdb.steps import grouped
 from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
 from dpsql.mechanisms.prefix_sums import CumulativeCounts
 from dpsql.statistics.aggregates import DirectSum, GroupCount, ValueBlock
-from dpsql.statistics.marginals import MarginalCounts
+from dpsql.statistics.counts import MarginalCounts
 from support.broken.planting import Fault
 
-_kept, _lattice = limits.kept, aggregates.laplace_lattice
+_kept, _lattice = grouped.kept, aggregates.laplace_lattice
 _limits: Any = vars(ValueBlock)["limits"]
 _direct_limits: Any = vars(DirectSum)["limits"]
 
@@ -56,9 +56,9 @@ def _of_rows(part: CumulativeCounts, strategy: prefix_sums.PrefixStrategy) -> Fr
 
 
 ONE_ROW_MORE = Fault(
-    "A unit counts with one row more than its limit.", ((limits, "kept", _one_more("rows_per_group")),)
+    "A unit counts with one row more than its limit.", ((grouped, "kept", _one_more("rows_per_group")),)
 )
-ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((limits, "kept", _one_more("groups")),))
+ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((grouped, "kept", _one_more("groups")),))
 TWICE_THE_BOUND = Fault(
     "Values beyond their bounds count as twice the bound.",
     ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),

@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import product
 from typing import Any
 
-from dpsql.contract.contribution import Contribution
-from dpsql.statistics.marginals import MarginalCounts
+from dpsql.contract.relation import Contribution
+from dpsql.statistics.counts import MarginalCounts
 from support.laws.quantile import group_quantile_law
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.contract.contribution import Contribution
+from dpsql.contract.relation import Contribution
 from dpsql.mechanisms.aggregates import laplace_lattice
 from dpsql.statistics.aggregates import Block, Sums
 

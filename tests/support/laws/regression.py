@@ -27,7 +27,7 @@ import numpy as np
 
 from dpsql.functions import regression_metrics as metrics
 from dpsql.kernels.cells import FINE_CELLS
-from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, standardisation, tukey
+from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
 
@@ -429,7 +429,7 @@ class _Spy:
             (quantile.quantiles, self._scoped("rank", quantile.quantiles)),
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
             (prefix_bounds.prefix_bounds, self._columns(prefix_bounds.prefix_bounds)),
-            (standardisation.released_standard, self._scoped("moments", standardisation.released_standard)),
+            (prefix_bounds.released_standard, self._scoped("moments", prefix_bounds.released_standard)),
             (votes.blocks_from_count, self._count(votes.blocks_from_count)),
             (xty.mean_from_sums, self._centre(xty.mean_from_sums)),
             (metrics._noisy, self._sum(metrics._noisy)),

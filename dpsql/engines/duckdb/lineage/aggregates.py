@@ -7,12 +7,12 @@ from functools import partial
 
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
-from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
+from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"

@@ -20,12 +20,14 @@ from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import functions, refusals
 from dpsql.engines.duckdb.lineage.bound import PLAIN_TYPES
-from dpsql.engines.duckdb.lineage.catalogued import Catalogued, Macro, View
 from dpsql.engines.duckdb.lineage.own_forms import own_columns
 from dpsql.engines.duckdb.lineage.texts import (
+    Catalogued,
+    Macro,
     Node,
     Tree,
     UnreadableTextError,
+    View,
     arguments_of,
     expression_tree,
     literal_of,

@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from dpsql.engines.duckdb.lineage.catalogued import Macro
-from dpsql.engines.duckdb.lineage.texts import Tree, UnreadableTextError, expression_tree
-from dpsql.engines.duckdb.sql_files import macros_sql
+from dpsql.engines.duckdb.lineage.texts import Macro, Tree, UnreadableTextError, expression_tree
+from dpsql.engines.duckdb.macros import macros_sql
 from dpsql.functions.registry import FUNCTIONS
 
 _PLACE = frozenset(("query_location", "query_location_length"))

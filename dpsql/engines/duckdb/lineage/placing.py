@@ -10,10 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from dpsql.contract.names import TableName, dotted, source_parts
+from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
-from dpsql.contract.spelling import did_you_mean
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still

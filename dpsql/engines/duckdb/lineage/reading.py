@@ -12,10 +12,9 @@ from dpsql.contract.names import is_file, parts_of
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import paths, refusals
-from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import BY_TEXT, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.texts import relations
+from dpsql.engines.duckdb.lineage.texts import Catalogued, relations
 from dpsql.errors import BudgetError, InternalError
 
 

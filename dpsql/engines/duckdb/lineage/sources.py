@@ -14,15 +14,14 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
-from dpsql.engines.duckdb.lineage.catalogued import Catalogued
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.standing import Standing
-from dpsql.engines.duckdb.lineage.texts import read_by
-from dpsql.engines.duckdb.steps.public_keys import listed_keys
+from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
+from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
 

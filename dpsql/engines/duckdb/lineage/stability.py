@@ -21,8 +21,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.order import INTEGERS, order_decides, sorted_lists, window_order_decides
-from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf, Rows, leaf_rows, together, union_of
+from dpsql.engines.duckdb.lineage.rows import (
+    INTEGERS,
+    PUBLIC,
+    Leaf,
+    Rows,
+    leaf_rows,
+    order_decides,
+    sorted_lists,
+    together,
+    union_of,
+    window_order_decides,
+)
 
 # Table functions whose rows depend only on their arguments.
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))

@@ -1,19 +1,25 @@
-"""The texts of views, macros and statements, as DuckDB's own parser reads them."""
+"""The texts of views, macros and statements, as DuckDB's own parser reads them.
+
+What the catalog holds, as the statement sees it that reads a source: views, macros, types and tables.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage.paths import Path
 
 if TYPE_CHECKING:
     import duckdb
+
 
 Tree = object
 Node = Mapping[str, object]
@@ -144,3 +150,64 @@ def with_names(tree: Node) -> list[str]:
     clause = tree.get("cte_map")
     listed = clause.get("map") if isinstance(clause, dict) else None
     return [str(one.get("key")) for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of the catalog; `sql` is empty for a frame that DuckDB shows no text of."""
+
+    path: Path
+    sql: str
+
+
+@dataclass(frozen=True)
+class Macro:
+    """One form of a macro that somebody made."""
+
+    path: Path
+    table: bool
+    parameters: tuple[str, ...]
+    types: tuple[str | None, ...]
+    body: str
+
+
+@dataclass(frozen=True)
+class Catalogued:
+    """What the catalog holds.
+
+    `macros` is None where they were not asked for: the plan is one whose texts were read before, or the texts call
+    nothing. `types` are those that users made: by their name, folded, what they are.
+    """
+
+    views: Sequence[View] = ()
+    macros: Sequence[Macro] | None = None
+    types: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tables: Sequence[Path] = ()
+
+
+def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
+    """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
+    if found is None:
+        return Catalogued()
+    views = [View(_path(one["path"]), one["sql"] or "") for one in found["views"] or ()]
+    tables = [_path(path) for path in found.get("tables") or ()]
+    if "macros" not in found:
+        return Catalogued(views, tables=tables)
+    macros = [
+        Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
+        for one in found["macros"] or ()
+    ]
+    types: dict[str, frozenset[str]] = {}
+    for one in found["types"] or ():
+        name = fold(one["name"])
+        types[name] = types.get(name, frozenset()) | {str(one["is"])}
+    return Catalogued(views, macros, types, tables)
+
+
+def _path(parts: Sequence[str]) -> Path:
+    database, schema, name = parts
+    return database, schema, name
+
+
+def _parameters(macro: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str | None, ...]]:
+    return tuple(macro["parameters"] or ()), tuple(macro["types"] or ())

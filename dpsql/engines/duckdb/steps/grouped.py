@@ -4,15 +4,286 @@ Keys become a number or text before they are compared (`keys.key`). So no collat
 becomes a label. Public keys are cast to the column's type and written as texts again by the same rule; a row is in one
 group or in none. Values become integers in SQL. Like scores, they have the gate's zero added first, which hides them
 from column statistics. Nothing in these steps can fail for one row's value.
+
+What one privacy unit contributes: its rows in a group may become one, and a sample of them counts.
+
+Public keys: cast to the types of their columns, checked before a row is read, and matched with the keys of rows.
+
+The exact sums of every group, handed over by public keys, or by numbers and then by the keys that are released.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
-from dpsql.engines.duckdb.steps import limits, public_keys, sums, values
-from dpsql.engines.duckdb.steps.rows import statistic
-from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
+from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled, short_place
+from dpsql.engines.duckdb.steps import values
+from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
+from dpsql.engines.duckdb.steps.source import typed_key
+from dpsql.engines.duckdb.steps.step import ITEM, UNIT, Frame, GroupedFrame, Step, select
+from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text
+
+
+def limited(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps that bound what a unit contributes; none where the unit is a row."""
+    if not frame.has_unit:
+        return
+    rows = "valued"
+    if frame.keys and not frame.plan.has_private_keys:
+        yield mapped(frame, "mapped", frame.name(rows), *UNIT, *frame.items, *frame.codes, *frame.cell)
+        rows = "mapped"
+    if frame.plan.merges_units or frame.plan.counts_items:
+        yield _merged(frame, rows)
+        rows = "merged"
+    yield kept(frame, rows)
+
+
+def _merged(frame: GroupedFrame, rows: str) -> Step:
+    """Return the step of one row for each unit and group, or for each item of them: what its values add up to."""
+    parts = by = [*UNIT, *frame.groups, *frame.items]
+    for position, block in enumerate(frame.plan.target_blocks):
+        total = call("sum", f"q{position}")
+        if block is None:
+            parts = [*parts, f"CASE WHEN {call('count', f'q{position}')} > 0 THEN 0 END AS q{position}"]
+            continue
+        middle, scale = block.affine
+        low, high = block.limits
+        moved = call("-", total, cast(text(str(round(middle * scale))), "HUGEINT"))
+        # Texts are cast, because the minus of a literal before a cast is a function that callers may replace.
+        ends = [cast(text(str(end)), "HUGEINT") for end in (low, high)]
+        clipped = call("least", call("greatest", moved, ends[0]), ends[1])
+        # least and greatest leave NULL out, which would make a bound of it.
+        parts = [*parts, f"CASE WHEN {total} IS NOT NULL THEN {cast(clipped, 'BIGINT')} END AS q{position}"]
+    what = "for each different item" if frame.items else "with the sum of its values within the bounds"
+    return Step(
+        "merged",
+        f"One row for each unit and group, {what}.",
+        select(parts, frame.name(rows), f"GROUP BY {', '.join(by)}"),
+    )
+
+
+def kept(frame: GroupedFrame, step: str) -> Step:
+    """Return the step of the rows of each unit that count: a sample that follows from its own rows and a secret key.
+
+    Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
+    most m rows in each.
+    """
+    plan, groups, unit, rows = frame.plan, frame.groups, list(UNIT), frame.name(step)
+    sorted_by = frame.items or [*frame.codes, *frame.cell]
+    known: float = math.inf if plan.group_count is None else plan.group_count
+    alone = plan.merges_units and not frame.items  # a unit has one row in a group
+    in_group: float = 1 if alone else math.inf
+    conditions, kept_rows = [], []
+    if plan.groups < min(known, plan.max_rows_per_unit):
+        order = order_by(["group_place", *groups])
+        conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
+        rows = f"(SELECT *, {short_place(frame.ticket, *unit, *groups)} AS group_place\n  FROM {rows})"
+        known = plan.groups
+        kept_rows.append(f"{plan.groups} of its groups")
+    if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
+        conditions.append(sampled(frame.ticket, [*unit, *groups], sorted_by, plan.rows_per_group))
+        in_group = plan.rows_per_group
+        kept_rows.append(f"{plan.rows_per_group} of its rows in a group")
+    if plan.max_rows_per_unit < known * in_group:
+        conditions.append(sampled(frame.ticket, unit, [*groups, *sorted_by], plan.max_rows_per_unit))
+        kept_rows.append(f"{plan.max_rows_per_unit} of its rows in all")
+    for condition in conditions:
+        rows = f"(SELECT * FROM {rows}\n  QUALIFY {condition})"
+    note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
+    return Step("kept", note, f"SELECT * FROM {rows}")
+
+
+def listed_keys(plan: GroupedPlan) -> str:
+    """Return the query of the keys that a public table lists, as one list of lists of texts, in their order."""
+    names = [identifier(name) for name in plan.by]
+    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
+    rows = call("list", f"{call('list_value', *(cast(name, 'VARCHAR') for name in names))} ORDER BY {order}")
+    return f"SELECT {rows} FROM (SELECT DISTINCT {', '.join(names)} FROM {plan.keys_table})"
+
+
+def public_keys(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps of the listed keys, as numbers and texts by their positions; none without groups."""
+    plan, lists, ticket = frame.plan, [], frame.ticket
+    if not plan.by:
+        return
+    if plan.keys_table is not None and frame.only is None:  # a call that runs a pass alone has learned them
+        learned = call("dpsql_learn_keys", frame.ticket, f"({listed_keys(plan)})")
+        yield Step("learned", "Read the keys that a public table lists.", f"SELECT {learned} AS ticket", kept=True)
+        ticket = frame.ticket_of("learned")
+    for column in frame.columns:
+        yield _listed(frame, column, ticket)
+        entry = struct({name: name for name in ("p", "number", "data", "wrong")})
+        rows = call("list", f"{entry} ORDER BY p ASC NULLS LAST")
+        lists.append(f"(SELECT {rows} FROM {frame.name(f'listed{column}')})")
+    checked = call("dpsql_check_keys", ticket, call("list_value", *lists))
+    note = "Refuse a key that is no value of its column's type, or stands twice, before any row is read."
+    yield Step("checked", note, f"SELECT {checked} AS ticket", kept=True)
+    if plan.lists_combinations:
+        combined = call("unnest", call("dpsql_key_rows", ticket))
+        parts = [f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in frame.columns]
+        note = "The public combinations of keys, by their positions."
+        yield Step("combinations", note, select(parts, f"(SELECT {combined} AS f)"), kept=True)
+
+
+def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
+    listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
+    witness = f"SELECT {typed_key(column)} AS witness FROM {frame.name('types')}"
+    # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
+    texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
+    value = f"TRY({call('cast_to_type', 'given', 'witness')})"
+    number, data = key("value", frame.zero)
+    return Step(
+        f"listed{column}",
+        "The public keys of a column by their positions, cast to its type: a number, or a text compared by its bytes.",
+        select(
+            ["p", f"{number} AS number", f"{data} AS data", "given IS NOT NULL AND value IS NULL AS wrong"],
+            f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
+        ),
+        kept=True,
+    )
+
+
+def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
+    """Return the step that gives rows the positions of their keys; those of other keys are dropped, or all in one."""
+    other, joins = frame.plan.other, []
+    for column in frame.columns:
+        found = f"found{column}"
+        joins.append(
+            f"{'LEFT JOIN' if other else 'JOIN'} {frame.name(f'listed{column}')} AS {found} ON {found}.number "
+            f"IS NOT DISTINCT FROM k{column}_number AND {found}.data IS NOT DISTINCT FROM k{column}_data"
+        )
+    parts = [f"found{column}.p AS p{column}" for column in frame.columns]
+    query = select([*columns, *parts], "\n    ".join((rows, *joins)))
+    positions, combinations = ", ".join(frame.keys), frame.name("combinations")
+    listed = frame.keys
+    if frame.plan.lists_combinations and other:
+        known = f"(SELECT {positions}, true AS known FROM {combinations})"
+        query = select([*columns, positions, "known"], f"({query}) LEFT JOIN {known} USING ({positions})")
+        listed = ["known"]
+    elif frame.plan.lists_combinations:
+        query = select(["*"], f"({query}) SEMI JOIN {combinations} USING ({positions})")
+    if other:  # the position -1 stands for all other keys
+        condition = " AND ".join(f"{name} IS NOT NULL" for name in listed)
+        pooled = [f"CASE WHEN {condition} THEN {name} ELSE -1 END AS {name}" for name in frame.keys]
+        query = select([*columns, *pooled], f"({query})")
+    what = "Other keys are one more group, at -1." if other else "Rows of other keys go."
+    return Step(name, f"The position of the public key that a row, or a group, has. {what}", query)
+
+
+_HALF = 1 << 32
+
+
+def _different(names: tuple[str, str]) -> str:
+    """Return the number of different identities."""
+    return call("count", f"DISTINCT {struct(dict(zip(('number', 'data'), names, strict=True)))}")
+
+
+def _totals(frame: GroupedFrame) -> dict[str, str]:
+    """Return what is added up in a group, by the names of its columns."""
+    totals = {"n": _different(ITEM) if frame.plan.counts_items else call("count_star")}
+    if frame.plan.counts_units:
+        totals["units"] = _different(UNIT) if frame.has_unit else call("count_star")
+    for position, (code, block) in enumerate(zip(frame.codes, frame.plan.target_blocks, strict=True)):
+        totals[f"n{position}"] = call("count", code)
+        if block is not None:
+            totals[f"s{position}"] = coalesce(call("sum", code), "0")
+        if block is not None and block.needs_squares:
+            totals[f"ss{position}"] = coalesce(call("sum", call("*", cast(code, "BIGINT"), code)), "0")
+    return totals
+
+
+def grouped(frame: GroupedFrame) -> Step:
+    """Return the step of the exact sums."""
+    keys = frame.keys if frame.has_unit or frame.plan.has_private_keys else frame.identities
+    by = [*keys, *frame.cell]
+    return Step(
+        "grouped",
+        "The exact sums of every group." if by else "The exact sums over all rows.",
+        select(
+            [*by, *(f"{total} AS {name}" for name, total in _totals(frame).items())],
+            frame.name("kept" if frame.has_unit else "valued"),
+            f"GROUP BY {', '.join(by)}" if by else "",
+        ),
+    )
+
+
+def handed_over(frame: GroupedFrame) -> dict[str, str]:
+    """Return the fields that a group hands over: sums of squares as two halves of 64 bits."""
+    fields = {}
+    for name in _totals(frame):
+        if name.startswith("ss"):
+            total = cast(name, "HUGEINT")
+            fields[f"high{name[2:]}"] = cast(call("//", total, str(_HALF)), "BIGINT")
+            fields[f"low{name[2:]}"] = cast(call("%", total, str(_HALF)), "BIGINT")
+        else:
+            fields[name] = cast(name, "BIGINT") if name.startswith("s") else name
+    return fields
+
+
+def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps that hand every group over, by the positions of its keys."""
+    rows, number = "grouped", frame.plan.readings
+    if frame.plan.by and not frame.has_unit:
+        yield mapped(frame, "placed", frame.name(rows), *_totals(frame), *frame.cell)
+        rows = "placed"
+    fields = {name: name for name in (*frame.keys, *frame.cell)} | handed_over(frame)
+    yield batches(frame, number, frame.name(rows), frame.ticket, struct(fields))
+    yield statistic(frame, number)
+
+
+def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps that hand over the sums of every key by a number; then the labels of the keys that are released.
+
+    Some of the rows have no numbers in common with others, so they hand the keys over.
+    """
+    number = frame.plan.readings
+    if frame.only is not None:
+        fields = {name: name for name in frame.identities} | handed_over(frame)
+        yield batches(frame, number, frame.name("grouped"), frame.ticket, struct(fields))
+        yield statistic(frame, number)
+        return
+    # Keys are numbered in arbitrary order; the numbers only stand for them and decide nothing.
+    numbered = select(["*", f"{call('row_number')} OVER () AS j"], frame.name("grouped"))
+    yield Step("numbered", "Number the private keys; the numbers mean nothing.", numbered, kept=True)
+    yield batches(frame, number, frame.name("numbered"), frame.ticket, struct({"j": "j"} | handed_over(frame)))
+    yield turn(frame, number)
+    ticket = frame.ticket_of(f"turn{number}")
+    released = call("unnest", call("dpsql_released_keys", ticket))
+    note = "The numbers of the keys whose noisy count reaches the threshold."
+    yield Step("released", note, f"SELECT {released} AS j", kept=True)
+    yield from _labelled(frame, f"{frame.name('numbered')} SEMI JOIN {frame.name('released')} USING (j)", ticket)
+
+
+def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps that hand over the labels of released keys that the call itself has."""
+    parts = [f"{field('f', 'j')} AS j"]
+    for column in frame.columns:
+        for part, name in (("number", "numbers"), ("data", "texts")):
+            parts.append(f"{call('list_extract', field('f', name), str(column + 1))} AS k{column}_{part}")
+    listed = call("unnest", call("dpsql_released_values", frame.ticket))
+    note = "The keys whose noisy count reached the threshold."
+    yield Step("released", note, select(parts, f"(SELECT {listed} AS f)"), kept=True)
+    yield from _labelled(frame, frame.name("released"), frame.ticket)
+
+
+def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
+    """Yield the steps that hand over the labels of keys, and their ranks in the order of the keys' own types."""
+    number = len(frame.plan.passes)
+    labels, typed, witnesses = {}, [], []
+    for column in frame.columns:
+        labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
+        typed.append(f"TRY({call('cast_to_type', f'label{column}', f'witness{column}')})")
+        witnesses.append(f"{typed_key(column)} AS witness{column}")
+    known = f"(SELECT {', '.join(witnesses)} FROM {frame.name('types')})"
+    rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], f"{keys} LEFT JOIN {known} ON true")
+    rank = f"{call('row_number')} OVER ({order_by([*typed, *frame.identities])})"
+    note = "The released keys by their names, in the order of their type."
+    yield Step("labelled", note, select(["j", *labels, f"{rank} AS rank"], f"({rows})"))
+    fields = {name: name for name in ("j", "rank", *labels)}
+    yield batches(frame, number, frame.name("labelled"), ticket, struct(fields))
+    yield statistic(frame, number)
 
 
 def grouped_steps(frame: Frame) -> Iterator[Step]:
@@ -21,10 +292,10 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
         raise TypeError("the statistic is of another plan")
     plan, only = frame.plan, frame.only
     if only is not None and only > plan.readings:
-        yield from sums.labels_alone(frame)
+        yield from labels_alone(frame)
         return
     if not plan.has_private_keys:
-        yield from public_keys.public_keys(frame)
+        yield from public_keys(frame)
     if frame.draws_bounds:
         if only in (None, 1):
             yield from values.bounds_pass(frame)
@@ -34,6 +305,6 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
         yield from values.drawn_bounds(frame)
     yield values.opened(frame)
     yield values.valued(frame)
-    yield from limits.limited(frame)
-    yield sums.grouped(frame)
-    yield from sums.by_private_keys(frame) if plan.has_private_keys else sums.by_public_keys(frame)
+    yield from limited(frame)
+    yield grouped(frame)
+    yield from by_private_keys(frame) if plan.has_private_keys else by_public_keys(frame)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dpsql.contract.condition import columns_of
 from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.filtering import NAMED, kept
+from dpsql.contract.relation import columns_of
+from dpsql.engines.duckdb.keys import NAMED, kept, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
-from dpsql.engines.duckdb.valid_text import valid_text
 from dpsql.rendering import call, field, identifier, struct, text
 
 

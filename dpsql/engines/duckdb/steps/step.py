@@ -7,8 +7,7 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from dpsql.contract.passes import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass
-from dpsql.contract.plan import Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from dpsql.engines.duckdb.keys import FLOATS, identity, key
+from dpsql.engines.duckdb.keys import FLOATS, identity, key, sampled
 from dpsql.engines.duckdb.steps.rows import batches, identities, turn
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import ITEM, UNIT, GroupedFrame, Step, select
-from dpsql.engines.duckdb.unit_sample import sampled
 from dpsql.rendering import call, cast, double, field, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
