@@ -34,6 +34,7 @@ HANDED_IN = {
 }
 # Rooms that may speak to DuckDB; `context` and `udfs` stand beside them.
 DUCKDB = {"engines", "cli", "context", "testing", "udfs"}
+MOST_LATE = 58
 # Public classes of one name: two ways in which one kernel computes the same integers, and parts of functions.
 TWICE = {"Search", "Products"}
 
@@ -114,6 +115,22 @@ def test_a_module_does_not_import_what_is_handed_in(module: str) -> None:
 
 def test_no_modules_import_each_other_in_circles() -> None:
     assert in_circles(importing()) == set()
+
+
+def late(tree: ast.AST) -> set[int]:
+    """Return the lines on which a module imports inside its functions."""
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    inside = (node for function in functions for node in ast.walk(function))
+    return {node.lineno for node in inside if isinstance(node, ast.Import | ast.ImportFrom)}
+
+
+def test_few_imports_stand_inside_functions() -> None:
+    """Of packages that are optional or slow to load, and of modules that load one; the number only gets smaller."""
+    assert sum(len(late(tree)) for _, _, tree in modules()) <= MOST_LATE
+
+
+def test_no_module_is_long() -> None:
+    assert not [str(path) for _, path, _ in modules() if len((ROOT / path).read_text("utf-8").splitlines()) > 500]
 
 
 def test_the_rule_sees_circles() -> None:
