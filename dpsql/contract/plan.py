@@ -16,13 +16,14 @@ from typing import ClassVar, Self, final
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
+from dpsql.contract.bounds import public_bounds
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS
-from dpsql.contract.parameters import Level, Side, known, list_items
+from dpsql.contract.parameters import Level, known, list_items
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import InternalError, ParameterError
@@ -73,7 +74,6 @@ Quantity = tuple[str, float, str]
 # Gaussian noise of this many rows exceeds any signal, but is still within the samplers' range.
 WIDEST_ROWS = 10**9
 
-_bounds_hint = "Give lower := and upper := from domain knowledge, not from the table."
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
 # Largest number of rows that an argument may state.
@@ -456,24 +456,6 @@ def refuse_small_part(part: Fraction) -> None:
         )
 
 
-def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
-    """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``.
-
-    Messages end with `or_else`: what the caller may do instead.
-    """
-    hint = f"{_bounds_hint} {or_else}".rstrip()
-    lower, upper = parameters.bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=hint)
-    return {"lower": lower, "upper": upper}
-
-
-def column_bounds(given: Mapping[str, object], what: str) -> dict[str, float]:
-    """Return the checked public bounds of one column; `what` ends the message, as a clause."""
-    bounds = {side: end for side, end in feature_bounds(given).items() if isinstance(end, float)}
-    if len(bounds) < 2:
-        raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
-    return bounds
-
-
 def _has_no_target_code(given: Mapping[str, object]) -> bool:
     names = ("target_levels", "target_lower", "target_upper")
     return "target_levels" in given and all(given.get(name) is None for name in names)
@@ -489,7 +471,7 @@ def _target(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tu
         for name in names:
             if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
                 raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
-        low, high = parameters.bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
+        low, high = public_bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
         return (known(float, low), known(float, high)), None  # lists were refused above
     if has_bounds:
         raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")

@@ -12,13 +12,14 @@ from typing import ClassVar
 from dpsql.arrays import Integers
 from dpsql.contract import parameters
 from dpsql.contract.arguments import BOUNDS, EPSILON, Argument, K, Signature, flag, integer, rational, word
+from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
 from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets

@@ -23,6 +23,7 @@ from dpsql.contract.arguments import (
     Argument,
     Signature,
 )
+from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import BoundedCall
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
@@ -30,7 +31,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side
-from dpsql.contract.plan import Plan, Quantity, feature_bounds
+from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS
 from dpsql.mechanisms.gaussian import GaussianNoise

@@ -39,12 +39,13 @@ from dpsql.contract.arguments import (
     Signature,
     double,
 )
+from dpsql.contract.bounds import bounds_by_feature, column_bounds, refuse_extremes
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Plan, Quantity, column_bounds
+from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
@@ -111,7 +112,7 @@ class MetricsPlan(Plan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = column_bounds(given, "they bound target and prediction")
-        parameters.refuse_extremes(parameters.bounds_by_feature(own["lower"], own["upper"], ("",), fold_case=True))
+        refuse_extremes(bounds_by_feature(own["lower"], own["upper"], ("",), fold_case=True))
         return {**own, **cls._read(given, "error_bound")}
 
     def check_drawable(self, count: int) -> None:

@@ -39,16 +39,15 @@ that are allowed, and coefficients up to ``2**20``, it is below ``2**-52``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers
-from dpsql.errors import InternalError
 from dpsql.kernels import fixed_point
 from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, WideSums
 from dpsql.kernels.gram import one_thread
@@ -78,10 +77,6 @@ _CURVATURE_CUT = 16.0
 _CURVATURE_ROWS = 1 << 8
 _WEIGHT_BASE = 2.0**12
 _WEIGHT_DIGITS = 4
-# A gradient in doubles of at most so many times its error is as good as doubles can make it.
-_SPENT = 4.0
-_MOST_STEPS = 1000
-_MOST_HALVINGS = 60
 
 
 @dataclass(frozen=True)
@@ -135,10 +130,6 @@ class FineGradient(Gradient):
         """Return the coefficients in units of a grid that is a power of two, rounded to integers."""
         cell = grid * (1 << _FINE_BITS)
         return np.array([float((2 * value + cell) // (2 * cell)) for value in self.multiples])
-
-
-# What yields coefficients, takes the sums there, and returns the gradient at its end.
-Descent: TypeAlias = "Generator[list[int], GradientSums, FineGradient]"
 
 
 class SignedRows:
@@ -389,118 +380,7 @@ def _fine_gradient(
     )
 
 
-def descent(width: int, *, regularization: float, linear: Doubles, tolerance: float) -> Descent:
-    """Yield coefficients, take the sums of the rows there, and return a gradient that is certainly small.
-
-    So whoever has the rows computes the sums, in one pass over them. Parameters and result as of `minimise`; every
-    gradient is fine, and the first coefficients are zeros.
-
-    Raises
-    ------
-    InternalError
-        I022, when the gradient stays large.
-    """
-    sums = yield [0] * width
-    current = sums.gradient(regularization, linear)
-    while current.at_most > tolerance:
-        step, share = sums.newton(current, regularization), 1.0
-        while True:
-            moved = [a + b for a, b in zip(current.multiples, _multiples(share * step), strict=True)]
-            sums = yield moved
-            trial = sums.gradient(regularization, linear)
-            if _falls(trial, current, share):
-                break
-            share /= 2.0
-            if share < 2.0**-_MOST_HALVINGS:
-                raise InternalError("I022", "the fit did not converge. Raise regularization.")
-        current = trial
-    return current
-
-
-def _falls(trial: Gradient, current: Gradient, share: float) -> bool:
-    """Whether a share of a Newton step leads to a gradient that is smaller by enough."""
-    # Also less by itself: for a tiny share the factor rounds to 1.
-    return trial.norm <= (1.0 - share / 4.0) * current.norm < current.norm
-
-
-def minimise(
-    rows: SignedRows,
-    *,
-    regularization: float,
-    linear: NDArray[np.float64],
-    tolerance: float,
-    tick: Callable[[], object] | None = None,
-) -> Gradient:
-    """Return coefficients where the norm of the gradient is certainly at most `tolerance`.
-
-    Parameters
-    ----------
-    rows : SignedRows
-    regularization : float
-        > 0.
-    linear : ndarray of float64, shape (p,)
-    tolerance : float
-        > 0. Doubles suffice for ``2**-20``, whatever the number of rows; below, a fine gradient may be needed, and for
-        less than ``2**-50`` that may not do for all rows allowed.
-    tick : callable, optional
-        Called before every step; may raise. Told nothing: how far the search is depends on the rows.
-
-    Returns
-    -------
-    gradient : Gradient
-        ``gradient.at`` is within ``tolerance / regularization`` of the minimiser in the L2 norm; where it is a
-        `FineGradient`, so are its multiples, and `at` is those to 53 bits.
-
-    Raises
-    ------
-    InternalError
-        I021, when there are more than ``2**27`` rows; I022, when the gradient stays large, which strong convexity rules
-        out.
-
-    Notes
-    -----
-    Newton steps, halved until the norm of the gradient falls. Along a Newton direction, also one solved for to a share
-    of its right-hand side, the norm of the gradient falls at first at the rate of its value: there is always such a
-    step, and no other point where the norm is stationary than the minimiser.
-    """
-    if rows.rows > MOST_ROWS:
-        raise InternalError("I021", f"a fit takes at most {MOST_ROWS} rows. Fit a sample of them.")
-    current = rows.gradient(np.zeros(rows.width), regularization, linear)
-    for _ in range(_MOST_STEPS):
-        if current.at_most <= tolerance:
-            return current
-        if tick is not None:
-            tick()
-        following = None
-        if isinstance(current, FineGradient) or current.norm > _SPENT * current.error:
-            following = _descend(rows, current, regularization, linear)
-        if following is None:
-            if isinstance(current, FineGradient):
-                break
-            following = rows.fine_gradient(_multiples(current.at), regularization, linear)
-        current = following
-    raise InternalError("I022", "the fit did not converge. Raise regularization.")
-
-
-def _descend(
-    rows: SignedRows, current: Gradient, regularization: float, linear: NDArray[np.float64]
-) -> Gradient | None:
-    """Return the gradient a step further, where it is smaller; None where there is no such step."""
-    step = rows.newton(current, regularization)
-    share = 1.0
-    for _ in range(_MOST_HALVINGS):
-        if isinstance(current, FineGradient):
-            moved = [a + b for a, b in zip(current.multiples, _multiples(share * step), strict=True)]
-            trial: Gradient = rows.fine_gradient(moved, regularization, linear)
-        else:
-            trial = rows.gradient(current.at + share * step, regularization, linear)
-        if _falls(trial, current, share):
-            return trial
-        share /= 2.0
-    return None
-
-
-def _multiples(values: NDArray[np.float64]) -> list[int]:
+def coefficient_multiples(values: NDArray[np.float64]) -> list[int]:
     """Return numbers in units of ``2**-96``, cut off toward zero."""
     return [int(math.ldexp(value, _FINE_BITS)) for value in values.tolist()]
 

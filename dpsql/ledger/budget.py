@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from dpsql.contract import parameters
+from dpsql.contract.bounds import public_bounds
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_down, units_text, units_up
 from dpsql.contract.events import Composed, Event
 from dpsql.contract.names import NAMELESS
@@ -398,7 +399,7 @@ def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
     hint = "Give both sides from domain knowledge, or neither."
     for low, high in (BOUND_NAMES[:2], BOUND_NAMES[2:]):
         if low in bounds or high in bounds:
-            pair = parameters.bounds(bounds.get(low), bounds.get(high), names=(low, high), hint=hint)
+            pair = public_bounds(bounds.get(low), bounds.get(high), names=(low, high), hint=hint)
             for name, side in zip((low, high), pair, strict=True):
                 bounds[name] = list(side) if isinstance(side, tuple) else side
     if "target_levels" in bounds:

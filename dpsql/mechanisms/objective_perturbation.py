@@ -79,7 +79,8 @@ from dpsql.contract.gaussian_profile import EPSILON_MARGIN, LARGEST_EPSILON, SMA
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
-from dpsql.kernels.logistic import Gradient, GradientSums, SignedRows, descent, minimise
+from dpsql.kernels.descent import descent, minimise
+from dpsql.kernels.logistic import Gradient, GradientSums, SignedRows
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource

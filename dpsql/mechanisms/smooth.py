@@ -53,7 +53,7 @@ from dpsql.mechanisms.quantile import halving_levels
 from dpsql.noise.ball import LazyCauchy
 from dpsql.noise.discrete import Bounds, exp_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.statistics.auc import Concordance
+from dpsql.statistics.auc import area_under_curve
 
 # A larger share is not used: the noise is already 1e-14 S, and constants need only a few digits.
 _LARGEST_EPSILON = Fraction(64)
@@ -373,24 +373,6 @@ def area_bound(smaller: int, neighbours: str, beta: Fraction) -> SmoothBound:
     least = relation_of(neighbours).pick(added=2, replaced=1)
     terms = {(Fraction(1, max(smaller, least)), 0), (Fraction(1, least), max(smaller - least, 0))}
     return SmoothBound(tuple(sorted(terms)), beta)
-
-
-def area_under_curve(negatives: NDArray[np.int64], positives: NDArray[np.int64]) -> Fraction:
-    """Return the exact area under the ROC curve of cells; 1/2 when a class has no rows.
-
-    Parameters
-    ----------
-    negatives, positives : ndarray of int64, shape (cells,)
-        Rows of each class in each cell, in ascending order of the score.
-
-    Returns
-    -------
-    area : Fraction
-        In [0, 1]: the chance that a positive row has a larger score than a negative one, a tie counting half.
-    """
-    exact = Concordance.of(negatives, positives)
-    pairs = exact.positives * exact.negatives
-    return Fraction(exact.balance + pairs, 2 * pairs) if pairs else Fraction(1, 2)
 
 
 def smooth_area(

@@ -39,6 +39,7 @@ A row with a label counts in one cell of one class, so sensitivities are those o
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -149,3 +150,21 @@ def class_sensitivity(relation: Relation) -> int:
 def squared_class_sensitivity(relation: Relation) -> int:
     """Return the squared L2 norm by which a privacy unit moves the counts of both classes."""
     return relation.squared_norm(1, opposing=False)
+
+
+def area_under_curve(negatives: NDArray[np.int64], positives: NDArray[np.int64]) -> Fraction:
+    """Return the exact area under the ROC curve of cells; 1/2 when a class has no rows.
+
+    Parameters
+    ----------
+    negatives, positives : ndarray of int64, shape (cells,)
+        Rows of each class in each cell, in ascending order of the score.
+
+    Returns
+    -------
+    area : Fraction
+        In [0, 1]: the chance that a positive row has a larger score than a negative one, a tie counting half.
+    """
+    exact = Concordance.of(negatives, positives)
+    pairs = exact.positives * exact.negatives
+    return Fraction(exact.balance + pairs, 2 * pairs) if pairs else Fraction(1, 2)

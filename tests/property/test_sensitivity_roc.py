@@ -15,8 +15,8 @@ import pytest
 from dpsql.contract.relation import relation_of
 from dpsql.mechanisms.auc import ConcordanceNoise
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
-from dpsql.mechanisms.smooth import area_bound, area_under_curve, default_beta, median_bound
-from dpsql.statistics.auc import Concordance, concordance_sensitivity
+from dpsql.mechanisms.smooth import area_bound, default_beta, median_bound
+from dpsql.statistics.auc import Concordance, area_under_curve, concordance_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.laws.roc import area, area_smooth_bound, concordance, lower_median, smooth_median_bound

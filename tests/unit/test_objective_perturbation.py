@@ -12,8 +12,9 @@ import pytest
 from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels import logistic as kernel
+from dpsql.kernels.descent import Descent, descent, minimise
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.kernels.logistic import Descent, FineGradient, GradientSums, SignedRows, descent, minimise
+from dpsql.kernels.logistic import FineGradient, GradientSums, SignedRows
 from dpsql.mechanisms.objective_perturbation import (
     OUTPUT_SHARE,
     calibrate,
@@ -320,7 +321,7 @@ def test_large_tables_stay_certain() -> None:
 
 
 def test_a_tolerance_below_the_error_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "_MOST_STEPS", 20)
+    monkeypatch.setattr("dpsql.kernels.descent._MOST_STEPS", 20)
     with pytest.raises(InternalError, match="I022"):
         minimise(kept(signed(100, 3)), regularization=1.0, linear=np.zeros(3), tolerance=1e-30)
 

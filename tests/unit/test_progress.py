@@ -116,7 +116,7 @@ def test_searches_are_given_ticks() -> None:
     """The kernels whose work depends on the values have no way to tell a share."""
     from dpsql.functions.best_subset import draw_subset
     from dpsql.kernels.best_subsets import best_subsets
-    from dpsql.kernels.logistic import minimise
+    from dpsql.kernels.descent import minimise
     from dpsql.mechanisms.objective_perturbation import objective_perturbation
 
     for function in (best_subsets, minimise, objective_perturbation, draw_subset):

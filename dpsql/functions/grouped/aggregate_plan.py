@@ -26,12 +26,13 @@ from dpsql.contract.arguments import (
     Argument,
     Signature,
 )
+from dpsql.contract.bounds import bounds_by_feature, feature_bounds, refuse_extremes
 from dpsql.contract.gaussian_profile import LARGEST_EPSILON
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import Side, bounds_by_feature, fold
-from dpsql.contract.plan import Quantity, feature_bounds
+from dpsql.contract.parameters import Side, fold
+from dpsql.contract.plan import Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
@@ -154,7 +155,7 @@ class AggregatePlan(DrawnBoundsPlan):
         """Return the public bounds of the targets, or the share of epsilon that private ones cost."""
         if not are_missing(given):
             bounds = feature_bounds(given)
-            parameters.refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
+            refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
             return {**bounds, "bounds_share": None}
         if _merges(given):
             raise ParameterError(

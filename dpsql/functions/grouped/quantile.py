@@ -21,11 +21,12 @@ from typing import ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer, share
+from dpsql.contract.bounds import column_bounds
 from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
-from dpsql.contract.plan import Quantity, column_bounds
+from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share

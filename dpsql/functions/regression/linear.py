@@ -22,12 +22,13 @@ from dpsql.contract.arguments import (
     share,
     word,
 )
+from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
-from dpsql.contract.plan import MOST_ROWS, Pass, Quantity, feature_bounds
+from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
 from dpsql.functions.regression.boosted import BoostedAdaSsp

@@ -29,6 +29,7 @@ from dpsql.contract.arguments import (
     flag,
     share,
 )
+from dpsql.contract.bounds import feature_bounds
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Ignoring, Waiting
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
@@ -36,7 +37,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import Side, known
-from dpsql.contract.plan import Pass, Plan, Quantity, feature_bounds
+from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.method import (
     BOUNDS,

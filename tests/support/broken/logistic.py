@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions.regression import logistic as model
-from dpsql.kernels.logistic import SignedRows, minimise
+from dpsql.kernels.descent import minimise
+from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms import objective_perturbation as mechanism
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.noise.ball import ball_error, exponential_norm

@@ -1,0 +1,187 @@
+"""The public bounds of features and of a target: read from arguments, checked, and given to features by their names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from dpsql.contract.parameters import (
+    MOST_ITEMS,
+    FrozenMapping,
+    Side,
+    as_double,
+    fold,
+    list_items,
+    refuse_duplicates,
+    show,
+    text,
+    within,
+)
+from dpsql.errors import ParameterError
+
+# Bounds of values that are multiplied, in absolute value; the inverse is the least width of their interval.
+_LARGEST_FACTOR = 1e100
+_MOST_SHOWN = 5
+_HINT = "Give lower := and upper := from domain knowledge, not from the table."
+
+
+def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
+    """Read public bounds; each side is one number, or a list or struct with one number per feature.
+
+    Parameters
+    ----------
+    lower, upper : number, list of numbers, or mapping of names to numbers
+        In the unit of the column. A list must have one number per feature; a mapping may name further features.
+    names : tuple of str
+        Names of the two arguments in messages.
+    hint : str
+        The next step that the message gives.
+
+    Returns
+    -------
+    lower, upper : float, tuple of float or mapping of float
+        ``lower < upper`` holds for every pair that is known here; a mapping is sorted by name.
+
+    Raises
+    ------
+    ParameterError
+        P003: missing, ill-typed, not finite, swapped or equal bounds; P013: a name that is no text; P035: lists of
+        different lengths; P050: more bounds than there may be features.
+    """
+    low, high = (_side(name, side, hint) for name, side in zip(names, (lower, upper), strict=True))
+    if isinstance(low, tuple) and isinstance(high, tuple) and len(low) != len(high):
+        raise ParameterError("P035", f"{names[0]} has {len(low)} numbers and {names[1]} has {len(high)}. {hint}")
+    for a, b in _pairs(low, high):
+        if not a < b:
+            raise ParameterError("P003", f"{names[0]} must be below {names[1]}; got {a!r} and {b!r}. {hint}")
+    return low, high
+
+
+def _side(name: str, side: object, hint: str) -> Side:
+    """Return one side of public bounds."""
+    if side is None:
+        raise ParameterError("P003", f"{name} is missing. {hint}")
+    if isinstance(side, Mapping):
+        return _named(name, side, hint)
+    items = list_items(side)
+    if items is None:
+        return _bound(name, side, hint)
+    if not items:
+        raise ParameterError("P003", f"{name} is an empty list. {hint}")
+    within(f"the number of bounds in {name}", len(items), None, MOST_ITEMS, hint=hint)
+    return tuple(_bound(name, item, hint) for item in items)
+
+
+def _named(name: str, side: Mapping[str, object], hint: str) -> FrozenMapping[float]:
+    """Return bounds by name, in the order of the names."""
+    if not side:
+        raise ParameterError("P003", f"{name} names no feature. {hint}")
+    within(f"the number of bounds in {name}", len(side), None, MOST_ITEMS, hint=hint)
+    for key in side:
+        text(f"a name in {name}", key, hint=hint)
+    return FrozenMapping({key: _bound(f"{name} of {show(key)}", side[key], hint) for key in sorted(side)})
+
+
+def _pairs(low: Side, high: Side) -> Iterable[tuple[float, float]]:
+    """Return the pairs of bounds that belong together whatever the names of the features are."""
+    if isinstance(low, Mapping) and isinstance(high, Mapping):
+        return [(low[name], high[name]) for name in low if name in high]
+    if isinstance(low, float) and isinstance(high, float):
+        return [(low, high)]
+    if isinstance(low, float) or isinstance(high, float):
+        lows, highs = ([side] if isinstance(side, float) else _numbers(side) for side in (low, high))
+        return [(a, b) for a in lows for b in highs]
+    if isinstance(low, tuple) and isinstance(high, tuple):
+        return zip(low, high, strict=True)
+    return []
+
+
+def _numbers(side: tuple[float, ...] | FrozenMapping[float]) -> Iterable[float]:
+    return side.values() if isinstance(side, Mapping) else side
+
+
+def bounds_by_feature(
+    lower: Side, upper: Side, features: Sequence[str], *, fold_case: bool
+) -> list[tuple[float, float]]:
+    """Return the result of `bounds` as one pair per feature.
+
+    Parameters
+    ----------
+    lower, upper : float, tuple of float or mapping of float
+    features : sequence of str
+        Names, in order.
+    fold_case : bool
+        Whether names are column names, whose ASCII case is ignored.
+
+    Raises
+    ------
+    ParameterError
+        P035: a list of another length; P044: a column's name occurs twice; P003: a feature without bounds.
+    """
+    sides = (_of_features(name, side, features, fold_case) for name, side in (("lower", lower), ("upper", upper)))
+    return list(zip(*sides, strict=True))
+
+
+def refuse_extremes(pairs: Iterable[tuple[float, float]]) -> None:
+    """Raise if products or ratios of values between two pairs of bounds, times any number of rows, may be no doubles.
+
+    Variances, covariances, coefficients and their errors are such products and ratios.
+
+    Raises
+    ------
+    ParameterError
+        P036.
+    """
+    for lower, upper in pairs:
+        if max(abs(lower), abs(upper)) > _LARGEST_FACTOR or upper - lower < 1 / _LARGEST_FACTOR:
+            raise ParameterError(
+                "P036",
+                f"the interval [{lower!r}, {upper!r}] is too narrow or too wide for squares. Rescale the column.",
+            )
+
+
+def _of_features(name: str, side: Side, features: Sequence[str], fold_case: bool) -> Sequence[float]:
+    if isinstance(side, tuple):
+        if len(side) != len(features):
+            raise ParameterError(
+                "P035",
+                f"the call has {len(side)} bounds for {len(features)} features. Give one number, or one per feature.",
+            )
+        return side
+    if isinstance(side, float):
+        return (side,) * len(features)
+    if fold_case:
+        refuse_duplicates(name, side, fold_case=True)
+        folded = {fold(key): value for key, value in side.items()}
+        found = [folded.get(fold(feature)) for feature in features]
+    else:
+        found = [side.get(feature) for feature in features]
+    missing = [show(feature) for feature, bound in zip(features, found, strict=True) if bound is None]
+    if missing:
+        shown = ", ".join(missing[:_MOST_SHOWN]) + (", ..." if len(missing) > _MOST_SHOWN else "")
+        raise ParameterError("P003", f"{name} names no bound of {shown}. Name every feature; more names do no harm.")
+    return [bound for bound in found if bound is not None]
+
+
+def feature_bounds(given: Mapping[str, object], *, or_else: str = "") -> dict[str, Side]:
+    """Return the checked public bounds of the features, as the fields ``lower`` and ``upper``.
+
+    Messages end with `or_else`: what the caller may do instead.
+    """
+    hint = f"{_HINT} {or_else}".rstrip()
+    lower, upper = public_bounds(given["lower"], given["upper"], names=("lower", "upper"), hint=hint)
+    return {"lower": lower, "upper": upper}
+
+
+def column_bounds(given: Mapping[str, object], what: str) -> dict[str, float]:
+    """Return the checked public bounds of one column; `what` ends the message, as a clause."""
+    bounds = {side: end for side, end in feature_bounds(given).items() if isinstance(end, float)}
+    if len(bounds) < 2:
+        raise ParameterError("P037", f"lower and upper must be one number each: {what}.")
+    return bounds
+
+
+def _bound(name: str, value: object, hint: str) -> float:
+    number = as_double(value)
+    if number is None:
+        raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
+    return number
