@@ -22,10 +22,11 @@ from sqlalchemy.pool import StaticPool
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
 from dpsql.ledger.chain import SUFFIX, Head, NotedHead
+from dpsql.ledger.database import engine_of
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
-from dpsql.ledger.file import LedgerFile, checkpoint, create, engine_of, refuse_empty, refuse_linked
-from dpsql.ledger.location import describe, url_of
+from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
 from dpsql.ledger.schema import upgrade
+from dpsql.ledger.url import describe, url_of
 from dpsql.progress import held_back
 
 _PAUSE_SECONDS = 0.1

@@ -19,7 +19,7 @@ from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger import store as ledger_store
 from dpsql.ledger.ledger import Budget, Charge, Ledger
-from dpsql.ledger.location import describe, url_of
+from dpsql.ledger.url import describe, url_of
 
 # Each part of a password that a wrong cut could leave; no text below may show one of them.
 SECRETS = ("Secret99", "ret99", "Sec@", "Sec%40", "tail77", "54321")
