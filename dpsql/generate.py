@@ -14,6 +14,7 @@ from dpsql import stubs
 from dpsql.contract import codes
 from dpsql.engines.duckdb import macros
 from dpsql.manual.__main__ import main as write_manual
+from dpsql.manual.catalogue import MANUAL
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
@@ -64,20 +65,30 @@ def main(words: list[str]) -> int:
     SystemExit
         A parameter of a macro has gone or moved, which would break calls of users.
     """
-    check, differ = words == ["--check"], False
-    for path, wanted in generated():
-        written = path.read_text(encoding="utf-8") if path.exists() else ""
-        if written == wanted:
-            continue
-        differ = True
-        if check:
+    if words == ["--check"]:
+        differ = [path for path, wanted in generated() if _text(path) != wanted]
+        for path in differ:
             print(f"{path}: not what its sources say. Run python -m dpsql.generate.")
-            continue
+        return max(write_manual(words), int(bool(differ)))
+    _write()
+    write_manual(words)
+    MANUAL.forget()
+    _write()  # the comments above macros are from pages, which are filled in by now
+    return 0
+
+
+def _write() -> None:
+    for path, wanted in generated():
+        written = _text(path)
         if path == SIGNATURES and broken(written, wanted):
             lost = "\n".join(broken(written, wanted))
             raise SystemExit(f"A parameter has gone or moved. If that is meant, delete in {path}:\n{lost}")
-        path.write_text(wanted, encoding="utf-8")
-    return max(write_manual(words), int(check and differ))
+        if written != wanted:
+            path.write_text(wanted, encoding="utf-8")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
 if __name__ == "__main__":

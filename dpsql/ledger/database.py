@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import time
 from collections.abc import Callable
@@ -65,16 +64,21 @@ def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engin
         # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
         options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
     engine = None
-    with contextlib.suppress(ImportError):
+    try:
         if not is_sqlite:
             options["connect_args"] = connect_arguments(url)
         # Without user, password and options: what shows the engine shows none of them.
         engine = create_engine(url if is_sqlite else URL.create(url.drivername), **options)
+    except ImportError:
+        pass
+    except LedgerError:
+        del url  # whose repr shows a password that is given as an option
+        raise
     if engine is None:
+        place = describe(url, proven=False)
+        del url, options
         raise LedgerError(
-            "L014",
-            f"ledger {describe(url, proven=False)!r} needs a driver that is not installed. "
-            "Run pip install 'dpsql[postgres]'.",
+            "L014", f"ledger {place!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'."
         )
     configure = partial(_configure_sqlite, file, is_read_only)
     event.listen(engine, "connect", configure if is_sqlite else _configure_postgresql)

@@ -36,6 +36,12 @@ class Manual(Mapping[str, Page]):
             self._read[name] = Page(_text(name))
         return self._read[name]
 
+    def forget(self) -> None:
+        """Read pages and index anew, after they were written."""
+        self._read.clear()
+        by_topic.cache_clear()
+        _names.cache_clear()
+
     def __contains__(self, name: object) -> bool:
         return name in _names()
 
@@ -57,7 +63,8 @@ def by_topic() -> dict[str, list[str]]:
 
 @cache
 def _names() -> dict[str, None]:
-    return dict.fromkeys(name for names in by_topic().values() for name in names)
+    listed = (name for names in by_topic().values() for name in names)
+    return dict.fromkeys([*listed, *FUNCTIONS])  # one that was just added is not in the index yet
 
 
 def topics_of(index: str) -> dict[str, list[str]]:

@@ -317,7 +317,7 @@ def test_sail_that_would_leave_out_nan_is_refused(spark: dpsql.Context, spark_se
 
 
 def test_the_command_line_can_say_that_sail_reads_values(sail_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dpsql.spark, "engine", lambda session: session.conf.get("dpsql.exactParquet", None))
+    monkeypatch.setattr(spark, "SparkEngine", lambda session: session.conf.get("dpsql.exactParquet", None))
     for setting in ("false", "true"):
         option = EngineOption.read(f"lake={sail_server.address}/;user_id=a;dpsql.exactParquet={setting}")
         assert option.engine() == setting
