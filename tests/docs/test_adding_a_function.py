@@ -228,7 +228,7 @@ for neighbours, pair in {"add_remove": ([9, -9, 2], [9, -9]), "replace": ([9, 0]
 ask("CREATE TABLE kept AS FROM t")
 ctx.dp_protect("kept", epsilon=1)
 assert len({value(epsilon="0.01", source="kept") for _ in range(20)}) > 5
-assert ask("SELECT releases, round(epsilon_spent, 9) FROM dp_budget('kept')").fetchall() == [(20, 0.2)]
+assert ask("SELECT releases, round(epsilon_spent, 9) FROM dp_budget() WHERE dataset = 'kept'").fetchall() == [(20, 0.2)]
 for epsilon, code in (("-1", "P001"), ("0.9", "B001")):
     try:
         value(epsilon=epsilon, source="kept")
@@ -236,7 +236,7 @@ for epsilon, code in (("-1", "P001"), ("0.9", "B001")):
         assert f"DPSQL-{code}" in str(error), error
     else:
         raise AssertionError(code)
-assert ask("SELECT releases FROM dp_budget('kept')").fetchall() == [(20,)]
+assert ask("SELECT releases FROM dp_budget() WHERE dataset = 'kept'").fetchall() == [(20,)]
 """
 
 
