@@ -112,12 +112,12 @@ class Context(ContextMethods):
         named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
         of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
         first = f"release := {named}" if by_name else str(named)
-        with self._spelled():
+        with self._errors_in_python():
             return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
-        with self._spelled():
+        with self._errors_in_python():
             return self._session.model(key.ledger_id if isinstance(key, Release) else key, dataset)
 
     def release(self, key: str | int, dataset: str | None = None) -> Release:
@@ -199,7 +199,7 @@ class Context(ContextMethods):
         found = self.model(model, dataset)
         if self._engine is not None:
             return self._engine.predictions(found, source)
-        with self._turns.alone(), self._named(source) as name:
+        with self._turns.alone(), self._as_table(source) as name:
             try:
                 return self.sql(predictions_sql(found, name))
             except NAMING_ERRORS as error:
@@ -215,11 +215,11 @@ class Context(ContextMethods):
         DpsqlError
             What the call itself would be refused with.
         """
-        with self._spelled(source), self._planned(function, source, dict(arguments)) as plan:
+        with self._errors_in_python(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
 
     @contextmanager
-    def _spelled(self, source: object = None) -> Iterator[None]:
+    def _errors_in_python(self, source: object = None) -> Iterator[None]:
         """Let errors spell the next step in Python, and name the column of a source that a misspelt one may mean."""
         try:
             yield
@@ -247,7 +247,10 @@ class Context(ContextMethods):
             arguments["features"] = {"release": features.ledger_id}
         if self._engine is not None:
             arguments.setdefault("engine", self._engine.name)
-        with self._turns.alone() if arguments.get("engine") is None else nullcontext(), self._named(source) as name:
+        with (
+            self._turns.alone() if arguments.get("engine") is None else nullcontext(),
+            self._as_table(source) as name,
+        ):
             seen = self._plans(name, arguments) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
@@ -255,7 +258,7 @@ class Context(ContextMethods):
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
-        with self._spelled(source), self._planned(function, source, arguments) as plan:
+        with self._errors_in_python(source), self._planned(function, source, arguments) as plan:
             self._session.check(plan)
             stored = self._session.past.replay(plan)
             release = self._released(plan, function, stored)
@@ -299,7 +302,7 @@ class Context(ContextMethods):
 
     def _unplaced(self, asked: dict[str, object]) -> pa.Table:
         """Return the undeclared tables: what `dp_unplaced` does in SQL."""
-        with self._spelled():
+        with self._errors_in_python():
             refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
         return self.sql(f"FROM dp_unplaced({'' if engine is None else f'engine := {literal(str(engine))}'})")
@@ -311,7 +314,7 @@ class Context(ContextMethods):
     def _declare(self, function: str, table: str, said: dict[str, object], *more: object) -> str:
         """Call a SQL function that declares something, with values as parameters; it may say that no table is meant."""
         said = said if said.get("source") is False else self._with_engine(said)
-        with self._spelled():
+        with self._errors_in_python():
             refuse_unknown(said, DECLARATIONS[function], function)
             for name in (table, *more):
                 if not isinstance(name, str | None):
@@ -351,7 +354,7 @@ class Context(ContextMethods):
 
     def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
         """Return the cost and the noise of a call: what `dp_estimate` does in SQL."""
-        with self._spelled():
+        with self._errors_in_python():
             refuse_unknown(arguments, ESTIMATE, "dp_estimate")
             return pa.Table.from_pylist(estimate(function, **arguments))
 
@@ -403,7 +406,7 @@ class Context(ContextMethods):
         return sources.spellings(source, search_path, database) or []
 
     @contextmanager
-    def _named(self, source: object) -> Iterator[str]:
+    def _as_table(self, source: object) -> Iterator[str]:
         """Register a frame for the duration of a call."""
         if isinstance(source, str):
             yield source

@@ -60,11 +60,11 @@ def held_back() -> AbstractContextManager[None]:
         return nullcontext()
     handlers = ((number, signal.getsignal(number)) for number in _RAISING)
     # One that is not callable ends the process, is ignored, or is not Python's.
-    return _held([(number, handler) for number, handler in handlers if callable(handler)])
+    return _hold_back([(number, handler) for number, handler in handlers if callable(handler)])
 
 
 @contextmanager
-def _held(handlers: Sequence[tuple[int, Callable[[int, FrameType | None], object]]]) -> Iterator[None]:
+def _hold_back(handlers: Sequence[tuple[int, Callable[[int, FrameType | None], object]]]) -> Iterator[None]:
     if not handlers:
         yield
         return
@@ -72,7 +72,7 @@ def _held(handlers: Sequence[tuple[int, Callable[[int, FrameType | None], object
     arrived: list[int] = []
     try:
         signal.signal(number, lambda *_: arrived.append(number))
-        with _held(others) if others else nullcontext():
+        with _hold_back(others) if others else nullcontext():
             yield
     finally:
         signal.signal(number, handler)
@@ -122,7 +122,7 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        bar = self._shown()
+        bar = self._visible_bar()
         if bar is not None:
             bar.update(bar.task_ids[0], total=1.0, completed=min(max(share, 0.0), 1.0))
 
@@ -134,11 +134,11 @@ class Progress:
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
         """
-        bar = self._shown()
+        bar = self._visible_bar()
         if bar is not None:
             bar.update(bar.task_ids[0])
 
-    def _shown(self) -> rich_progress.Progress | None:
+    def _visible_bar(self) -> rich_progress.Progress | None:
         """Check for Ctrl-C; return the bar once it is shown, which it is after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt

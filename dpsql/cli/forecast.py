@@ -332,12 +332,12 @@ def _expected_budget(dataset: str, account: _Account) -> ExpectedBudget:
 def _total_text(job: Spent, row: BudgetRow) -> str:
     """Return the sum of a job's charges in the measure of the budget."""
     if row.rho_remaining is not None:
-        return f"rho {_shown(job.rho)}"
-    delta = f", delta {_shown(job.delta)}" if job.delta else ""
-    return f"epsilon {_shown(job.epsilon)}{delta}"
+        return f"rho {_loss_text(job.rho)}"
+    delta = f", delta {_loss_text(job.delta)}" if job.delta else ""
+    return f"epsilon {_loss_text(job.epsilon)}{delta}"
 
 
-def _shown(units: int | None) -> str:
+def _loss_text(units: int | None) -> str:
     return "without a finite bound" if units is None else units_text(units)
 
 

@@ -301,7 +301,7 @@ class Destination:
                 raise
             if self.path is None:
                 silence(sys.stdout)
-            kept = _kept(receipts)
+            kept = _read_again(receipts)
             if isinstance(error, BrokenPipeError) and not kept:
                 raise
             where = "standard output" if self.path is None else str(self.path)
@@ -320,7 +320,7 @@ class Destination:
                 shutil.copyfileobj(source, target)
 
 
-def _kept(receipts: Sequence[Receipt]) -> str:
+def _read_again(receipts: Sequence[Receipt]) -> str:
     entries = [str(receipt.entry) for receipt in receipts if receipt.has_result]
     if not entries:
         return ""

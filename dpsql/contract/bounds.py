@@ -61,7 +61,7 @@ def _side(name: str, side: object, hint: str) -> Side:
     if side is None:
         raise ParameterError("P003", f"{name} is missing. {hint}")
     if isinstance(side, Mapping):
-        return _named(name, side, hint)
+        return _by_name(name, side, hint)
     items = list_items(side)
     if items is None:
         return _bound(name, side, hint)
@@ -71,7 +71,7 @@ def _side(name: str, side: object, hint: str) -> Side:
     return tuple(_bound(name, item, hint) for item in items)
 
 
-def _named(name: str, side: Mapping[str, object], hint: str) -> FrozenMapping[float]:
+def _by_name(name: str, side: Mapping[str, object], hint: str) -> FrozenMapping[float]:
     """Return bounds by name, in the order of the names."""
     if not side:
         raise ParameterError("P003", f"{name} names no feature. {hint}")

@@ -78,14 +78,14 @@ def show(value: object) -> str:
     A number is shown as it was given, and the text is printable on every terminal.
     """
     try:
-        shown = _shown(value)
+        shown = _number_text(value)
     except Exception:  # an integer of too many digits, or a class of the caller's
         shown = f"a value of type {type(value).__name__}"
     shown = shown if len(shown) <= 60 else shown[:57] + "..."
     return shown.encode(errors="backslashreplace").decode()
 
 
-def _shown(value: object) -> str:
+def _number_text(value: object) -> str:
     if isinstance(value, str):
         return repr(value)
     if value is None or isinstance(value, bool):

@@ -236,7 +236,7 @@ class DataFusionEngine:
 
         Where an operator deals rows out to partitions, all run at once: it would keep the rows of those that wait.
         """
-        rows = self._frame(source).select(*_named(columns))
+        rows = self._frame(source).select(*_columns(columns))
         deals = "RepartitionExec" in rows.execution_plan().display_indent()
         streams = rows.execute_stream_partitioned()
         at_once = max(len(streams) if deals else min(len(streams), 2 * (os.cpu_count() or 1)), 1)
@@ -252,15 +252,15 @@ class DataFusionEngine:
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterator[pa.RecordBatch]:
         """Sort the rows by part, which a function of ours computes, and run the work over them."""
-        frame = self._frame(source).select(*_named(columns))
+        frame = self._frame(source).select(*_columns(columns))
         kinds = frame.schema()
 
         def part_of(*arrays: pa.Array) -> pa.Array:
             return work.part_of(pa.Table.from_arrays(list(arrays), names=kinds.names))
 
         part = udf(part_of, list(kinds.types), pa.int64(), "immutable", name=PART)
-        [key] = _named([PART])
-        rows = frame.select(*_named(columns), part(*_named(columns)).alias(PART)).sort(key.sort())
+        [key] = _columns([PART])
+        rows = frame.select(*_columns(columns), part(*_columns(columns)).alias(PART)).sort(key.sort())
         yield from numbered_task(work.run(batch.to_pyarrow() for batch in rows.execute_stream()), work.record)
 
     def map(self, source: object, function: Mapped, added: pa.Schema) -> DataFrame:
@@ -273,7 +273,7 @@ class DataFusionEngine:
             [found] = function([rows])
             return pa.StructArray.from_arrays([found.column(name) for name in added.names], fields=list(added))
 
-        columns = _named(kinds.names)
+        columns = _columns(kinds.names)
         mapped = udf(work, list(kinds.types), pa.struct(list(added)), "immutable", name="dpsql_map")(*columns)
         return frame.select(*columns, *(mapped[name].alias(name) for name in added.names))
 
@@ -303,7 +303,7 @@ def _believed(source: object, step: str) -> SourceError:
     )
 
 
-def _named(columns: Sequence[str]) -> list[Expr]:
+def _columns(columns: Sequence[str]) -> list[Expr]:
     """Return columns by their exact names, which DataFusion reads as SQL."""
     return [col(_quoted(name)) for name in columns]
 

@@ -79,7 +79,7 @@ class _Reader:
     def __init__(self, plan: Any) -> None:
         self._plan = plan
 
-    def _shown(self, what: str, number: int | None = None) -> Any:
+    def _show_node(self, what: str, number: int | None = None) -> Any:
         """Return an operator or an expression, which Polars may refuse to show."""
         try:
             return getattr(self._plan, what)(*(() if number is None else (number,)))
@@ -88,7 +88,7 @@ class _Reader:
 
     def rows(self, number: int) -> Provenance:
         self._plan.set_node(number)
-        node = self._shown("view_current_node")
+        node = self._show_node("view_current_node")
         schema: dict[str, Any] = dict(self._plan.get_schema())
         kind = type(node).__name__
         if kind == "DataFrameScan":
@@ -132,7 +132,7 @@ class _Reader:
 
     def _passed(self, number: int, below: Provenance, read: dict[str, Any]) -> tuple[str, ...] | None:
         """Return the column that an expression is; None for one that computes, from what is on the list."""
-        expression = self._shown("view_expression", number)
+        expression = self._show_node("view_expression", number)
         if type(expression).__name__ == "Column":
             return below.column(expression.name)
         self._refuse(number, read)
@@ -140,7 +140,7 @@ class _Reader:
 
     def _refuse(self, number: int, read: dict[str, Any]) -> None:
         """Raise unless an expression's value in a row follows from that row."""
-        expression = self._shown("view_expression", number)
+        expression = self._show_node("view_expression", number)
         kind = type(expression).__name__
         if kind == "Literal":
             values = expression.value if isinstance(expression.value, list) else [expression.value]
@@ -161,7 +161,7 @@ class _Reader:
 
     def _types(self, number: int, read: dict[str, Any]) -> Iterator[Any]:
         """Yield the types of the columns that an expression reads."""
-        expression = self._shown("view_expression", number)
+        expression = self._show_node("view_expression", number)
         if type(expression).__name__ == "Column":
             yield read[expression.name]
         for below in _below(expression):

@@ -92,14 +92,14 @@ class SparkEngine:
         self._session = session
         self._given = None if tasks is None else positive_integer("tasks", tasks, hint="Give some for each core.")
         self._tasks = self._given
-        self.name, self.version = _asked(lambda: _server(session))
+        self.name, self.version = _ask(lambda: _server(session))
 
     def table(self, source: str) -> tuple[str, ...] | None:
         """Return catalog, namespace and name of a table, as the catalog spells them; None for a view.
 
         On Sail names that differ in case are two tables. The ledger ignores case, so they share one budget.
         """
-        return _full_name(_asked(lambda: self._session.catalog.getTable(source), source))
+        return _full_name(_ask(lambda: self._session.catalog.getTable(source), source))
 
     def catalog(self) -> dict[str, tuple[str, ...]]:
         """Return the tables of the session's current catalog."""
@@ -108,7 +108,7 @@ class SparkEngine:
             catalog = self._session.catalog
             return [table for one in catalog.listDatabases() for table in catalog.listTables(_quoted(one.name))]
 
-        names = [name for name in map(_full_name, _asked(listed, "the catalog")) if name is not None]
+        names = [name for name in map(_full_name, _ask(listed, "the catalog")) if name is not None]
         return {".".join(part if _PLAIN.fullmatch(part) else _quoted(part) for part in name): name for name in names}
 
     def schema(self, source: object) -> pa.Schema:
@@ -123,16 +123,16 @@ class SparkEngine:
             as far as the text of its plan shows. S034: it is Parquet on a server of Sail that may leave NaN out.
         """
         frame = self._frame(source)
-        fields = _asked(lambda: frame.schema.fields, source)
-        plan = _asked(lambda: _plan_text(frame), source)
+        fields = _ask(lambda: frame.schema.fields, source)
+        plan = _ask(lambda: _plan_text(frame), source)
         found = _RANDOM.search(plan)
         if found is not None and not self._is_seen(source):
             raise SourceError(
                 "S031",
-                f"source {_shown(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
+                f"source {_label(source)} draws at random ({found[0].rstrip('(').split()[0]}), so every attempt at a "
                 "task would read other rows. Write it to a table, and give that.",
             )
-        if _SAILS_PARQUET in plan and not _asked(lambda: self._is_exact(frame), source):
+        if _SAILS_PARQUET in plan and not _ask(lambda: self._is_exact(frame), source):
             raise SourceError(
                 "S034",
                 "Sail would believe the minimum and maximum in a Parquet file, which leave NaN out, so one row could "
@@ -166,13 +166,13 @@ class SparkEngine:
         frame: Any = self._frame(source)
         java = getattr(frame, "_jdf", None)
         if java is not None:
-            return _asked(lambda: JvmReader(self.table).rows(java.queryExecution().analyzed()), source)
+            return _ask(lambda: JvmReader(self.table).rows(java.queryExecution().analyzed()), source)
         client = frame.sparkSession.client
 
         def names(relation: Any) -> list[str]:
             plan = type(whole)()
             plan.root.CopyFrom(relation)
-            return list(_asked(lambda: client.schema(plan).names, source))
+            return list(_ask(lambda: client.schema(plan).names, source))
 
         whole = frame._plan.to_proto(client)
         return ConnectReader(self.table, names).rows(whole.root)
@@ -195,9 +195,9 @@ class SparkEngine:
             )
 
         try:
-            found = self._made(rehearse, _CHECKED)
+            found = self._run_on_workers(rehearse, _CHECKED)
         except InternalError:
-            _asked(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
+            _ask(lambda: self._session.conf.get(EXACT_PARQUET, "false"))  # or is the server lost?
             found = []
         if {worker["version"] for worker in found} != {__version__}:
             raise SourceError(
@@ -206,7 +206,7 @@ class SparkEngine:
                 "restart the workers, and let PYSPARK_PYTHON name that Python.",
             )
         if self._given is None:
-            elastic = _asked(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
+            elastic = _ask(lambda: self._session.conf.get("spark.dynamicAllocation.enabled", "false")) == "true"
             cores = max(worker["cores"] or 1 for worker in found)
             self._tasks = None if elastic else _PER_CORE * max(len(found), cores)
 
@@ -315,10 +315,10 @@ class SparkEngine:
         if not isinstance(source, str | tuple):
             raise SourceError(
                 "S024",
-                f"engine spark has no source {_shown(source)}. Give the name of a table or a view, or a DataFrame.",
+                f"engine spark has no source {_label(source)}. Give the name of a table or a view, or a DataFrame.",
             )
         name = source if isinstance(source, str) else ".".join(map(_quoted, source))
-        return _asked(lambda: self._session.table(name), source)
+        return _ask(lambda: self._session.table(name), source)
 
     def _rows(self, source: object, columns: Sequence[str]) -> DataFrame:
         """Return the columns to read, under plain names: a point in a name is a path to Spark, and lost on Sail."""
@@ -326,7 +326,7 @@ class SparkEngine:
         rows = rows.toDF(*[f"c{number}" for number in range(len(columns))])
         return rows if self._tasks is None else rows.coalesce(self._tasks)
 
-    def _made(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
+    def _run_on_workers(self, function: Mapped, kind: pa.Schema) -> list[dict[str, Any]]:
         """Return what workers make from rows that are nobody's: as many as Apache Spark runs at once, one on Sail."""
         made = _collected(lambda: self._session.range(_NOBODY).mapInArrow(function, _spark_schema(kind)), kind)
         return [row for batch in made for row in batch.to_pylist()]
@@ -345,7 +345,7 @@ class SparkEngine:
             yield pa.RecordBatch.from_arrays([pa.array([found])], names=["found"])
 
         try:
-            return str(self._made(probe, kind)[0]["found"])
+            return str(self._run_on_workers(probe, kind)[0]["found"])
         except InternalError:
             return "cannot run Python functions of this session"
 
@@ -364,7 +364,7 @@ def _full_name(table: Table) -> tuple[str, ...] | None:
     return tuple(part for part in (table.catalog, *(table.namespace or ()), table.name) if part)
 
 
-def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
+def _ask(question: Callable[[], _Result], source: object = None) -> _Result:
     """Return what the server answers before any row is read; its own texts may quote literals of a query.
 
     Raises
@@ -379,13 +379,13 @@ def _asked(question: Callable[[], _Result], source: object = None) -> _Result:
     except AnalysisException:
         failure = SourceError(
             "S024",
-            f"engine spark cannot resolve source {_shown(source)}. Check its name in the catalog, or the DataFrame's "
+            f"engine spark cannot resolve source {_label(source)}. Check its name in the catalog, or the DataFrame's "
             "tables and columns; on Sail a session has tables of its own (;session_id= in the URL).",
         )
     except (SparkRuntimeException, IllegalArgumentException, ArithmeticException) as error:
         failure = SourceError(
             "S054",
-            f"the server of engine spark cannot read source {_shown(source)} ({type(error).__name__}). Nothing was "
+            f"the server of engine spark cannot read source {_label(source)} ({type(error).__name__}). Nothing was "
             "charged. Check that its files are there, and that all of them have the same columns and types.",
         )
     except Exception as error:
@@ -421,7 +421,7 @@ def _renamed(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterato
     return (batch.rename_columns(list(names)) for batch in batches)
 
 
-def _shown(source: object) -> str:
+def _label(source: object) -> str:
     return show(source if isinstance(source, str) else type(source).__name__)
 
 

@@ -275,11 +275,11 @@ class JvmReader:
 
     def rows(self, node: Any) -> Provenance:
         """Return what the rows of a plan come from, and raise as `ConnectReader.rows` does."""
-        passed = self._known(node)
+        passed = self._scans_and_columns(node)
         columns = [(str(one.name()), passed[1].get(_number(one))) for one in _items(node.output())]
         return Provenance(passed[0], tuple(columns))
 
-    def _known(self, node: Any) -> tuple[tuple[Scan, ...], dict[int, tuple[str, ...] | None]]:
+    def _scans_and_columns(self, node: Any) -> tuple[tuple[Scan, ...], dict[int, tuple[str, ...] | None]]:
         """Return the scans of a plan, and of which columns its attributes are, by the numbers of the attributes."""
         kind = str(node.getClass().getSimpleName())
         below = _items(node.children())
@@ -293,7 +293,7 @@ class JvmReader:
             return found.scans, {_number(one): passed for one, (_, passed) in pairs}
         if len(below) != 1 or kind not in ("Project", "Filter", "SubqueryAlias", "View", "Repartition", "Sort"):
             raise UnseenError(kind)
-        scans, known = self._known(below[0])
+        scans, known = self._scans_and_columns(below[0])
         if kind == "Filter":
             _refuse_class(node.condition())
         elif kind == "Project":
@@ -315,14 +315,14 @@ class JvmReader:
             relation = node.relation()
             reader = str(relation.getClass().getSimpleName())
             if node.catalogTable().isDefined() and reader in _READERS:
-                return Scan(self._named(str(node.catalogTable().get().qualifiedName())))
+                return Scan(self._table_name(str(node.catalogTable().get().qualifiedName())))
             if reader == "HadoopFsRelation":
                 return files_of(str(path.toString()) for path in _items(relation.location().rootPaths()))
         if kind == "HiveTableRelation":
-            return Scan(self._named(str(node.tableMeta().qualifiedName())))
+            return Scan(self._table_name(str(node.tableMeta().qualifiedName())))
         raise UnseenError(kind)
 
-    def _named(self, name: str) -> tuple[str, ...]:
+    def _table_name(self, name: str) -> tuple[str, ...]:
         found = self.table(name)
         if found is None:
             raise UnseenError("a table outside of the catalog")

@@ -125,10 +125,10 @@ def draw_features(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -
         "threshold": None,
         "stopped_at": None,
     }
-    return result | (_found(plan, counts, names) if plan.noise_law is None else _scored(plan, counts, names))
+    return result | (_select_exactly(plan, counts, names) if plan.noise_law is None else _scored(plan, counts, names))
 
 
-def _found(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
+def _select_exactly(plan: ScoreFilterPlan, counts: Counts, names: Sequence[str]) -> dict[str, Json]:
     """Compare exact scores with a threshold or with each other; for the guarantee see `draw_features`."""
     if plan.most_rows is not None and counts.positive_rows + counts.negative_rows > plan.most_rows:
         raise InternalError("I033", "more rows were counted than n_max allows. Report it.")

@@ -160,7 +160,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return PrivateNames(
             "vocabulary",
             self.epsilon - self.score_epsilon,
-            _given(self.delta) - (self.score_delta or 0),
+            _required(self.delta) - (self.score_delta or 0),
             # With a limit on the rows that count, an added row may replace another.
             self.neighbours if self.most_rows is None else "replace",
             self.max_features_per_row,
@@ -172,14 +172,14 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         """The measurement: the vocabulary, if it is private, and the draw of the features."""
         scores: Part
         if self.noise_law == "gaussian":
-            delta, shares = _given(self.score_delta), (("counts", self.mu),)
+            delta, shares = _required(self.score_delta), (("counts", self.mu),)
             scores = GaussianNoise("scores", self.mu, self.score_epsilon, delta, shares)
         elif self.noise_law == "laplace":
             scores = LaplaceNoise("scores", self.score_epsilon)
         elif self.chosen == "svt":
             scores = ScoresAbove("scores", self.sparse_vector)
         else:
-            scores = OneShotSelection("scores", self.chosen, self.score_epsilon, _given(self.k), _GAMMA)
+            scores = OneShotSelection("scores", self.chosen, self.score_epsilon, _required(self.k), _GAMMA)
         return measurement_of(self._vocabulary, scores) if self.draws_vocabulary else measurement_of(scores)
 
     @property
@@ -229,7 +229,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
                 self.score, self.neighbours, max_rows_per_unit=self.max_rows_per_unit, largest_rows=self.n_max
             ),
             epsilon=self.score_epsilon,
-            cutoff=_given(self.cutoff),
+            cutoff=_required(self.cutoff),
             monotone=is_monotone(self.score, self.neighbours),
         )
 
@@ -248,7 +248,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         absolute value of its noise for ``difference_count``. There is no such limit for ``purity``, which is not noise
         alone for a feature without rows, nor for ``information_gain``, which is not linear in the noise.
         """
-        threshold = float(_given(self.threshold))
+        threshold = float(_required(self.threshold))
         sides = {"total_count": 1, "difference_count": 2}.get(self.score)
         if sides is None or self.false_positives >= count:  # includes count == 0
             return threshold
@@ -304,7 +304,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
             gamma=_GAMMA,
             spread=self.score_range(n_features) / self.unit,
             epsilon=self.score_epsilon,
-            k=_given(self.k),
+            k=_required(self.k),
             count=n_features,
         )
 
@@ -314,7 +314,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return self.delta * (1 - self.vocabulary_share) if self.draws_vocabulary else self.delta
 
     def _mu(self, delta: Fraction | None) -> Fraction:
-        return usable_mu(self.score_epsilon, _given(delta))
+        return usable_mu(self.score_epsilon, _required(delta))
 
     def _deviation(self, noise: str, norms: Norms, one: int = 1) -> float:
         if noise == "gaussian":
@@ -350,7 +350,7 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         return {name: value for name, value, _ in quantities}["score_gap"]
 
 
-def _given(value: _T | None) -> _T:
+def _required(value: _T | None) -> _T:
     """Return a value that the argument checks guarantee."""
     if value is None:
         raise InternalError("I032", "a number that this method needs is missing. Report it.")

@@ -64,7 +64,7 @@ def runs() -> Iterator[Run]:
                     done.add(statement)
             result = context.connection.execute(page.example)
             head = [_code(column[0]) for column in result.description]
-            return _table(head, [list(map(_shown, row)) for row in result.fetchall()])
+            return _table(head, [list(map(_cell, row)) for row in result.fetchall()])
 
         yield run
 
@@ -213,7 +213,7 @@ def _code(column: str) -> str:
     return column if " " in column or "(" in column else f"`{column}`"
 
 
-def _shown(value: object) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return "NULL"
     if isinstance(value, float):

@@ -153,7 +153,7 @@ def _calls(statement: str) -> Iterator[_Called]:
         if tokens[place + 1 : place + 2] == ["("] and fold(token).startswith(("dp_", "exact_")):
             parts, is_closed = _split(tokens[place + 2 :])
             is_table = place > 0 and fold(tokens[place - 1]) in ("from", "join", ",")
-            yield _Called(fold(token), tuple(map(_given, parts)), is_table, is_closed)
+            yield _Called(fold(token), tuple(map(_argument, parts)), is_table, is_closed)
 
 
 def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
@@ -171,7 +171,7 @@ def _split(tokens: Sequence[str]) -> tuple[list[list[str]], bool]:
     return [part for part in parts if part], False
 
 
-def _given(part: list[str]) -> _Given:
+def _argument(part: list[str]) -> _Given:
     if len(part) > 1 and (part[1] in (":=", "=>", "=", ":")) and _NAME.match(part[0].strip('"')):
         return _Given(fold(part[0].strip('"')), part[1], tuple(part[2:]))
     return _Given("", "", tuple(part))

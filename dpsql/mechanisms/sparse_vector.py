@@ -66,7 +66,7 @@ class SparseVector:
     @cached_property
     def threshold_epsilon(self) -> Fraction:
         """The part of epsilon for the threshold: 1 to ``(2 cutoff)**(2/3)``, or ``cutoff**(2/3)`` where monotone."""
-        return self.epsilon * Fraction(max(1, round(_SHARES / (1 + self._found ** (2 / 3)))), _SHARES)
+        return self.epsilon * Fraction(max(1, round(_SHARES / (1 + self._answers ** (2 / 3)))), _SHARES)
 
     @cached_property
     def threshold_scale(self) -> Fraction:
@@ -76,10 +76,10 @@ class SparseVector:
     @cached_property
     def score_scale(self) -> Fraction:
         """Mean of the exponential noise on each score."""
-        return self._found * self.sensitivity / (self.epsilon - self.threshold_epsilon)
+        return self._answers * self.sensitivity / (self.epsilon - self.threshold_epsilon)
 
     @property
-    def _found(self) -> int:
+    def _answers(self) -> int:
         return self.cutoff if self.monotone else 2 * self.cutoff
 
     def level(self, threshold: Fraction) -> int:

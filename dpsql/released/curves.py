@@ -161,8 +161,8 @@ def roc_rows(result: Curve) -> list[RocRow]:
             "threshold": threshold,
             "fpr": false,
             "tpr": true,
-            "fpr_std_error": _known(false_error),
-            "tpr_std_error": _known(true_error),
+            "fpr_std_error": _or_none(false_error),
+            "tpr_std_error": _or_none(true_error),
             "verdict": verdict,
         }
         for threshold, false, true, false_error, true_error, verdict in zip(*columns, strict=True)
@@ -197,7 +197,7 @@ def _rate_interval(part: float, total: float, reach: float, total_reach: float) 
     return min(1.0, low), min(1.0, max(0.0, part + reach) / fewest) if fewest > 0 else 1.0
 
 
-def _known(error: float) -> float | None:
+def _or_none(error: float) -> float | None:
     return None if math.isnan(error) else error
 
 

@@ -342,7 +342,7 @@ def _histogram(result: Histogram, ax: Axes) -> None:
     ax.set(xlabel="value", ylabel="rows")
     groups = len(counts.count)
     if groups > 1:
-        ax.set_title(f"{_named(result, 0)} (first of {groups} groups)", parse_math=False)
+        ax.set_title(f"{_group_label(result, 0)} (first of {groups} groups)", parse_math=False)
 
 
 def _heat_map(result: Crosstab, ax: Axes) -> None:
@@ -369,7 +369,7 @@ def _closed(ends: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array([*below, *known, *above])
 
 
-def _named(result: Histogram, group: int) -> str:
+def _group_label(result: Histogram, group: int) -> str:
     """Return the key of a group in words."""
     return ", ".join("NULL" if column[group] is None else str(column[group]) for column in result["keys"])
 

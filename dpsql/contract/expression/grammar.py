@@ -271,10 +271,10 @@ class Reader:
         sql = self._primary()
         while self._take("::"):
             kind = self._type()
-            sql = self._part(f"a cast to {kind}", cast(self._given(sql), kind), since)
+            sql = self._part(f"a cast to {kind}", cast(self._cast_operand(sql), kind), since)
         return sql
 
-    def _given(self, sql: str) -> str:
+    def _cast_operand(self, sql: str) -> str:
         """Return what is cast: a literal text in the form that `typed` gives it."""
         bare = sql.lstrip("(").rstrip(")")
         return self._typed(_unquoted(bare)) if _LITERAL.fullmatch(bare) else sql
@@ -351,7 +351,11 @@ class Reader:
             self._expect("AS")
             kind = self._type()
             self._expect(")")
-            sql = cast(self._given(sql), kind) if name == "cast" else f"TRY_CAST({self._given(sql)} AS {kind})"
+            sql = (
+                cast(self._cast_operand(sql), kind)
+                if name == "cast"
+                else f"TRY_CAST({self._cast_operand(sql)} AS {kind})"
+            )
             return self._part(f"a cast to {kind}", sql, since)
         if name == "extract":
             part = self._next() if self._kind == "word" else self._refuse()

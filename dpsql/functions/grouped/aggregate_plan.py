@@ -197,7 +197,7 @@ class AggregatePlan(DrawnBoundsPlan):
     @property
     def merges_units(self) -> bool:
         """Whether the rows of one unit in one group are one row."""
-        return _merges(self._asked)
+        return _merges(self._block_options)
 
     @property
     def counts_items(self) -> bool:
@@ -205,7 +205,7 @@ class AggregatePlan(DrawnBoundsPlan):
         return self.distinct_of is not None and not self.merges_units
 
     @property
-    def _asked(self) -> Mapping[str, object]:
+    def _block_options(self) -> Mapping[str, object]:
         return {
             "unit_value": self.unit_value,
             "distinct_of": self.distinct_of,

@@ -199,7 +199,7 @@ class Closure:
                     open_ones += [one for one in part.values() if isinstance(one, (dict, list))]
         return found
 
-    def _named(self, name: str) -> None:
+    def _note_table(self, name: str) -> None:
         """Note that a text names a table, and read the views of that name."""
         if fold(name) not in self.named:
             self.named[fold(name)] = name
@@ -225,7 +225,7 @@ class Closure:
         if not isinstance(kind, str):
             return ()
         if kind == "BASE_TABLE":
-            self._named(str(tree.get("table_name", "")))
+            self._note_table(str(tree.get("table_name", "")))
         elif kind == "TABLE_FUNCTION":
             call = tree.get("function")
             if not isinstance(call, dict) or call.get("class") != "FUNCTION":
@@ -263,7 +263,7 @@ class Closure:
             raise self._unreadable()
         self._function(("typeof",), [], {}, table=False)
         if tree.get("table_name"):
-            self._named(str(tree["table_name"]))
+            self._note_table(str(tree["table_name"]))
 
     def _type(self, path: Sequence[str]) -> None:
         """Refuse a type that somebody made, unless it is another name of a type without values."""
@@ -340,7 +340,7 @@ class Closure:
         if name == "query":
             source = _Text(_predicted_source(argument.tree), argument.given).literal
             if source is not None:
-                self._named(_last(source))
+                self._note_table(_last(source))
                 return
         for one in [argument] if name == "query" else argument.listed:
             found = one.literal
@@ -349,7 +349,7 @@ class Closure:
             if name == "query":
                 self.query(found)
             else:
-                self._named(_last(found))
+                self._note_table(_last(found))
 
     def _texts_of_types(self, arguments: Arguments) -> None:
         """Refuse a text that may name a type which somebody made, such as the types of a reader's columns."""
