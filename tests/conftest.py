@@ -155,6 +155,13 @@ def postgres() -> Iterator[PostgresServer]:
     server.stop()
 
 
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ledger opened from here on waits one second for a lock, not sixty."""
+    for module in ("database", "store"):
+        monkeypatch.setattr(f"dpsql.ledger.{module}.LOCK_WAIT_SECONDS", 1)
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def durable_location(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where a ledger that outlives its process is: a SQLite file, or a PostgreSQL URL."""

@@ -17,6 +17,7 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
+from dpsql.engines import spark as spark_engine
 from dpsql.engines.delivery import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.tasks import merged, state_of, state_on, task_of
@@ -317,7 +318,7 @@ def test_sail_that_would_leave_out_nan_is_refused(spark: dpsql.Context, spark_se
 
 
 def test_the_command_line_can_say_that_sail_reads_values(sail_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spark, "SparkEngine", lambda session: session.conf.get("dpsql.exactParquet", None))
+    monkeypatch.setattr(spark_engine, "SparkEngine", lambda session: session.conf.get("dpsql.exactParquet", None))
     for setting in ("false", "true"):
         option = EngineOption.read(f"lake={sail_server.address}/;user_id=a;dpsql.exactParquet={setting}")
         assert option.engine() == setting

@@ -16,7 +16,6 @@ from sqlalchemy import Engine, event
 
 import dpsql
 from dpsql.errors import LedgerError
-from dpsql.ledger import store as ledger_store
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 
 CALL: dict[str, Any] = {
@@ -68,11 +67,6 @@ def fleet(postgres: PostgresServer) -> Iterator[Fleet]:
     opened = Fleet(postgres)
     yield opened
     opened.close()
-
-
-@pytest.fixture
-def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_store, "LOCK_WAIT_SECONDS", 1)
 
 
 @pytest.mark.parametrize("action", [after, late])

@@ -13,7 +13,6 @@ from postgres_server import PostgresServer
 from sqlalchemy import event
 
 from dpsql.errors import LedgerError
-from dpsql.ledger import store as ledger_store
 from dpsql.ledger.ledger import Budget, Charge, Entry, Ledger
 
 CALL: dict[str, Any] = {
@@ -137,8 +136,8 @@ def test_a_read_only_ledger_can_be_read_and_charges_nothing(tmp_path: Path, post
         each.close()
 
 
-def test_a_locked_ledger_says_so(durable_location: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_store, "LOCK_WAIT_SECONDS", 1)
+@pytest.mark.usefixtures("short_waits")
+def test_a_locked_ledger_says_so(durable_location: str) -> None:
     ledger, other = Ledger.open(durable_location), Ledger.open(durable_location)
 
     def draw() -> str:

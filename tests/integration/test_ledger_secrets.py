@@ -17,7 +17,6 @@ from postgres_server import PostgresServer
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
-from dpsql.ledger import store as ledger_store
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.url import describe, url_of
 
@@ -267,8 +266,8 @@ def test_a_time_limit_of_the_server(postgres: PostgresServer) -> None:
     ledger.close()
 
 
-def test_a_lock_timeout_of_the_server(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_store, "LOCK_WAIT_SECONDS", 1)
+@pytest.mark.usefixtures("short_waits")
+def test_a_lock_timeout_of_the_server(postgres: PostgresServer) -> None:
     url = postgres.new_url()
     ledger, other = Ledger.open(url), Ledger.open(url)
 
