@@ -83,7 +83,7 @@ def ada_ssp(
     radius : int
         R: bound on the norm of a row without its target, intercept included; >= 1, in units where S is 1.
     mu : Fraction
-        Privacy loss of the whole release, > 0: `dpsql.mechanisms.gaussian.gaussian_mu`.
+        Privacy loss of the whole release, > 0: `dpsql.contract.gaussian_profile.gaussian_mu`.
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.

@@ -245,7 +245,7 @@ def noisy_prefix_sums(
     Notes
     -----
     - **Guarantee**: with `epsilon`, pure ``epsilon``-DP for all histograms together; with `mu`, mu-GDP in the sense of
-      `dpsql.mechanisms.gaussian.gaussian_mu`.
+      `dpsql.contract.gaussian_profile.gaussian_mu`.
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: L1 or L2 of all products of all histograms together, see the module's text. Each histogram has
       noise as if it were alone: under add_remove a row is in one of them, and the factor 2 of replace covers a row that

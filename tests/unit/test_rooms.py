@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -115,6 +117,30 @@ def test_a_module_does_not_import_what_is_handed_in(module: str) -> None:
 
 def test_no_modules_import_each_other_in_circles() -> None:
     assert in_circles(importing()) == set()
+
+
+def leads_somewhere(name: str) -> bool:
+    """Whether a dotted name is a module, or what one holds."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        try:
+            found: object = import_module(".".join(parts[:length]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            for part in parts[length:]:
+                found = getattr(found, part)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+
+def test_names_in_docstrings_lead_somewhere() -> None:
+    pattern = re.compile(r"`(dpsql\.(?!dp_)[a-z_.]*\w)[`(]")
+    names = {name for _, path, _ in modules() for name in pattern.findall((ROOT / path).read_text("utf-8"))}
+    assert len(names) > 100
+    assert not [name for name in sorted(names) if not leads_somewhere(name)]
 
 
 def late(tree: ast.AST) -> set[int]:

@@ -58,7 +58,7 @@ def select_law(
 def one_shot_law(
     utility: Sequence[int], *, mechanism: str, gamma: Fraction, utility_range: int, epsilon: Fraction, k: int
 ) -> dict[tuple[int, ...], float]:
-    """Return the law of `dpsql.mechanisms.choices.OneShotSelection`; arguments as there."""
+    """Return the law of `dpsql.mechanisms.one_shot.OneShotSelection`; arguments as there."""
     if mechanism == "canonical_lipschitz":
         return canonical_lipschitz_law(utility, utility_range=utility_range, epsilon=epsilon, k=k, gamma=gamma)
     noise: Literal["exponential", "gumbel"] = "exponential" if mechanism == "one_shot" else "gumbel"
