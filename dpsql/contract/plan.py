@@ -294,9 +294,13 @@ class Plan(ABC):
             columns.append(str(layout.features))
         return {name: name for name in columns}
 
-    @property
+    @final
+    @cached_property
     def passes(self) -> tuple[Pass, ...]:
         """The passes of the call, in order; each may use draws made after the one before."""
+        return self._passes()
+
+    def _passes(self) -> tuple[Pass, ...]:
         return (Pass(),)
 
     @final

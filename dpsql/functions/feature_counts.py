@@ -169,8 +169,7 @@ class FeatureCountsPlan(Plan):
             )
         return own
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass that collects the rows; in the long layout they hold feature numbers."""
         return (Pass(FEATURE_COUNTS if self.layout.kind == "long" else COLLECTED),)
 

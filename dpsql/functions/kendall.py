@@ -97,8 +97,7 @@ class KendallPlan(ScoredPlan):
                 "select some features first.",
             )
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass; an engine compares pairs of rows within blocks only."""
         if self.blocks is None:
             return (Pass(keeps_rows="Give blocks := a public number and row_id := a stored id."),)

@@ -202,9 +202,8 @@ class PipelinePlan(Plan):
         own = {"epsilon": self.epsilon * rest, "delta": self.delta, "method": self.method}
         return RegressionPlan.from_arguments(self.source, {**self._shared, **given, **own})
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
-        """The passes of the selection, then those of the fit, which is a fold; a row has one key in all of them."""
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return the passes of the selection, then those of the fit, a fold; a row has one key in all of them."""
         selecting = () if self.selection is None else self.selection.passes
         passes = (*selecting, *self.regression.passes)
         kept = "Give selector := 'sis', and lower and upper with it." if any(one.keeps_rows for one in passes) else ""

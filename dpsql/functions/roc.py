@@ -129,8 +129,7 @@ class ScorePlan(Plan):
     def cells(self) -> FormulaCells:
         """The cells that scores are counted in."""
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass that counts, in SQL if there is a table to scan."""
         return (Pass(HISTOGRAM if self.is_summed_in_sql else COLLECTED),)
 

@@ -93,11 +93,10 @@ class ScoreFilterPlan(FeatureCountsPlan, SelectorPlan):
         """Return the share of mu of the Gaussian noise on the counts."""
         return (self.mu / self.max_rows_per_unit,) if self.noise_law == "gaussian" else ()
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass, after one that draws private names; with a limit, some rows do not tell which of all count."""
         kept = "Leave n_max out, with method := 'laplace'." if self.most_rows is not None else ""
-        [one] = (replace(one, most_rows=self.most_rows, keeps_rows=kept) for one in super().passes)
+        [one] = (replace(one, most_rows=self.most_rows, keeps_rows=kept) for one in super()._passes())
         names = replace(one, draws_names=self.layout.kind == "long")
         return (names, one) if self.draws_vocabulary else (one,)
 

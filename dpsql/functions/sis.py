@@ -104,8 +104,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
         """Whether a numeric target needs bounds: ranks need none."""
         return not self.by_rank
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass, after another for a private centre; ranks compare all pairs of rows."""
         if self.by_rank:
             return (Pass(keeps_rows="Use dp_kendall with blocks := and row_id :=, or leave score out."),)

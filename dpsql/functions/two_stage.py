@@ -102,8 +102,7 @@ class TwoStagePlan(OneShotPlan):
         fitting = ("count_share", "count_failure", "penalty", "standardize", "intercept")
         return read | cls._read(given, "rows_per_block", *fitting, "mechanism", "gamma")
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass; on an engine workers draw nothing, so that a private number of blocks takes a pass before it."""
         if self.engine is None:
             return (Pass(),)

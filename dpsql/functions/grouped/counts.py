@@ -160,10 +160,9 @@ class ColumnPlan(ValuePlan):
         """The columns of `by`, and the target as v0; without `by` the target alone."""
         return super().row_columns if self.by else {self.layout.target: self.layout.target}
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
-        """The passes; without `by` rows are collected."""
-        return super().passes if self.by else tuple(replace(one, statement=COLLECTED) for one in super().passes)
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return the passes; without `by` rows are collected."""
+        return super()._passes() if self.by else tuple(replace(one, statement=COLLECTED) for one in super()._passes())
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:

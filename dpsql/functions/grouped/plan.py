@@ -232,8 +232,7 @@ class GroupedPlan(Plan):
         keys = {f"k{number}": name for number, name in enumerate(self.by)}
         return keys | {f"t{number}": name for number, name in enumerate(self.targets)}
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
+    def _passes(self) -> tuple[Pass, ...]:
         """One pass that adds up, in SQL if there is a table to scan; another makes the labels of private keys.
 
         On an engine an item may be in several parts of the rows, so its counts do not add up.
@@ -416,10 +415,9 @@ class DrawnBoundsPlan(GroupedPlan):
         """Whether the bounds of the columns are private."""
         return self.bounds_share is not None
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
-        """The passes of the statistic, after one that draws bounds where these are private."""
-        following = super().passes
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return the passes of the statistic, after one that draws bounds where these are private."""
+        following = super()._passes()
         return (following[0], *following) if self.draws_bounds else following
 
     @cached_property

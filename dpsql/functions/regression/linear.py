@@ -164,9 +164,8 @@ class RegressionPlan(FittingPlan):
         """The method, with these arguments."""
         return _METHODS[self.method](self)
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
-        """The passes of the method."""
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return the passes of the method."""
         return self.fit.passes
 
     @property

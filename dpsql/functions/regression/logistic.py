@@ -291,9 +291,8 @@ class LogisticPlan(Plan):
         """Whether rows are measured in private standard deviations of their features."""
         return self.standardize and self.delta is not None and not self.about_zero
 
-    @property
-    def passes(self) -> tuple[Pass, ...]:
-        """A pass each for bounds, moments and the fit; on an engine every step of the solver, until it ends, is one."""
+    def _passes(self) -> tuple[Pass, ...]:
+        """Return a pass each for bounds, moments and the fit; on an engine one for every step of the solver."""
         steps = (Pass(),) if self.engine is None else (Pass(may_stop=True),) * MOST_STEPS
         return (Pass(),) * (self.draws_bounds + self.standardizes) + steps
 
