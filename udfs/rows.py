@@ -1,6 +1,6 @@
 """The functions that read rows, in a session or in a worker of an engine.
 
-How values are coded within private bounds, on its way into a statement.
+**Codes.** How values are coded within private bounds, on its way into a statement.
 """
 
 from __future__ import annotations

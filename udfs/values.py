@@ -1,6 +1,7 @@
 """Conversion of values between DuckDB and dpsql.
 
-How a function is registered in DuckDB: the only place that sets the flags that keep a release private.
+**Registration.** How a function is registered in DuckDB: the only place that sets the flags that keep a release
+private.
 """
 
 from __future__ import annotations

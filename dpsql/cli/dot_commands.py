@@ -1,6 +1,6 @@
 """The commands of the shell that begin with a dot.
 
-Cut a text into statements where DuckDB's own tokenizer sees a semicolon.
+**Statements.** Cut a text into statements where DuckDB's own tokenizer sees a semicolon.
 """
 
 from __future__ import annotations

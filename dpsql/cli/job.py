@@ -1,6 +1,6 @@
 """The statements of a job, run in order up to the first error.
 
-The receipt of a job: what ran, what it was charged and where the ledger then stood; no value of the data.
+**The receipt.** What ran, what it was charged and where the ledger then stood; no value of the data.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Messages on standard error: one clean line per failure, coloured only on a terminal.
 
-What the exit code of a command says about its outcome, so that a scheduler can tell what to do next.
+**Exit codes.** What the exit code of a command says about its outcome, so that a scheduler can tell what to do next.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rows were already fetched, and DuckDB's own writers write them. A file is written in one step: who reads it sees the
 earlier one or the new one, never a part.
 
-Budgets and ledger entries in readable form, straight from the ledger.
+**Budgets and entries.** In readable form, straight from the ledger.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The SQL prompt, and the same reading of statements from a pipe or a file.
 
-The SQL prompt on a terminal: lines until a semicolon, highlighting, completion and history.
+**The prompt.** On a terminal: lines until a semicolon, highlighting, completion and history.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ mark; for any other it is the number of the attached object or, for a budget, th
 A table of an engine's catalog is in no database of DuckDB. Its identity is the engine's name and its full name, as the
 catalog spells it: on some engines, names that differ in case are two tables.
 
-What a misspelt name may have meant, from public names; and how messages spell calls in SQL, Python and on frames.
+**Spelling.** What a misspelt name may have meant, from public names; and how messages spell calls in SQL, Python and on
+frames.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The plan of a call: its checked public arguments, and nothing private.
 
-The passes of a call: what every engine must know of each before a row is read.
+**Passes.** What every engine must know of each before a row is read.
 """
 
 from __future__ import annotations

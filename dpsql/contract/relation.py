@@ -21,13 +21,14 @@ all scores by amounts in an interval of length b, then 2 m rows move them by amo
 If a statistic has a better bound for a replaced row than for a removal and an addition, it states both, with a proof,
 and `Relation.pick` selects one.
 
-The condition on one row that a caller gives as text: an expression whose value is true or false.
+**Conditions.** The condition on one row that a caller gives as text: an expression whose value is true or false.
 
 A condition looks at one row. So whether a row passes depends on nothing else, neighbouring tables remain neighbouring
 tables once rows are left out, and no sensitivity changes. Under 'replace' a unit that passes may be replaced by one
 that does not: a unit of at most m rows by one of fewer rows, for which the bounds of `Relation` hold.
 
-How much one privacy unit contributes to grouped sums, and what follows for the sensitivity of all groups together.
+**Contributions.** How much one privacy unit contributes to grouped sums, and what follows for the sensitivity of all
+groups together.
 
 A unit has at most m rows in the table, at most g groups with any of them, and at most r rows in one group; engines
 enforce this before they add anything up. A statistic states only what one row adds to the vector of its group. This

@@ -3,7 +3,7 @@
 DataFusion alone decides how much memory it takes. Rows that need no grouping stream through. Rows that do are sorted,
 and a sort spills to disk only if the session has a memory pool with a limit (`RuntimeEnvBuilder.with_fair_spill_pool`).
 
-What DataFusion's own logical plan of a frame shows of where its rows come from.
+**Plans.** What DataFusion's own logical plan of a frame shows of where its rows come from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Polars as an engine: the streaming engine's batches are folded one after another, and never collected together.
 
-What Polars' own plan of a lazy frame shows of where its rows come from.
+**Plans.** What Polars' own plan of a lazy frame shows of where its rows come from.
 """
 
 from __future__ import annotations

@@ -12,7 +12,8 @@ Two ways lead to the collector, and both end in `Call.collect`:
 All rows of a privacy unit are in one part; without units, all cells of a long row, or all rows of a block are. The part
 of a row follows from the hash that decides its block, so a block is never divided.
 
-A released model over the rows of an engine: what a worker runs on each batch. It reads nothing private.
+**Predictions.** A released model over the rows of an engine: what a worker runs on each batch. It reads nothing
+private.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ smooth      the area, with Cauchy noise scaled to the smaller class; for        
             comparison, since that noise is not known
 ==========  =====================================================================  ==============================
 
-dp_confusion: private confusion matrices at public thresholds.
+**Confusion matrices.** dp_confusion: private confusion matrices at public thresholds.
 
 The rows of each class are counted between thresholds, and the counts are accumulated from the largest score down, as in
 dp_roc (`dpsql.functions.roc`). The thresholds are public, so all of epsilon goes to the counts.

@@ -1,6 +1,6 @@
 """dp_covariance: a private covariance matrix of columns within public bounds.
 
-dp_correlation: a private correlation matrix of columns within public bounds.
+**Correlations.** dp_correlation: a private correlation matrix of columns within public bounds.
 """
 
 from __future__ import annotations

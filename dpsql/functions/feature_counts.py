@@ -7,7 +7,7 @@ count `max_features_per_row` rows together at most: of a row with k features mor
 
 Rows hold all features (wide and array layouts), or only the numbers of the features that they have (long layout).
 
-Scores and clusters of binary features, computed from noisy counts: post-processing.
+**Scores.** Scores and clusters of binary features, computed from noisy counts: post-processing.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The registry of functions that read a table: plan and call of each, by SQL name.
 
-Declarations by data owners: the arguments of dp_protect and its kin, except the table.
+**Declarations.** By data owners: the arguments of dp_protect and its kin, except the table.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ With delta the noise on counts is Gaussian. For the same error it takes less rho
 it is wider than Laplace noise: 9.3 rows instead of 5.1 for 15 thresholds, epsilon = 1 and delta = 1e-6. Under replace,
 with an epsilon of 1 or less, it is narrower from about a hundred thresholds on.
 
-Counts of rows by label and score: the statistic that dp_roc, dp_auc and dp_confusion share.
+**The histogram.** Counts of rows by label and score: the statistic that dp_roc, dp_auc and dp_confusion share.
 
 The cell of a row depends on its label and its score alone, so adding or removing a row changes one count by one. A row
 whose label is neither of the two levels is in no cell. SQL counts if there is a table to scan; otherwise `ScoreCounts`

@@ -21,7 +21,8 @@ that any of all p features that are independent of the target is `clear` is at m
 beta / 2 for the noise. That p and not k stands there pays for the selection. This is a claim about chance in the rows,
 not about noise alone. It needs that whether x_j is missing is independent of the target, too.
 
-What a selection of k of p features can be sure of: a public function of epsilon, k, p and the range of the scores.
+**Certainty.** What a selection of k of p features can be sure of: a public function of epsilon, k, p and the range of
+the scores.
 
 Let b be the scale of the noise. Scores are at least 0 and at most the largest one, which grows with the number of rows.
 

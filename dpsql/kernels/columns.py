@@ -1,6 +1,6 @@
 """Conversion of Arrow arrays to doubles as DuckDB casts them, so that kernels and SQL see the same numbers.
 
-Columns that arrive batch by batch and leave one by one.
+**Staged columns.** Columns that arrive batch by batch and leave one by one.
 
 A long column is kept in slabs that are mapped on their own, so that ranking or fitting column after column
 returns memory to the system as it goes: never two copies of a whole table.

@@ -5,9 +5,10 @@ A value ``v`` with public bounds ``[lower, upper]`` becomes
 of the interval and ``scale = S / half_width``; NULL and NaN become 0, the neutral value. The same
 double operations in the same order run in SQL (`sql/exact/fixed_point.sql`) and in the kernels.
 
-Sums of integers beyond 64 bits: ``high * 2**32 + low`` with ``0 <= low < 2**32``, element by element.
+**Wide sums.** Sums of integers beyond 64 bits: ``high * 2**32 + low`` with ``0 <= low < 2**32``, element by element.
 
-Numbers that are the sum of two doubles, elementwise: about 106 significant bits, by IEEE arithmetic alone.
+**Doubled numbers.** Numbers that are the sum of two doubles, elementwise: about 106 significant bits, by IEEE
+arithmetic alone.
 
 The algorithms are those of [1]_. Their relative errors, in units of ``u**2`` with ``u = 2**-53``: a sum is within 3, a
 difference too, whatever cancels, and a product within 7. Nothing here needs a fused multiply-add, and NumPy's

@@ -3,7 +3,7 @@
 As in `xty`, a block of at most 4096 rows of integers in ``[-2**20, 2**20]`` has products whose sums
 are integers below ``2**53``: a BLAS product of doubles computes them exactly, in any order.
 
-BLAS on one thread: kernels have their own threads, and two pools on the same processors slow each other down.
+**BLAS.** On one thread: kernels have their own threads, and two pools on the same processors slow each other down.
 """
 
 from __future__ import annotations

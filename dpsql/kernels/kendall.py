@@ -7,7 +7,7 @@ everything. Infinities are ordinary ends of the order, and ``-0.0 == 0.0``.
 Every column is ranked once; counting works on ranks. All counts are exact, so they do not depend on row
 order, threads, or on which of the two implementations ran.
 
-Concordant and discordant pairs in NumPy: used for small inputs, and to check the compiled kernels.
+**In NumPy.** Used for small inputs, and to check the compiled kernels.
 
 A discordant pair is an inversion: with the rows in the order of one column (ties by the other), a pair is
 strictly discordant exactly when the other column falls. Inversions are counted bottom up, many columns and

@@ -1,6 +1,6 @@
 """Worker threads for kernels that release the GIL, with progress and prompt interruption.
 
-Compiled kernels are loaded in the background, after a process has done enough work to justify it.
+**Loading.** Compiled kernels are loaded in the background, after a process has done enough work to justify it.
 """
 
 from __future__ import annotations

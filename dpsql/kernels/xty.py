@@ -4,7 +4,8 @@ The products are at most ``2**40`` and a block has at most 4096 rows, so every p
 integer below ``2**53``: doubles hold it exactly and the order of additions does not matter. That
 lets a BLAS product compute an exact integer sum.
 
-How much each feature of a row counts: all of a row that has few, and an equal share of a row that has too many.
+**Shares of features.** How much each feature of a row counts: all of a row that has few, and an equal share of a row
+that has too many.
 
 A row with k different features counts ``one`` for each if k is at most `most`, and ``floor(most * one / k)`` otherwise.
 Nothing is chosen: the shares follow from k alone, so every engine and every attempt counts the same.

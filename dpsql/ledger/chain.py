@@ -1,6 +1,6 @@
 """The hash chain over the ledger's rows, and its verification.
 
-The noted head of a ledger: which entry was the last one that anybody was told of, in a file beside the ledger.
+**The noted head.** Which entry was the last one that anybody was told of, in a file beside the ledger.
 
 SQLite reads its log up to the first frame that is not whole and drops the rest without a word, and the state before is
 a ledger whose chain is right. So after each commit, and before the answer leaves, the last entry's number and hash are

@@ -1,6 +1,6 @@
 """What an entry records: a charge and its row, names that every database can store, fingerprints of calls.
 
-The receipt of a call: which entry of the ledger it has, what it was charged, and whether it is a replay.
+**Receipts.** Which entry of the ledger it has, what it was charged, and whether it is a replay.
 """
 
 from __future__ import annotations

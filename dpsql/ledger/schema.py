@@ -4,7 +4,7 @@
 dataset, of the declarations, and under each name of a release; triggers keep it. A row is found by an index, and
 counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
 
-Upgrade a ledger of an earlier version to the present one, in one transaction.
+**Upgrades.** Upgrade a ledger of an earlier version to the present one, in one transaction.
 """
 
 from __future__ import annotations

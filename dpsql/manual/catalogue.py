@@ -1,6 +1,6 @@
 """The pages by name, and which functions a word leads to.
 
-Help as plain text of a given width: the list of functions, one function, or what a word leads to.
+**Help.** As plain text of a given width: the list of functions, one function, or what a word leads to.
 """
 
 from __future__ import annotations

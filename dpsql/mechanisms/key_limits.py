@@ -15,7 +15,7 @@ add up to.
 Both are a number of *pieces*. A piece costs at most a *rate* of f in lone keys, and takes some *weight* from the
 others.
 
-Gaussian noise on the vectors of private keys: one delta for the noise and for the threshold together.
+**Gaussian noise.** On the vectors of private keys: one delta for the noise and for the threshold together.
 
 By (1) of `dpsql.mechanisms.partition_selection` the excess of one table over its neighbour is, with d the profile of
 the common keys' noise (`gaussian_delta`) and ``G1``, ``G2`` the chances that no lone key of either table is released::

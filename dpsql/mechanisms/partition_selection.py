@@ -18,7 +18,8 @@ g     Laplace    truncated    Gaussian
 
 The keys are released in the order of their names: any other order might tell something about the counts.
 
-From which noisy count on a key is released, so that one delta pays for the noise and for the threshold together.
+**The threshold.** From which noisy count on a key is released, so that one delta pays for the noise and for the
+threshold together.
 
 A table has keys, and for each key that occurs in it a vector of numbers; the threshold looks at one of them, the count.
 Every number gets independent noise. A key is released, with its noisy vector, when its noisy count is at least T. A key

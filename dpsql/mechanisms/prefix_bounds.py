@@ -17,7 +17,8 @@ them, in any column, has noise beyond ``z = z(failure / (width m (m + 1) / 2))``
 mostly nearly all; elsewhere the column is undetermined. A column needs about ``65 / mu`` rows. To ask for half of the
 rows would take ``105 / mu``, and models fitted at small epsilon would lose columns that they can use.
 
-Private means and standard deviations of features, by which rows are scaled before a model is fitted.
+**Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
+fitted.
 
 Features in half widths of their bounds differ much in how they spread: one fills its bounds, another one a hundredth of
 them. Noise on sums of products is the same for all, so it drowns the narrow ones. Here a first release of sums and sums

@@ -8,7 +8,7 @@ The order is one total order, whatever is asked of it and however often: by scor
 It is never left to the order in which a partial sort happens to leave equal keys, which differs between calls
 and between processors. A partial sort is asked for a *value* only, which the scores alone decide.
 
-Noise on the rank scores of some features and on the number of rows, as one mechanism and one event.
+**Rank scores.** Noise on the rank scores of some features and on the number of rows, as one mechanism and one event.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ zero. Every cell is an interval of known dyadic ends and of positive length. The
 ``a`` to ``b`` is therefore an integer, in units of the finest cell, and never zero: equal models, and features that
 are 0 in every model, are no special case. Nothing below rounds.
 
-Models of disjoint blocks: the statistic of the Tukey mechanism.
+**Blocks.** Models of disjoint blocks: the statistic of the Tukey mechanism.
 
 The rows are assigned to m blocks by a keyed hash of the row's id or, where a privacy unit may have several rows, of
 the unit; m is public or was released before. Every block has one model, least squares of the target on the features,

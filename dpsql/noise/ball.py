@@ -13,7 +13,7 @@ share of ``2**-45``, however small it is. Sums of positive numbers keep shares. 
 within 4 units in the last place for log, log1p, sin and sqrt, of which ``2**-45`` allows 256. A vector is therefore
 within a share of ``2**-43`` of its ideal length, and ``2**-42`` is what is counted.
 
-A standard Cauchy variable, known as precisely as a decision needs.
+**Cauchy noise.** A standard Cauchy variable, known as precisely as a decision needs.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ Own code because of speed: OpenDP 0.16 draws 0.17 (Laplace) and 0.10 (Gaussian, 
 million samples per second, this module tens of millions, bound by the operating system's generator
 (``benchmarks/noise.py``).
 
-Rigorous bounds, as tight as a decision needs.
+**Enclosures.** Rigorous bounds, as tight as a decision needs.
 
 A number is enclosed by two integers in units of ``10**-digits``. The logarithm and the exponential of
 the standard library's ``decimal`` are correctly rounded at any precision, so one unit outward on either

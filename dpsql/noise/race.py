@@ -9,7 +9,7 @@ The outcome is the one that real numbers would give; ties have probability 0.
 The noise comes from a 64-bit prefix w of a uniform U, ``E = -log U``, and ``-log E`` for Gumbel noise.
 Logarithms of doubles are given a radius of ``2**-40`` (see `dpsql.noise.discrete` for what that allows).
 
-Scores as exact integers, and the doubles that replace them when doubles suffice.
+**Scores.** Exact integers, and the doubles that replace them when doubles suffice.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ the formula over that box: at the corners of squares and products, in which it i
 sums. It is conservative, and often [-1, 1] for correlations. It is about these rows, clipped to the bounds, and about
 one pair at a time; it says nothing of sampling.
 
-Counts, sums, means, variances and standard deviations from noisy blocks, with intervals: post-processing alone.
+**Moments.** Counts, sums, means, variances and standard deviations from noisy blocks, with intervals: post-processing
+alone.
 
 An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
 and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it

@@ -1,6 +1,6 @@
 """Released contingency tables: what the ledger keeps of them, and their rows. Everything here is free.
 
-Consistent marginals from noisy ones, by least squares in closed form: free post-processing.
+**Marginals.** Consistent marginals from noisy ones, by least squares in closed form: free post-processing.
 
 Every marginal splits into *effects*: of each subset S of its columns, what is left of the table's sums over all other
 columns after the mean over each column of S is taken away. Effects of different subsets are orthogonal in every

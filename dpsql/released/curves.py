@@ -7,7 +7,8 @@ become 0, and the last ones are the totals.
 Weights of the regression are one over the variance of the noise, which is public. On spam and sentiment scores
 isotonic regression was closer to the true curve than the projection onto non-negative counts with the same total.
 
-The area under the ROC curve from a noisy concordance and two noisy counts: post-processing, so it costs no privacy.
+**The area.** The area under the ROC curve from a noisy concordance and two noisy counts: post-processing, so it costs
+no privacy.
 
 With x positive and y negative rows the area is ``1/2 + T h(x, y)``, ``h = (x + y - 1) / (2 x y) = (1/x + 1/y - 1/(x y))
 / 2``, which falls in x and in y from 1 on. T and both counts are within their reach but for a chance of 5 % together;

@@ -9,7 +9,7 @@ bounds.
 
 Sums of values are in units of half the interval of the bounds, from its middle: z in [-1, 1].
 
-The rows of private bounds: post-processing, so it costs no privacy.
+**Bounds.** The rows of private bounds: post-processing, so it costs no privacy.
 
 ==============  ==================================================================================================
 verdict         meaning

@@ -11,7 +11,8 @@ target within [-1, 1] exceeds 1. Noise does not know that. So
 Where no metrics at all are compatible with the noisy sums, which has a chance of at most 5 %, there are no values. All
 but R² are in half widths of the bounds, and multiplied by `half_width` last.
 
-What scikit-learn asks of a fitted estimator, for released models. They are frozen: fitting them does nothing.
+**Estimators.** What scikit-learn asks of a fitted estimator, for released models. They are frozen: fitting them does
+nothing.
 
 scikit-learn itself is imported by the one method that it alone calls, and is no dependency.
 """

@@ -1,6 +1,6 @@
 """What the ledger keeps of releases: JSON values, by the kind of result; and the rows that curves are shown as.
 
-Released selections: their rows, whatever the ledger keeps of them.
+**Selections.** Their rows, whatever the ledger keeps of them.
 """
 
 from __future__ import annotations

@@ -31,7 +31,8 @@ a label may become one of neither class. Coded midway between the classes instea
 *Integers.* T is released in units of ``2**-bits``, rounded by ``floor(x + 1/2)``. Numbers that differ by at most an
 integer do so afterwards: the sensitivity is that of T times ``2**bits``, exactly.
 
-Counts of rows by label and cell of a score: the statistic of ROC curves, areas and confusion matrices.
+**Score counts.** Counts of rows by label and cell of a score: the statistic of ROC curves, areas and confusion
+matrices.
 
 A row with a label counts in one cell of one class, so sensitivities are those of one histogram (`counts`).
 """

@@ -36,7 +36,8 @@ it spends ``c 2 max(q, 1 - q)`` in each, with the coefficient c of that sub-rang
 ``4 m max(q, 1 - q)``, keeps the sum within the epsilon of the level. The first level has one sub-range and
 needs no doubling. Each of m rows spends a share 1/m, whichever sub-range it is in.
 
-Marginal counts of a contingency table: totals, rows, columns and cells, stacked into one vector of integers.
+**Marginals.** Marginal counts of a contingency table: totals, rows, columns and cells, stacked into one vector of
+integers.
 
 A table has a cell for each combination of the keys of D columns. The marginal of some of the columns adds up the cells
 over all others; that of no column is the total, and that of all columns are the cells themselves. The statistic is the

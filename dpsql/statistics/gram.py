@@ -33,7 +33,8 @@ the ball.
 Scores are computed with rounding errors. If each lies within an interval of public width w around the
 true score, errors change a difference by at most w up or down, hence the ranges below.
 
-Sums of features and of their squares, without products of two features, and how far one privacy unit moves them.
+**Column moments.** Sums of features and of their squares, without products of two features, and how far one privacy
+unit moves them.
 
 Units: a feature is an integer ``q_i`` in ``[-S, S]`` (`fixed_point`), 0 where it is NULL or NaN, ``z_i = q_i / S``, and
 p is the number of features. A row adds::
@@ -58,7 +59,7 @@ have squared norms of at most ``1 + 5 p/4 <= 4 p``. In a pair each feature adds 
 ``u = |z + z'|`` and ``v = |z - z'| <= 2 - u`` that is at most ``(2 - u)**2 (1 + u**2)``, which is 4 at u = 0 and falls
 up to u = 2: its derivative is ``-2 (2 - u) (1 - 2 u + 2 u**2)``. Both bounds are attained, by rows of corners.
 
-Sums of a target and of the errors of its prediction: the statistic of dp_regression_metrics.
+**Error sums.** Sums of a target and of the errors of its prediction: the statistic of dp_regression_metrics.
 
 Units: target t and prediction are integers in ``[-S, S]`` by the same public bounds (`fixed_point`). The error e is
 their difference, clipped to a public bound B. So the sums of ``1, t, t**2, e**2, abs(e)`` are exact integers. A row

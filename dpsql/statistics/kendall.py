@@ -40,7 +40,7 @@ A unit of ``max_rows_per_unit`` rows takes that many steps. Replacing a unit of 
 The usual coefficient tau-b, which divides by the number of untied pairs, has no such bound: for binary
 columns one row moves ``n/2 * tau_b`` by the order of n.
 
-Scores S of pairs of columns in the whole table or within blocks, from which `kendall` computes utilities.
+**Pairs.** Scores S of pairs of columns in the whole table or within blocks, from which `kendall` computes utilities.
 """
 
 from __future__ import annotations

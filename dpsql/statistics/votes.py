@@ -33,7 +33,8 @@ None of this holds for consecutive blocks of a shuffled table, ``m`` blocks of `
 added row shifts the borders of all blocks (`tests/support/broken/votes.py`). Nor may m depend on the private n,
 except through a released count: `blocks_from_count`.
 
-Ranges and products of columns within disjoint blocks of rows, from which the models of `tukey` are fitted.
+**Block sums.** Ranges and products of columns within disjoint blocks of rows, from which the models of `tukey` are
+fitted.
 
 The block of a row is its key modulo the public number of blocks, so one row moves one block (`tukey`). The target is
 the last column. `dpsql.kernels.block_gram` defines which rows and values enter a fit.

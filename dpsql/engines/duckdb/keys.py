@@ -1,6 +1,6 @@
 """SQL of the keys by which rows are compared, sampled and sorted into blocks: identities and places.
 
-The SQL that makes NULL of a value whose text is not UTF-8, before any other function meets it.
+**Valid text.** The SQL that makes NULL of a value whose text is not UTF-8, before any other function meets it.
 
 DuckDB checks text when it stores a table, and when it reads a Parquet, CSV or JSON file. It does not check frames,
 whose bytes it takes as they are: `upper` and `lower` then end the whole instance, ILIKE and collations too, also inside
@@ -9,9 +9,10 @@ fails where they are not UTF-8, in a way that TRY catches, and `encode` never fa
 as a condition does: the optimizer could compute them outside of TRY. The lambda
 keeps the value or leaves it out, so any type stays as it is.
 
-Which rows of a privacy unit count: a systematic sample of them, which follows from its own rows and a secret key.
+**The sample of a unit.** Which rows of a privacy unit count: a systematic sample of them, which follows from its own
+rows and a secret key.
 
-The SQL that keeps the rows of a source which meet the caller's condition.
+**Conditions.** The SQL that keeps the rows of a source which meet the caller's condition.
 
 DuckDB's optimizer must not touch a condition. ``TRY`` around it is not enough: a long IN list becomes a join, and a
 subexpression that occurs twice is computed beforehand, in both cases outside of the TRY, so that an error there ends

@@ -7,7 +7,7 @@ function's page (`dpsql.manual`). Written by hand are the macros of ``models.sql
 A macro hands all arguments over as one struct, by their names, and DuckDB folds the planning function over constants
 while it binds a statement. The aggregate form leaves out what says something about the columns of a table.
 
-The SQL files of the macros, as they are installed.
+**Files.** The SQL files of the macros, as they are installed.
 """
 
 from __future__ import annotations

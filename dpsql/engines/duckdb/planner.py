@@ -1,6 +1,6 @@
 """From a call's public arguments to its plan: what its owner stated is added, and its source is placed on budgets.
 
-A private call that was planned but not run, for explaining what a statement would do.
+**Planned calls.** A private call that was planned but not run, for explaining what a statement would do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs the statement of a release: DuckDB's words about rows are not passed on, and what read rows is charged.
 
-Statements on a DuckDB connection that threads share: they take turns, and each runs exactly once.
+**Turns.** Statements on a DuckDB connection that threads share: they take turns, and each runs exactly once.
 """
 
 from __future__ import annotations

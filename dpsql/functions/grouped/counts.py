@@ -1,6 +1,7 @@
 """Counts of rows by group, and in a group by the cells of a derived key: for histograms, quantiles and bounds.
 
-The plan and the call of functions of one numeric column: the column is the target, and there are no features.
+**One column.** The plan and the call of functions of one numeric column: the column is the target, and there are no
+features.
 
 With `by` rows are counted by group and cell in SQL, and every group is given the whole epsilon: a row is in one group.
 For quantiles a replaced row costs more than without groups (`dpsql.mechanisms.quantile.quantiles`), for bounds it does

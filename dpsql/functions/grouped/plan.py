@@ -6,7 +6,7 @@ most r of its rows in each, and at most m rows in all (`dpsql.contract.relation`
 which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group
 with a public key is in the result, with noise, also if it is empty.
 
-Private bounds of columns without public ones, for functions of one call: the first pass draws them.
+**Private bounds.** Of columns without public ones, for functions of one call: the first pass draws them.
 
 What the pass released is public for the next one, which clips rows one by one to it. Both parts add up: the bounds
 cost `bounds_share` of epsilon, and what is drawn with them costs the rest. The ends of the data would not be private.

@@ -6,7 +6,8 @@ counts the rows in the cells of that interval, and the quantiles are drawn at th
 both cost epsilon, and under zCDP what their events add up to. Where no interval is found nothing more is drawn, and the
 rest is not charged.
 
-dp_bounds: a private interval that holds the bulk of one column, or of each group of it, without any prior bounds.
+**Bounds.** dp_bounds: a private interval that holds the bulk of one column, or of each group of it, without any prior
+bounds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """dp_logistic_regression: a linear classifier by objective perturbation.
 
-Objective perturbation as passes over the rows: kept rows, or on an engine one pass for each step of the solver.
+**Objective perturbation.** As passes over the rows: kept rows, or on an engine one pass for each step of the solver.
 """
 
 from __future__ import annotations

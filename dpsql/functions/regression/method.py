@@ -1,6 +1,7 @@
 """What a method of linear regression is, and the plan and the call that it is asked with.
 
-The passes before a fit: private bounds of columns without public ones, and private means and deviations of features.
+**Scaling.** The passes before a fit: private bounds of columns without public ones, and private means and deviations of
+features.
 
 What a pass released is public for the next one, which maps rows one by one by it.
 """

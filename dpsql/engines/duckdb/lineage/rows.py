@@ -1,6 +1,6 @@
 """The rows of an operator or of a source: the budgets that they belong to, and how far one row or unit reaches.
 
-Which values follow from the order in which DuckDB reads rows.
+**Order.** Which values follow from the order in which DuckDB reads rows.
 
 DuckDB reads rows in morsels, and which rows fall into one follows from all rows. So doubles are not added, as the last
 bit would follow from the order, and lists are sorted by what they hold.

@@ -1,6 +1,6 @@
 """The texts of views, macros and statements, as DuckDB's own parser reads them.
 
-What the catalog holds, as the statement sees it that reads a source: views, macros, types and tables.
+**The catalog.** What the catalog holds, as the statement sees it that reads a source: views, macros, types and tables.
 """
 
 from __future__ import annotations

@@ -5,11 +5,12 @@ becomes a label. Public keys are cast to the column's type and written as texts 
 group or in none. Values become integers in SQL. Like scores, they have the gate's zero added first, which hides them
 from column statistics. Nothing in these steps can fail for one row's value.
 
-What one privacy unit contributes: its rows in a group may become one, and a sample of them counts.
+**Limits.** What one privacy unit contributes: its rows in a group may become one, and a sample of them counts.
 
-Public keys: cast to the types of their columns, checked before a row is read, and matched with the keys of rows.
+**Public keys.** Cast to the types of their columns, checked before a row is read, and matched with the keys of rows.
 
-The exact sums of every group, handed over by public keys, or by numbers and then by the keys that are released.
+**Sums.** The exact sums of every group, handed over by public keys, or by numbers and then by the keys that are
+released.
 """
 
 from __future__ import annotations

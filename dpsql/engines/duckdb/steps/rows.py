@@ -1,6 +1,6 @@
 """The rows that count, and the passes that hand them to the call's collector, each after the round before it.
 
-Counts of rows by label and cell of the score: the one statistic that SQL counts by comparing values.
+**Scores.** Counts of rows by label and cell of the score: the one statistic that SQL counts by comparing values.
 """
 
 from __future__ import annotations
