@@ -215,6 +215,20 @@ def flag(name: str, doc: str, default: bool, *, earlier: tuple[bool | None, ...]
     return Argument(name, doc, default, check=partial(parameters.boolean, name), earlier=earlier)
 
 
+def row_column(name: str, doc: str, *, column: str, hint: str) -> Argument:
+    """Return the argument for a column that every call names; `column` is what the aggregate form calls it."""
+    return Argument(
+        name,
+        doc,
+        shown=REQUIRED,
+        check=partial(parameters.text, name, hint=hint),
+        names_column=True,
+        column=column,
+        stand_in=name,
+        kind="str",
+    )
+
+
 # Location of the rows.
 TARGET = Argument(
     "target",

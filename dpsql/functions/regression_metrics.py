@@ -25,19 +25,17 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
-from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     COLUMN_BOUNDS,
     COLUMN_PROTECTION,
     EPSILON,
-    REQUIRED,
     TARGET,
-    Argument,
     Signature,
     double,
+    row_column,
 )
 from dpsql.contract.bounds import bounds_by_feature, column_bounds, refuse_extremes
 from dpsql.contract.call import Call
@@ -60,15 +58,11 @@ _CONFIDENCE = 0.95
 # Sums that need noise of a larger scale than this limit of the sampler are rounded to a coarser unit.
 _WIDEST = 1 << 48
 
-PREDICTION = Argument(
+PREDICTION = row_column(
     "prediction",
     "Name of the column that holds the predictions.",
-    shown=REQUIRED,
-    check=partial(parameters.text, "prediction", hint="Give the column that holds the predictions."),
-    names_column=True,
     column="p",
-    stand_in="prediction",
-    kind="str",
+    hint="Give the column that holds the predictions.",
 )
 
 

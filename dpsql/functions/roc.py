@@ -37,7 +37,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -49,10 +49,10 @@ from dpsql.contract.arguments import (
     COLUMN_PROTECTION,
     EPSILON,
     OPTIONAL_DELTA,
-    REQUIRED,
     Argument,
     Signature,
     integer,
+    row_column,
     share,
     word,
 )
@@ -75,25 +75,14 @@ from dpsql.statistics.auc import ScoreCounts
 
 # Arguments that all functions of a label and a score share.
 SCORED = (
-    Argument(
-        "label",
-        "Name of the column that holds the label.",
-        shown=REQUIRED,
-        check=partial(parameters.text, "label", hint="Give the column that holds the label."),
-        names_column=True,
-        column="y",
-        stand_in="label",
-        kind="str",
+    row_column(
+        "label", "Name of the column that holds the label.", column="y", hint="Give the column that holds the label."
     ),
-    Argument(
+    row_column(
         "score",
         "Name of the column that holds the score. A higher score means that the positive class is more likely.",
-        shown=REQUIRED,
-        check=partial(parameters.text, "score", hint="Give the column that holds the score."),
-        names_column=True,
         column="p",
-        stand_in="score",
-        kind="str",
+        hint="Give the column that holds the score.",
     ),
 )
 SCORE_BOUNDS = (

@@ -27,7 +27,7 @@ from dpsql.arrays import Integers
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.kernels.gram import one_thread
-from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise, GaussianRelease, gaussian_release
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianRelease, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.regression import cross_sensitivity, gram_sensitivity, least_eigenvalue_sensitivity
 
@@ -421,62 +421,3 @@ def _inverse(release: GaussianRelease, width: int, ridge: float) -> NDArray[np.f
         kept = np.maximum(values + ridge, max(release.sigma, 2.0**-40 * float(abs(values).max())))
         inverse: NDArray[np.float64] = (vectors / kept) @ vectors.T
     return inverse
-
-
-def draw_fit(
-    part: GaussianNoise, share: str, products: Integers, *, radius: int, neighbours: str, max_rows_per_unit: int
-) -> LinearFit:
-    """Return the fit that a share of Gaussian noise pays for; see `ada_ssp`."""
-    return ada_ssp(
-        products, radius=radius, mu=part.spend(share), neighbours=neighbours, max_rows_per_unit=max_rows_per_unit
-    )
-
-
-def draw_boosted(
-    part: GaussianNoise,
-    share: str,
-    rows: ClippedRows,
-    gram: Integers,
-    *,
-    radius: int,
-    rounds: int,
-    split: str,
-    neighbours: str,
-    max_rows_per_unit: int,
-    progress: Callable[[float], None] | None,
-) -> LinearFit:
-    """Return the boosted fit that a share of Gaussian noise pays for; see `boosted_ada_ssp`."""
-    return boosted_ada_ssp(
-        rows,
-        gram,
-        radius=radius,
-        mu=part.spend(share),
-        neighbours=neighbours,
-        rounds=rounds,
-        split=split,
-        max_rows_per_unit=max_rows_per_unit,
-        progress=progress,
-    )
-
-
-def start_boosting(
-    part: GaussianNoise,
-    share: str,
-    gram: Integers,
-    *,
-    radius: int,
-    rounds: int,
-    split: str,
-    neighbours: str,
-    max_rows_per_unit: int,
-) -> Boosting:
-    """Return the boosted fit of a share that asks for the products of each round; see `boosting`."""
-    return boosting(
-        gram,
-        radius=radius,
-        mu=part.spend(share),
-        neighbours=neighbours,
-        rounds=rounds,
-        split=split,
-        max_rows_per_unit=max_rows_per_unit,
-    )

@@ -390,12 +390,3 @@ def released_standard(
     deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
     return Standard(mean, np.maximum(deviation, _RESOLUTION))
-
-
-def draw_standard(
-    part: GaussianNoise, share: str, moments: Integers, *, neighbours: str, max_rows_per_unit: int
-) -> Standard:
-    """Return the means and deviations that a share of Gaussian noise pays for; see `released_standard`."""
-    return released_standard(
-        moments, squared_mu=part.spend(share) ** 2, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit
-    )

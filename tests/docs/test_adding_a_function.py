@@ -5,15 +5,10 @@ What a newcomer writes are the two modules, the page and the line of the registr
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parents[2]
+from checkout_copy import copy_to, replace_once, run
 
 STATISTIC = '''
 """The sum of the squares of one column, in units of the larger bound's square.
@@ -242,11 +237,7 @@ assert ask("SELECT releases FROM dp_budget() WHERE dataset = 'kept'").fetchall()
 
 @pytest.mark.long
 def test_a_new_statistic_runs_in_all_forms(tmp_path: Path) -> None:
-    for folder in ("dpsql", "sql", "udfs", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tests" / "docs").mkdir(parents=True)
-    for name in ("tests/docs/signatures.txt", "zensical.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
+    copy_to(tmp_path)
     written = {
         "dpsql/statistics/square_sum.py": STATISTIC,
         "dpsql/functions/sum_of_squares.py": FUNCTION,
@@ -254,18 +245,9 @@ def test_a_new_statistic_runs_in_all_forms(tmp_path: Path) -> None:
     }
     for name, text in written.items():
         (tmp_path / name).write_text(text.lstrip("\n"), encoding="utf-8")
-    registry = tmp_path / "dpsql/functions/registry.py"
-    text = registry.read_text(encoding="utf-8")
-    for before, after in REGISTERED.items():
-        assert text.count(before) == 1, before
-        text = text.replace(before, after)
-    registry.write_text(text, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    replace_once(tmp_path / "dpsql/functions/registry.py", REGISTERED)
     for words in (("-m", "dpsql.generate"), ("-m", "dpsql.generate", "--check"), ("-c", RUN)):
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        run(tmp_path, *words)
 
 
 def test_what_a_newcomer_writes_is_short() -> None:

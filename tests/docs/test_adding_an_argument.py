@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from checkout_copy import copy_to, replace_once, run
 
-ROOT = Path(__file__).resolve().parents[2]
 FILE = "dpsql/contract/selection.py"
 EDITS = {
     "Signature(*COLUMNS, *own, *PROTECTION)": 'Signature(*COLUMNS, *own, Argument("note", "A text that is stored with '
@@ -61,27 +57,10 @@ assert len(pl.DataFrame(ctx.sql("FROM t")).dp.sis(features=["c", "d"], **given))
 
 @pytest.mark.long
 def test_an_argument_for_all_selectors_is_an_edit_of_one_file(tmp_path: Path) -> None:
-    for folder in ("dpsql", "sql", "udfs", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "tests" / "docs").mkdir(parents=True)
-    for name in ("tests/docs/signatures.txt", "zensical.toml"):
-        shutil.copy(ROOT / name, tmp_path / name)
-    written = (tmp_path / FILE).read_text(encoding="utf-8")
-    for before, after in EDITS.items():
-        assert written.count(before) == 1, before
-        written = written.replace(before, after)
-    (tmp_path / FILE).write_text(written, encoding="utf-8")
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-    def run(*words: str) -> None:
-        done = subprocess.run(
-            [sys.executable, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-
-    run("-m", "dpsql.generate")
-    run("-m", "dpsql.generate", "--check")
-    run("-c", CALLS)
+    copy_to(tmp_path)
+    replace_once(tmp_path / FILE, EDITS)
+    for words in (("-m", "dpsql.generate"), ("-m", "dpsql.generate", "--check"), ("-c", CALLS)):
+        run(tmp_path, *words)
     stub = (tmp_path / "dpsql" / "methods.pyi").read_text(encoding="utf-8")
     assert len(re.findall(r"^        note: str \| None = None,$", stub, re.MULTILINE)) == 10
     for name in ("dp_sis", "dp_score_filter"):

@@ -9,7 +9,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.plan import Pass
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.method import KeptFeatures, Moments
-from dpsql.mechanisms.ada_ssp import draw_fit
+from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.regression import RowMap, RowProducts
 
@@ -43,11 +43,10 @@ class Products(KeptFeatures[RowProducts]):
         """Draw the noisy products and solve."""
         plan = self._columns.plan
         part: GaussianNoise = plan.measurement["fit"]
-        fit = draw_fit(
-            part,
-            "fit",
+        fit = ada_ssp.ada_ssp(
             self.inner.products(),
             radius=self._mapped.radius,
+            mu=part.spend("fit"),
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
         )

@@ -21,7 +21,8 @@ from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
-from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, draw_boosted, next_step, start_boosting
+from dpsql.mechanisms import ada_ssp
+from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
@@ -110,12 +111,11 @@ class BoostedRows(KeptFeatures[StoredRows]):
             rows.add(matrix, target)
             gram.add(matrix)
         part: GaussianNoise = plan.measurement["fit"]
-        fit = draw_boosted(
-            part,
-            "fit",
+        fit = ada_ssp.boosted_ada_ssp(
             rows,
             gram.total(),
             radius=mapped.radius,
+            mu=part.spend("fit"),
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -194,11 +194,10 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         plan, run = self._columns.plan, self._run
         if run is None:
             part: GaussianNoise = plan.measurement["fit"]
-            run = start_boosting(
-                part,
-                "fit",
+            run = ada_ssp.boosting(
                 self.inner.gram(),
                 radius=self._mapped.radius,
+                mu=part.spend("fit"),
                 rounds=plan.rounds,
                 split=plan.split,
                 neighbours=plan.neighbours,

@@ -29,10 +29,9 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
-from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
 from dpsql.functions.regression.boosted import BoostedAdaSsp
-from dpsql.functions.regression.method import FittingPlan, Method
+from dpsql.functions.regression.method import FittingPlan, Method, refuse_too_many
 from dpsql.functions.regression.tukey import Tukey
 from dpsql.kernels.fixed_point import affine_map
 from dpsql.mechanisms.ada_ssp import SPLITS
@@ -140,12 +139,7 @@ class RegressionPlan(FittingPlan):
 
     def check_features(self, count: int) -> None:
         """Raise if there are too many features, or if the number of bounds differs from that of features."""
-        if count > MOST_FEATURES:
-            raise ParameterError(
-                "P026",
-                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
-                "Select some first, and give features := release('the name of that release').",
-            )
+        refuse_too_many(self.function, count, MOST_FEATURES)
         if self.target_bounds is not None:
             affine_map(*self.target_bounds)
         self.fit.check_features(count)

@@ -48,6 +48,7 @@ from dpsql.functions.regression.method import (
     Magnitudes,
     Moments,
     bounds_needed,
+    refuse_too_many,
     scaling_numbers,
 )
 from dpsql.kernels.logistic import MOST_FACTORISED
@@ -235,12 +236,7 @@ class LogisticPlan(Plan):
 
     def check_features(self, count: int) -> None:
         """Raise if there are too many features."""
-        if count > MOST_FEATURES:
-            raise ParameterError(
-                "P026",
-                f"{self.function} takes at most {MOST_FEATURES} features; got {count}. "
-                "Select some first, and give features := release('the name of that release').",
-            )
+        refuse_too_many(self.function, count, MOST_FEATURES)
         if self.engine is not None and count >= MOST_FACTORISED:
             raise ParameterError(
                 "P073",

@@ -24,6 +24,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Pass, Plan, Quantity
+from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms import prefix_bounds
@@ -125,6 +126,16 @@ class Moments(KeptFeatures[ColumnMoments]):
         return self._following(draw_standard(self._plan, self.inner))
 
 
+def refuse_too_many(function: str, count: int, most: int) -> None:
+    """Raise if a model has more features than `most`."""
+    if count > most:
+        raise ParameterError(
+            "P026",
+            f"{function} takes at most {most} features; got {count}. "
+            "Select some first, and give features := release('the name of that release').",
+        )
+
+
 def scaling_numbers(bounds: int, moments: int) -> int:
     """Return how many numbers get Gaussian noise: prefix sums of `bounds` columns, and moments of `moments`."""
     return FINE_CELLS * bounds + 2 * moments + 1
@@ -141,8 +152,11 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
 def draw_standard(plan: Plan, moments: ColumnMoments) -> Standard:
     """Draw means and deviations of features."""
     part: GaussianNoise = plan.measurement[PART]
-    return prefix_bounds.draw_standard(
-        part, MOMENTS, moments.total(), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit
+    return prefix_bounds.released_standard(
+        moments.total(),
+        squared_mu=part.spend(MOMENTS) ** 2,
+        neighbours=plan.neighbours,
+        max_rows_per_unit=plan.max_rows_per_unit,
     )
 
 
