@@ -283,7 +283,7 @@ def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contri
     """
     if delta is None:
         return LAPLACE
-    linear = contribution.norm(1)
+    linear = contribution.norm(1, distance=0)
     squared = contribution.squared_norm(1, distance=0, opposing=0)
     # Variances 2 (linear / epsilon)**2 and squared / mu**2.
     return LAPLACE if 2 * (linear * gaussian_mu(epsilon, delta)) ** 2 <= squared * epsilon**2 else GAUSSIAN

@@ -164,7 +164,7 @@ class HistogramPlan(ValuePlan):
             return GAUSSIAN
         if self.curve == "identity":
             return noise_choice(self.epsilon, self.delta, self.contribution)
-        linear = self.contribution.norm(1)
+        linear = self.contribution.relation.norm(self.contribution.rows)
         squared = self.contribution.relation.squared_norm(self.contribution.rows**2, opposing=False)
         laplace, gaussian = (
             prefix_strategy(self.derived.count, name=self.curve, noise=law).mean_variance(law)
