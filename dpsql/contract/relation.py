@@ -66,14 +66,14 @@ there, and the change is ``k f(x) - k' f(y) = k' (f(x) - f(y)) + (k - k') f(x)``
 
 * L1: at most ``k' D1 + (k - k') b``. Over all groups, with X the sum of the larger counts and N that of the smaller
   ones, that is ``N D1 + (X - N) b``, where ``X + N <= 2 m`` and ``X <= M``: a larger count stands for one unit alone
-  once the smaller one is set to 0, and a unit that has a of the t groups has at most ``min(m, a r)`` rows in them, which
-  is concave in a, so that even halves are the most. The linear form is largest at ``X = M`` with ``N = 0`` or
+  once the smaller one is set to 0, and a unit that has a of the t groups has at most ``min(m, a r)`` rows in them,
+  which is concave in a, so that even halves are the most. The linear form is largest at ``X = M`` with ``N = 0`` or
   ``N = 2 m - M``.
 * Squared L2, ``D2 <= B``: the norm is at most ``k' sqrt(D2) + (k - k') sqrt(B) <= k sqrt(B)``, as if the smaller count
-  were 0. Squares of unit's counts are largest in halves, as above.
-* Squared L2, r divides m: at vertices a group is full or empty for each unit. With s groups full for both and l for one,
-  it is ``r**2 (s D2 + l B)`` with ``2 s + l <= 2 Q`` and ``s + l <= K``: linear, and for ``D2 > B`` largest at s as
-  above or at ``s = Q``.
+  were 0. The squares of the counts are largest in halves, as above.
+* Squared L2, r divides m: at vertices a group is full or empty for each unit. With s groups full for both and l for
+  one, it is ``r**2 (s D2 + l B)`` with ``2 s + l <= 2 Q`` and ``s + l <= K``: linear, and for ``D2 > B`` largest at s
+  as above or at ``s = Q``.
 * Squared L2, always: at most ``k**2 B + k'**2 B + 2 k k' c``, and ``2 k k' <= k**2 + k'**2``: together
   ``2 K2 (B + c)``.
 

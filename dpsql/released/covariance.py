@@ -69,7 +69,7 @@ def estimates(
     ----------
     noisy : NoisyBlock
     aggregates : sequence of str
-        Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.block_for`.
+        Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.blocks_for`.
     confidence : float
         Coverage of every interval, in (0, 1).
     ddof : int

@@ -120,7 +120,9 @@ def test_plans_take_these_bounds() -> None:
         plan = CrosstabPlan.from_arguments("t", {**columns, **unit, "epsilon": 2, "margins": measured == 4})
         [lattice] = plan.part.lattices
         # The total moves by six rows, other marginals by twelve.
-        assert lattice.spread == Fraction(2 * len(plan.design.measured) * 6 - (6 if () in plan.design.measured else 0), 2)
+        assert lattice.spread == Fraction(
+            2 * len(plan.design.measured) * 6 - (6 if () in plan.design.measured else 0), 2
+        )
     wide = CrosstabPlan.from_arguments("t", {**columns, **unit, "epsilon": 1, "delta": 1e-6, "noise": "gaussian"})
     assert wide.design.squared_norm(wide.contribution) == 36 + 2 * (2 * 36 + 18)
     bins = {"target": "x", "lower": 0, "upper": 1, "n_bins": 40, "epsilon": 2}

@@ -37,7 +37,7 @@ from dpsql.statistics.aggregates import (
     Sums,
     TransformedPair,
     ValueBlock,
-    block_for,
+    blocks_for,
 )
 from support.audits import judge
 
@@ -77,7 +77,7 @@ def summed(block: Block, rows: Doubles, groups: int) -> Sums:
 def noisy(rows: Doubles, asked: Sequence[str], noise: str, groups: int, **given: object) -> NoisyBlock:
     """Return noisy sums of the same rows in many groups."""
     bounds = given.pop("bounds", (0.0, 100.0))
-    block = block_for(asked, *bounds, noise)  # type: ignore[misc]
+    block = blocks_for(asked, *bounds, noise)[0]  # type: ignore[misc]
     return drawn(part([block], noise, **given), [summed(block, rows, groups)])[0]  # type: ignore[arg-type]
 
 
@@ -226,7 +226,7 @@ def test_drawn_once_and_only_with_a_permit():
 def test_values_are_the_exact_noisy_integers(noise):
     """``counts`` are the same numbers as ``values``, as integers, also where one row is ``2**42``."""
     for asked in (["count"], ["avg"], ["variance"]):
-        block = block_for(asked, 0.0, 1.0, noise)
+        block = blocks_for(asked, 0.0, 1.0, noise)[0]
         found = drawn(part([block], noise), [Sums(*(np.full(100, 1 << 34) for _ in range(2)), np.full(100, 0))])[0]
         counted = [float(Fraction(int(count), found.count_law.unit)) for count in found.counts]
         assert counted == pytest.approx((np.array(block.moments[0]) @ found.values).tolist(), rel=1e-15)
@@ -243,7 +243,7 @@ def test_the_noise_of_a_count_has_as_many_terms_as_it_says(asked, terms):
         lambda x: (x**2 + 5 * x + 8) / 8 * math.exp(-x),
     ]
     runs = 200_000
-    found = drawn(part([block_for(asked, 0.0, 1.0)], LAPLACE, Fraction(1, 1000)), [nothing(runs)])[0]
+    found = drawn(part([blocks_for(asked, 0.0, 1.0)[0]], LAPLACE, Fraction(1, 1000)), [nothing(runs)])[0]
     assert found.count_law.terms == terms
     rows = np.abs(found.counts.astype(float)) / found.count_law.unit / 1000
     for number, tail in enumerate(tails, 1):
