@@ -133,7 +133,7 @@ class CrosstabPlan(CountedPlan):
         return min(((law, design) for law in laws for design in designs), key=lambda one: self.variance(*one))
 
     def variance(self, law: str, design: MarginalCounts) -> float:
-        """Return the mean variance of the marginals in the result, up to roundings; infinite where none can be drawn."""
+        """Return the mean variance of the marginals in the result, up to roundings; infinite if none can be drawn."""
         unit = float(np.mean([entry_weights(design, axes).variance for axes in self.shown]))
         if law == LAPLACE:
             return unit * 2 * float(design.norm(self.contribution) / self.epsilon) ** 2
