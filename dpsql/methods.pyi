@@ -2612,6 +2612,7 @@ class ContextMethods:
         epsilon: Number,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         cells: Number | None = 4096,
         lower: Number | None = 0,
         upper: Number | None = 1,
@@ -2643,6 +2644,8 @@ class ContextMethods:
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
         method : {'scaled', 'smooth'}, default 'scaled'
             What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.
+        noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
+            The law of the noise; 'auto' takes what is smaller.
         cells : default 4096
             Number of equal-width cells that scores are counted in, from 1 to 65536.
         lower : default 0
@@ -3469,6 +3472,7 @@ class FrameMethods:
         epsilon: Number,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         cells: Number | None = 4096,
         lower: Number | None = 0,
         upper: Number | None = 1,
