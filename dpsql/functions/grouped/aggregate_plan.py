@@ -339,8 +339,8 @@ def _grouped(part: GroupedNoise | KeyedNoise) -> GroupedNoise:
 
 def _is_drawable(part: GroupedNoise | KeyedNoise) -> bool:
     """Whether the noise is within the samplers' range."""
-    noise = _grouped(part)
     try:
+        noise = _grouped(part)
         for scale in noise.laplace_scales():
             refuse_wide_noise(scale)
         for share in noise.gaussian_parts():
