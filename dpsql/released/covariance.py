@@ -22,7 +22,8 @@ Counts, sums, means, variances and standard deviations from noisy blocks, with i
 An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
 and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it
 covers less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the
-interval of a count is not below 0, and a mean and a variance are never out of bounds.
+interval of a count is not below 0, and a mean and a variance are never out of bounds. So their standard errors are not
+larger than what numbers within the bounds can have, however few rows there are.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class _GroupMoments:
     def _mean(self) -> Estimated:
         centre = self._centre()
         form = self._weights[1] - centre[:, np.newaxis] * self._weights[0]
-        error = self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows
+        error = np.minimum(self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows, _MEAN_SPREAD)
         ends = _around(centre, mean_interval(self._noisy, self._tail))
         middle, half = self._bounds
         return Estimated(middle + half * centre, half * error, middle + half * ends[0], middle + half * ends[1])
@@ -150,7 +151,7 @@ class _GroupMoments:
             - 2.0 * centre[:, np.newaxis] * self._weights[1]
             + (2.0 * centre**2 - np.clip(square, 0.0, 1.0))[:, np.newaxis] * self._weights[0]
         )
-        error = self._noisy.deviation * np.sqrt((slope**2).sum(axis=1)) / self._rows
+        error = np.minimum(self._noisy.deviation * np.sqrt((slope**2).sum(axis=1)) / self._rows, _VARIANCE_SPREAD)
         known = self._sums[0] >= self._ddof + 1
         rows = np.where(known, self._sums[0], np.nan)
         factor = rows / (rows - self._ddof)
@@ -166,12 +167,15 @@ def _around(value: Doubles, ends: Interval) -> Interval:
 
 
 def _root(variance: Estimated) -> Estimated:
-    """Return the standard deviation. Its error is that of the root of the variance raised by its error."""
-    value = np.sqrt(variance.value)
-    error = np.sqrt(variance.value + variance.std_error) - value
-    return Estimated(value, error, np.sqrt(variance.lower), np.sqrt(variance.upper))
+    """Return the standard deviation. Its error is half of what the root moves by as the variance moves by its error."""
+    low = np.sqrt(np.maximum(variance.value - variance.std_error, 0.0))
+    error = (np.sqrt(variance.value + variance.std_error) - low) / 2.0
+    return Estimated(np.sqrt(variance.value), error, np.sqrt(variance.lower), np.sqrt(variance.upper))
 
 
+# No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: what is left of
+# a mean and of a variance, in units of half the bounds, where the noise explains every value.
+_MEAN_SPREAD, _VARIANCE_SPREAD = 1.0, 0.5
 # A correlation needs variances of so many standard deviations of their noise.
 _CLEAR = 2.0
 _TINY = 1e-100

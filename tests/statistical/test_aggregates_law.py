@@ -315,7 +315,8 @@ def test_auto_does_not_fail_where_one_law_works():
         plan = PLANS["dp_count"].from_arguments("t", {"epsilon": 1, **given})
         plan.check_drawable(1)
         assert plan.part.delta in (None, Fraction(1, 10**6))
-    hopeless = PLANS["dp_count"].from_arguments("t", {"epsilon": 1e-30, "delta": 1e-9})
+    rows = {"privacy_unit": "u", "max_rows_per_unit": 10**6}
+    hopeless = PLANS["dp_count"].from_arguments("t", {"epsilon": 1e-15, "delta": 1e-9, **rows})
     with pytest.raises(ParameterError, match="P038"):
         hopeless.check_drawable(1)
 
@@ -495,6 +496,21 @@ def test_nothing_is_left_of_an_empty_group():
         for column in (variance.value, variance.std_error, variance.lower, variance.upper, found["stddev"].value):
             assert (np.isnan(column) == few).all()
         assert (variance.value[~few] <= (100 - mean.value[~few]) * mean.value[~few] * 2 + 1e-9).all()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 50, 2000])
+@pytest.mark.parametrize("bounds", [(0.0, 10.0), (90.0, 100.0), (-5.0, 100.0)])
+@pytest.mark.parametrize("noise", NOISES)
+def test_standard_errors_are_those_of_the_values(noise, bounds, rows):
+    """From an empty group to a large one: the typical `std_error` is within a factor of two of the values' spread."""
+    values = bounds[0] + (bounds[1] - bounds[0]) * (0.1 + 0.8 * (np.arange(rows) + 0.5) / max(rows, 1))
+    found = estimates(noisy(values, EVERYTHING, noise, 40_000, bounds=bounds), EVERYTHING)
+    for aggregate in ("avg", "variance", "stddev"):
+        column = found[aggregate]
+        shown = ~np.isnan(column.value)
+        spread = column.value[shown].std()
+        typical = math.sqrt((column.std_error[shown] ** 2).mean())
+        assert 0.6 <= typical / spread <= 2.2, (aggregate, typical, spread)
 
 
 def test_quantiles_of_weighted_laplace_variables():
