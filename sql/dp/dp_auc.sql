@@ -1,6 +1,7 @@
 -- dp_auc: Release the area under a ROC curve privately.
--- Guarantee: Pure epsilon-DP without `delta`; (epsilon, delta)-DP with it. `dp_auc(release := 'roc')` reads a released
--- curve and costs nothing.
+-- Guarantee: Pure epsilon-DP without `delta`. With it the noise may be Gaussian, and then it is (epsilon, delta)-DP;
+-- `noise := 'auto'` takes the law with the smaller error of the area, which is Laplace noise unless delta is large or a
+-- person has many rows, and spends no delta then. `dp_auc(release := 'roc')` reads a released curve and costs nothing.
 -- More: docs/functions/dp_auc.md
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, noise := NULL, cells := NULL,
