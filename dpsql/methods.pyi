@@ -504,6 +504,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -554,6 +555,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -599,6 +604,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -649,6 +655,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -891,6 +901,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
         confidence: Number | None = 0.95,
@@ -945,6 +956,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         ddof : default 1
@@ -2832,6 +2847,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2860,6 +2876,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2947,6 +2964,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
         confidence: Number | None = 0.95,

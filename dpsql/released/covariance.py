@@ -62,7 +62,12 @@ class Estimated:
 
 
 def estimates(
-    noisy: NoisyBlock, aggregates: Sequence[str], *, confidence: float = 0.95, ddof: int = 1
+    noisy: NoisyBlock,
+    aggregates: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    ddof: int = 1,
+    sizes: Sequence[int] | None = None,
 ) -> dict[str, Estimated]:
     """Return the aggregates that a noisy block tells.
 
@@ -75,6 +80,8 @@ def estimates(
         Coverage of every interval, in (0, 1).
     ddof : int
         Variances divide by ``n - ddof``; 0 or 1. They are NULL where the noisy count is below ``ddof + 1``.
+    sizes : sequence of int, length G, or None
+        The public number of rows of each group, for a `CentredSum`: of sums and means alone.
 
     Raises
     ------
@@ -84,6 +91,9 @@ def estimates(
     if not 0.0 < confidence < 1.0 or ddof not in (0, 1) or not set(aggregates) <= set(AGGREGATES):
         raise ParameterError("P018", "confidence, ddof or aggregates is out of range. See the docstring.")
     sums = _GroupMoments(noisy, 1.0 - confidence, ddof)
+    if sizes is not None:
+        known = np.array(sizes, dtype=np.float64)
+        return {name: sums.of_known_size(name, known) for name in aggregates}
     return {name: sums.estimate(name) for name in aggregates}
 
 
@@ -116,6 +126,19 @@ class _GroupMoments:
         if name == AVG:
             return self._mean()
         return self._variance if name == VARIANCE else _root(self._variance)
+
+    def of_known_size(self, name: str, rows: Doubles) -> Estimated:
+        """Return the sum or the mean of groups whose numbers of rows are public."""
+        total = self._linear(self._weights[1])
+        middle, half = self._bounds
+        if name == SUM:
+            shifted = (middle * rows + half * part for part in (total.value, total.lower, total.upper))
+            value, lower, upper = shifted
+            return Estimated(value, half * total.std_error, lower, upper)
+        value, lower, upper = (
+            middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, total.lower, total.upper)
+        )
+        return Estimated(value, half * np.minimum(total.std_error / rows, _MEAN_SPREAD), lower, upper)
 
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""

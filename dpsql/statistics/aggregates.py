@@ -9,6 +9,7 @@ block              f(q)                            L1      squared L2  D1      D
 =================  ==============================  ======  ==========  ======  =========  =========
 `GroupCount`       (1)                             1       1           0       0          0
 `DirectSum`        (q), q between -N and P         S       S**2        S + R   (S + R)^2  S R
+`CentredSum`       (q)                             S       S**2        2 S     4 S**2     S**2
 `TransformedPair`  (S + q, S - q)                  2 S     4 S**2      4 S     8 S**2     0
 `Bernstein`        ((S - q)**2, (S + q)**2,        4 S**2  16 S**4     8 S**2  32 S**4    0
                    2 (S - q) (S + q))
@@ -314,6 +315,15 @@ class DirectSum(ValueBlock):
         """The codes of the bounds. One of them is S or -S; values beyond the other have codes of their own."""
         low, high = quantise(np.array([self.lower, self.upper]), *self.affine).astype(int).tolist()
         return low, high
+
+
+class CentredSum(ValueBlock):
+    """The sum of values from the middle of their bounds, without a count: for groups whose sizes are public."""
+
+    kind = "centred_sum"
+    form = ((0, 1),)
+    moments = ((0,), (1,))
+    row = RowBounds(1, 1, 2, 4, 1)
 
 
 class TransformedPair(ValueBlock):

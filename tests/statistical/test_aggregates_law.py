@@ -32,6 +32,7 @@ from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
     CentredPair,
+    CentredSum,
     Chebyshev,
     DirectSum,
     GroupCount,
@@ -319,6 +320,32 @@ def test_auto_does_not_fail_where_one_law_works():
     hopeless = PLANS["dp_count"].from_arguments("t", {"epsilon": 1e-15, "delta": 1e-9, **rows})
     with pytest.raises(ParameterError, match="P038"):
         hopeless.check_drawable(1)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_groups_of_public_sizes(neighbours, noise):
+    """Only the sum from the middle has noise: the width of the bounds under replace, as in diffprivlib; intervals."""
+    contribution = Contribution(neighbours, keys=1)
+    block = CentredSum(20.0, 80.0)
+    given = part([block], noise, contribution=contribution)
+    values = np.array([25.0, 30.0, 80.0, 20.0])
+    found = estimates(
+        drawn(given, [summed(block, values, 40_000)])[0], ["sum", "avg"], sizes=np.full(40_000, 4).tolist()
+    )
+    moved = 30.0 if neighbours == "add_remove" else 60.0
+    stated = moved * (math.sqrt(2) if noise == LAPLACE else 1 / float(gaussian_mu(Fraction(1), DELTA)))
+    total, mean = found["sum"], found["avg"]
+    assert total.std_error == pytest.approx(stated, rel=1e-4)
+    assert spread_of(total.value, stated**2) < SIX
+    assert abs(total.value.mean() - values.sum()) < SIX * stated / 200
+    for column, truth in ((total, values.sum()), (mean, values.mean())):
+        hit = (column.lower <= truth + 1e-3) & (truth - 1e-3 <= column.upper)
+        assert abs(hit.mean() - 0.95) < SIX * math.sqrt(0.05 * 0.95 / 40_000)
+    assert ((mean.value >= 20.0) & (mean.value <= 80.0) & (mean.std_error <= 30.0)).all()
+    # A wrong number of rows is the caller's: the noise does not depend on it.
+    wrong = estimates(drawn(given, [summed(block, values, 2)])[0], ["sum"], sizes=[4, 400])["sum"]
+    assert wrong.std_error[0] == wrong.std_error[1]
 
 
 def test_blocks_under_replace():

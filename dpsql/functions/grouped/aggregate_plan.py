@@ -40,7 +40,19 @@ from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_no
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.covariance import estimates
-from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, blocks_for
+from dpsql.statistics.aggregates import (
+    AGGREGATES,
+    AVG,
+    COUNT,
+    GAUSSIAN,
+    LAPLACE,
+    SUM,
+    Block,
+    CentredSum,
+    GroupCount,
+    ValueBlock,
+    blocks_for,
+)
 
 _TARGETS = replace(
     TARGET,
@@ -76,6 +88,17 @@ DISTINCT = Argument(
 # The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
 UNIT_BOUNDS = -1.0, 1.0
 
+GROUP_SIZES = Argument(
+    "group_sizes",
+    "Rows with a value in every group, where these are published: one number without by, or a list in the order of "
+    "keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and no less "
+    "privacy.",
+    table_only=True,
+    kind="Numbers",
+)
+_SIZED = {SUM, AVG}
+_MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
+
 
 def _aggregates(given: object) -> tuple[str, ...]:
     """Return the names of the aggregates."""
@@ -109,12 +132,13 @@ class AggregatePlan(DrawnBoundsPlan):
     distinct_of: str | None
     ddof: int
     confidence: Fraction
+    group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, UNIT_VALUE, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -141,6 +165,7 @@ class AggregatePlan(DrawnBoundsPlan):
             **own, **bounds, **noise,
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
+            "group_sizes": cls._sizes(given, aggregates, own),
         }  # fmt: skip
 
     @classmethod
@@ -163,6 +188,34 @@ class AggregatePlan(DrawnBoundsPlan):
                 "Give both from domain knowledge, not from the table.",
             )
         return {"lower": None, "upper": None, "bounds_share": read_share(given)}
+
+    @classmethod
+    def _sizes(
+        cls, given: Mapping[str, object], aggregates: Sequence[str], own: Mapping[str, object]
+    ) -> tuple[int, ...] | None:
+        """Return the public number of rows of each group."""
+        listed = given.get("group_sizes")
+        if listed is None:
+            return None
+        if not set(aggregates) <= _SIZED:
+            raise ParameterError("P045", "group_sizes is for sums and averages. Leave it out, or ask for these alone.")
+        lists, rows = own["keys"], own["key_rows"]
+        count = None
+        if lists is not None:
+            known = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
+            count = PublicKeys(*known).count
+        if count is None:
+            raise ParameterError("P046", "group_sizes needs keys that are listed. Give keys := [...].")
+        hint = "Give the public number of rows of every group, such as [120, 80]."
+        items = parameters.list_items(listed, most=_MOST_SIZES)
+        sizes = tuple(
+            parameters.positive_integer("group_sizes", item, hint=hint, most=_LARGEST_SIZE)
+            for item in ((listed,) if items is None else items)
+        )
+        count += bool(own["other"])
+        if len(sizes) != count:
+            raise ParameterError("P046", f"group_sizes has {len(sizes)} numbers for {count} groups. {hint}")
+        return sizes
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
@@ -259,11 +312,16 @@ class AggregatePlan(DrawnBoundsPlan):
         if not self.targets:
             return [(GroupCount(),)]
         if self.draws_bounds:
-            return [blocks_for(self.aggregates, *UNIT_BOUNDS, law)] * len(self.targets)
+            return [self._blocks_of(UNIT_BOUNDS, law)] * len(self.targets)
         if self.lower is None or self.upper is None:
             return [(GroupCount(),)] * len(self.targets)
         pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
-        return [blocks_for(self.aggregates, *pair, law) for pair in pairs]
+        return [self._blocks_of(pair, law) for pair in pairs]
+
+    def _blocks_of(self, bounds: tuple[float, float], law: str) -> tuple[Block, ...]:
+        if self.group_sizes is not None:
+            return (CentredSum(*bounds),)
+        return blocks_for(self.aggregates, *bounds, law)
 
     def _public(self, blocks: tuple[Block, ...], law: str) -> GroupedNoise:
         return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
@@ -323,7 +381,8 @@ class AggregatePlan(DrawnBoundsPlan):
             within = ", in half widths of the bounds that are drawn"
         lattices = _grouped(self.part).lattices[-len(self.blocks) :]
         for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
-            expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof)
+            sizes = None if self.group_sizes is None else self.group_sizes[:1] if n_rows is None else [rows]
+            expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof, sizes=sizes)
             for name in self.aggregates:
                 meaning = f"standard deviation of the noise on {name}"
                 if name not in (COUNT, "sum"):
@@ -368,11 +427,11 @@ class CountPlan(AggregatePlan):
     )  # fmt: skip
 
 
-def _thin(aggregate: str, *more: Argument) -> type[AggregatePlan]:
-    """Return the plan of the form that computes one aggregate; `more` are arguments of this aggregate alone."""
+def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argument] = ()) -> type[AggregatePlan]:
+    """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
     signature = Signature(
         _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     function = f"dp_{aggregate}"
     own = {"function": function, "computes": (aggregate,), "arguments": signature}
@@ -382,9 +441,9 @@ def _thin(aggregate: str, *more: Argument) -> type[AggregatePlan]:
 # Every form, with what it does in one sentence.
 FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
     (CountPlan, "Count rows, values or distinct units privately, in groups."),
-    (_thin("sum"), "Add up a column privately, in groups."),
-    (_thin("avg"), "Average a column privately, in groups."),
-    (_thin("variance", DDOF), "Estimate the variance of a column privately, in groups."),
-    (_thin("stddev", DDOF), "Estimate the standard deviation of a column privately, in groups."),
+    (_thin("sum", sizes=[GROUP_SIZES]), "Add up a column privately, in groups."),
+    (_thin("avg", sizes=[GROUP_SIZES]), "Average a column privately, in groups."),
+    (_thin("variance", more=[DDOF]), "Estimate the variance of a column privately, in groups."),
+    (_thin("stddev", more=[DDOF]), "Estimate the standard deviation of a column privately, in groups."),
     (AggregatePlan, "Release several aggregates of several columns as one, in groups."),
 )
