@@ -419,7 +419,7 @@ def test_groups_of_public_sizes(con: Any) -> None:
     named = alone.replace("group_sizes := 66", "group_sizes := 66, release := 'sized'")
     assert con.execute(named).fetchone() == con.execute(named).fetchone()
     other = alone.replace("group_sizes := 66", "group_sizes := 65, release := 'sized'")
-    with pytest.raises(duckdb.Error, match="B00"):
+    with pytest.raises(duckdb.Error, match="P014"):
         con.execute(other)
 
 
