@@ -135,9 +135,10 @@ class _GroupMoments:
             shifted = (middle * rows + half * part for part in (total.value, total.lower, total.upper))
             value, lower, upper = shifted
             return Estimated(value, half * total.std_error, lower, upper)
-        value, lower, upper = (
-            middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, total.lower, total.upper)
-        )
+        # A number of rows that no mean within the bounds goes with is wrong, or the noise beyond its reach.
+        impossible = (total.lower > rows) | (total.upper < -rows)
+        ends = np.where(impossible, -rows, total.lower), np.where(impossible, rows, total.upper)
+        value, lower, upper = (middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, *ends))
         return Estimated(value, half * np.minimum(total.std_error / rows, _MEAN_SPREAD), lower, upper)
 
     def _linear(self, weights: Doubles) -> Estimated:
