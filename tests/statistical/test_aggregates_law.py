@@ -341,7 +341,9 @@ def test_groups_of_public_sizes(neighbours, noise):
     assert abs(total.value.mean() - values.sum()) < SIX * stated / 200
     for column, truth in ((total, values.sum()), (mean, values.mean())):
         hit = (column.lower <= truth + 1e-3) & (truth - 1e-3 <= column.upper)
-        assert abs(hit.mean() - 0.95) < SIX * math.sqrt(0.05 * 0.95 / 40_000)
+        off = hit.mean() - 0.95
+        # The mean's is all of the bounds where no mean goes with the number of rows.
+        assert -SIX * math.sqrt(0.05 * 0.95 / 40_000) < off < (0.03 if column is mean else 0.01)
     assert ((mean.value >= 20.0) & (mean.value <= 80.0) & (mean.std_error <= 30.0)).all()
     # A wrong number of rows is the caller's: the noise does not depend on it.
     wrong = estimates(drawn(given, [summed(block, values, 2)])[0], ["sum"], sizes=[4, 400])["sum"]
