@@ -2656,7 +2656,7 @@ class ContextMethods:
         epsilon : required
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
-            Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
+            Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
         method : {'scaled', 'smooth'}, default 'scaled'
             What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'

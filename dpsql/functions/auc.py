@@ -33,7 +33,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.arguments import AUTO, NOISE
+from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, NOISE
 from dpsql.functions.roc import CELLS, CURVE, SCORE_BOUNDS, SCORED, Counted, CurvePlan, ScoreCall, ScorePlan
 from dpsql.functions.value_cells import CutCells, EvenCells, FormulaCells
 from dpsql.mechanisms.aggregates import drawable_mu
@@ -63,7 +63,7 @@ class AucPlan(ScorePlan):
     arguments: ClassVar[Signature] = Signature(
         *SCORED,
         EPSILON,
-        OPTIONAL_DELTA,
+        COUNT_DELTA,
         word(
             "method",
             "What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.",
