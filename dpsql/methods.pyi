@@ -504,6 +504,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -554,6 +555,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -599,6 +604,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -649,6 +655,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -891,6 +901,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
         confidence: Number | None = 0.95,
@@ -945,6 +956,10 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        group_sizes : optional
+            Rows with a value in every group, where these are published: one number without by, or a list in the order
+            of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
+            no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         ddof : default 1
@@ -2612,6 +2627,7 @@ class ContextMethods:
         epsilon: Number,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         cells: Number | None = 4096,
         lower: Number | None = 0,
         upper: Number | None = 1,
@@ -2640,9 +2656,11 @@ class ContextMethods:
         epsilon : required
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
-            Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
+            Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
         method : {'scaled', 'smooth'}, default 'scaled'
             What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.
+        noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
+            The law of the noise; 'auto' takes what is smaller.
         cells : default 4096
             Number of equal-width cells that scores are counted in, from 1 to 65536.
         lower : default 0
@@ -2829,6 +2847,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2857,6 +2876,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2944,6 +2964,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
         confidence: Number | None = 0.95,
@@ -3469,6 +3490,7 @@ class FrameMethods:
         epsilon: Number,
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         cells: Number | None = 4096,
         lower: Number | None = 0,
         upper: Number | None = 1,

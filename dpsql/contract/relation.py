@@ -38,27 +38,55 @@ module alone knows the factors. With ``Q = floor(m / r)`` and ``rest = m - Q r``
     K2 = g r**2                if Q >= g
          Q r**2 + rest**2      otherwise
 
-============  ==============  ==================================================================
-norm          add_remove      replace
-============  ==============  ==================================================================
-L1            K1 b            2 K1 b
-squared L2    K2 B            K2 max(2 B, D2) if r divides m or m >= g r, else 2 K2 (B + c)
-============  ==============  ==================================================================
+Under replace the unit that goes and the one that comes share groups where there are few. With K groups in all, which
+are public, ``t = min(2 g, K)`` of them have rows of one of both; without a public number t is ``2 g``. In the best case
+for an attacker each of these has rows of one unit alone::
 
-Here b bounds the L1 norm of a row's vector f and B its squared L2 norm; D2 bounds ``||f(x) - f(y)||**2`` of two rows
-in one group, and c bounds ``-<f(x), f(y)>``. The second bound under replace holds for every r, but is never smaller.
+    M  = min(m, ceil(t / 2) r) + min(m, floor(t / 2) r)            between m and 2 m; m where K = 1
+    M2 = the same of squares: full groups add r**2, and what is left of m the square of that
+    s  = max(0, 2 Q - K)                                           groups that both fill, if r divides m
 
-*L1*: the triangle inequality over at most K1 rows, twice under replace. *Squared L2*: it is convex in the row counts
+============  ============  ==========================================================================
+norm          add_remove    replace
+============  ============  ==========================================================================
+L1            K1 b          max(M b, (2 m - M) D1 + 2 (M - m) b)
+squared L2    K2 B          M2 B                                       if D2 <= B
+                            r**2 max(s D2 + 2 (Q - s) B, Q D2)         else, if r divides m
+                            2 K2 (B + c)                               else
+============  ============  ==========================================================================
+
+Here b bounds the L1 norm of a row's vector f and B its squared L2 norm; D1 and D2 bound ``||f(x) - f(y)||`` and
+``||f(x) - f(y)||**2`` of two rows in one group, and c bounds ``-<f(x), f(y)>``.
+
+*One unit comes.* L1: the triangle inequality over at most K1 rows. The squared L2 norm is convex in the row counts
 ``k_j <= r`` of the groups, whose sum is at most m, and in the rows' vectors. So it is largest at a vertex: Q groups
-(or g) with r equal rows each, and one group with the rest. Under replace the change in a group is
-``k f(x) - k' f(y)``, whose squared norm is at most ``k**2 B + k'**2 B + 2 k k' c``, and ``2 k k' <= k**2 + k'**2``;
-over all groups that is at most ``2 K2 (B + c)``. Where vertices have no rest, a group changes by r rows against r, at
-most ``r**2 D2``, or by r rows against none, at most ``r**2 B``, and then so does another group.
+(or g) with r equal rows each, and one group with the rest.
+
+*Replaced.* Say a group has k rows of one unit and ``k' <= k`` of the other. By convexity the rows of each are equal
+there, and the change is ``k f(x) - k' f(y) = k' (f(x) - f(y)) + (k - k') f(x)``.
+
+* L1: at most ``k' D1 + (k - k') b``. Over all groups, with X the sum of the larger counts and N that of the smaller
+  ones, that is ``N D1 + (X - N) b``, where ``X + N <= 2 m`` and ``X <= M``: a larger count stands for one unit alone
+  once the smaller one is set to 0, and a unit that has a of the t groups has at most ``min(m, a r)`` rows in them,
+  which is concave in a, so that even halves are the most. The linear form is largest at ``X = M`` with ``N = 0`` or
+  ``N = 2 m - M``.
+* Squared L2, ``D2 <= B``: the norm is at most ``k' sqrt(D2) + (k - k') sqrt(B) <= k sqrt(B)``, as if the smaller count
+  were 0. The squares of the counts are largest in halves, as above.
+* Squared L2, r divides m: at vertices a group is full or empty for each unit. With s groups full for both and l for
+  one, it is ``r**2 (s D2 + l B)`` with ``2 s + l <= 2 Q`` and ``s + l <= K``: linear, and for ``D2 > B`` largest at s
+  as above or at ``s = Q``.
+* Squared L2, always: at most ``k**2 B + k'**2 B + 2 k k' c``, and ``2 k k' <= k**2 + k'**2``: together
+  ``2 K2 (B + c)``.
+
+A count has ``D1 = D2 = 0``: replaced without groups, it moves by m and not by 2 m, since both units' counts lie between
+0 and m. `tests/property/test_sensitivity_aggregates.py` finds a pair of units that reaches each bound but the last one,
+which only vectors at right angles or opposite ones reach.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -226,6 +254,8 @@ class Contribution:
         Largest number of groups in which one unit has rows, >= 1.
     rows_per_group : int
         Largest number of rows of one unit in one group, >= 1.
+    keys : int or None
+        Number of groups in all, >= 1; None if it is not public.
 
     Raises
     ------
@@ -234,20 +264,25 @@ class Contribution:
 
     Notes
     -----
-    The three are lowered to what they allow together: `rows` to ``groups * rows_per_group``, and the others to `rows`.
+    The first three are lowered to what they allow together: `groups` to `keys`, `rows` to ``groups * rows_per_group``,
+    and the others to `rows`.
     """
 
     neighbours: str
     rows: int = 1
     groups: int = 1
     rows_per_group: int = 1
+    keys: int | None = None
 
     def __post_init__(self) -> None:
         relation_of(self.neighbours)
-        for name in ("rows", "groups", "rows_per_group"):
+        for name in ("rows", "groups", "rows_per_group", "keys"):
             value = getattr(self, name)
+            if name == "keys" and value is None:
+                continue
             if not isinstance(value, int) or not value >= 1:
                 raise ParameterError("P018", f"{name} must be an integer >= 1; got {value}.")
+        object.__setattr__(self, "groups", self.groups if self.keys is None else min(self.groups, self.keys))
         object.__setattr__(self, "rows", min(self.rows, self.groups * self.rows_per_group))
         object.__setattr__(self, "rows_per_group", min(self.rows, self.rows_per_group))
         object.__setattr__(self, "groups", min(self.rows, self.groups))
@@ -287,7 +322,7 @@ class Contribution:
             for name, value in given.items()
         )
         if m is None and g is None and r is None:
-            return cls(neighbours)
+            return cls(neighbours, keys=key_count)
         r = m if r is None else r
         if r is None:
             raise ParameterError("P046", f"{GROUPS} alone does not bound the rows of a unit. Add {ROWS_PER_GROUP}.")
@@ -295,7 +330,7 @@ class Contribution:
         g = key_count if g is None else min(g, g if key_count is None else key_count)
         if g is None:
             raise ParameterError("P046", f"{ROWS_PER_GROUP} needs {GROUPS} where keys are private. Add {GROUPS}.")
-        return cls(neighbours, g * r if m is None else m, g, r)
+        return cls(neighbours, g * r if m is None else m, g, r, key_count)
 
     @property
     def relation(self) -> Relation:
@@ -305,17 +340,27 @@ class Contribution:
     @property
     def squared_rows(self) -> int:
         """K2: the largest sum, over groups, of the squared number of rows of one unit. K1 is `rows`."""
-        full, rest = divmod(self.rows, self.rows_per_group)
-        return full * self.rows_per_group**2 + rest**2
+        return self._squares_in(self.groups)
 
     @property
     def changed_groups(self) -> int:
-        """Largest number of groups that differ between neighbouring tables."""
-        return self.relation.norm(self.groups)
+        """Largest number of groups that differ between neighbouring tables: t under replace."""
+        both = 2 * self.groups if self.keys is None else min(2 * self.groups, self.keys)
+        return self.relation.pick(self.groups, both)
 
-    def norm(self, one: Number) -> Number:
-        """Return a bound on the L1 norm of the change of all groups, if that of one row's vector is at most `one`."""
-        return self.relation.norm(self.rows * one)
+    def norm(self, one: Number, *, distance: Number) -> Number:
+        """Return a bound on the L1 norm of the change of all groups.
+
+        Parameters
+        ----------
+        one : int or Fraction
+            b, a bound on the L1 norm of one row's vector.
+        distance : int or Fraction
+            D1, a bound on the L1 norm of the difference of two rows' vectors.
+        """
+        apart = self._in_halves(self._rows_in)
+        shared = (2 * self.rows - apart) * distance + 2 * (apart - self.rows) * one
+        return self.relation.pick(self.rows * one, max(apart * one, shared))
 
     def squared_norm(self, one: Number, *, distance: Number, opposing: Number) -> Number:
         """Return a bound on the squared L2 norm of the change of all groups.
@@ -329,6 +374,27 @@ class Contribution:
         opposing : int or Fraction
             c, a bound on the negative product of two rows' vectors, >= 0.
         """
-        even = self.rows % self.rows_per_group == 0
-        replaced = max(2 * one, distance) if even else 2 * (one + opposing)
-        return self.squared_rows * self.relation.pick(one, replaced)
+        full, rest = divmod(self.rows, self.rows_per_group)
+        if distance <= one:
+            replaced = self._in_halves(self._squares_in) * one
+        elif rest:
+            replaced = 2 * self.squared_rows * (one + opposing)
+        else:
+            fewest = 0 if self.keys is None else max(0, 2 * full - self.keys)
+            most = max(shared * distance + 2 * (full - shared) * one for shared in (fewest, full))
+            replaced = self.rows_per_group**2 * most
+        return self.relation.pick(self.squared_rows * one, replaced)
+
+    def _in_halves(self, most: Callable[[int], int]) -> int:
+        """Return M or M2: what two units have at most where no group has rows of both."""
+        half, odd = divmod(self.changed_groups, 2)
+        return most(half + odd) + most(half)
+
+    def _rows_in(self, groups: int) -> int:
+        """Return how many rows one unit has at most in some groups."""
+        return min(self.rows, groups * self.rows_per_group)
+
+    def _squares_in(self, groups: int) -> int:
+        """Return the largest sum of the squared numbers of rows of one unit in some groups."""
+        full, rest = divmod(self._rows_in(groups), self.rows_per_group)
+        return full * self.rows_per_group**2 + rest**2

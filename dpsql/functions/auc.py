@@ -5,6 +5,7 @@ method      what is released                                                    
 ==========  =====================================================================  ==============================
 scaled      concordant less discordant pairs over (rows - 1), and the rows of      `dpsql.mechanisms.auc`
             both classes, each with Laplace noise, or with delta Gaussian noise
+            where that is smaller
 smooth      the area, with Cauchy noise scaled to the smaller class; for           `dpsql.mechanisms.smooth`
             comparison, since that noise is not known
 ==========  =====================================================================  ==============================
@@ -32,16 +33,21 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
+from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, NOISE
 from dpsql.functions.roc import CELLS, CURVE, SCORE_BOUNDS, SCORED, Counted, CurvePlan, ScoreCall, ScorePlan
 from dpsql.functions.value_cells import CutCells, EvenCells, FormulaCells
+from dpsql.mechanisms.aggregates import drawable_mu
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.smooth import SmoothNoise, area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
 from dpsql.released.curves import AREA_FAILURE, standard_error
 from dpsql.released.results import ScaledArea
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
 from dpsql.statistics.auc import Concordance
 
 METHODS = ("scaled", "smooth")
+# The numbers that get noise; and the rows at which two laws are compared: from some hundred on the choice is the same.
+_NUMBERS, _LIKELY_ROWS = 3, 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,19 +56,21 @@ class AucPlan(ScorePlan):
 
     delta: Fraction | None  # not for 'smooth'
     method: str
+    law: str  # the noise that was asked for
     grid: int  # the argument `cells`; scores in the same cell are tied
 
     function: ClassVar[str] = "dp_auc"
     arguments: ClassVar[Signature] = Signature(
         *SCORED,
         EPSILON,
-        OPTIONAL_DELTA,
+        COUNT_DELTA,
         word(
             "method",
             "What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.",
             METHODS,
             "scaled",
         ),
+        NOISE,
         CELLS,
         *SCORE_BOUNDS,
         *COLUMN_PROTECTION,
@@ -73,7 +81,12 @@ class AucPlan(ScorePlan):
         own = cls._read(given, "delta", "method")
         if own["method"] == "smooth" and own["delta"] is not None:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise, without delta. Leave delta out.")
-        return {**super()._own(given, layout), **own, "grid": CELLS.read(given)}
+        law = parameters.known(str, NOISE.read(given))
+        if own["method"] == "smooth" and law != AUTO:
+            raise ParameterError("P045", "method := 'smooth' has Cauchy noise. Leave noise out.")
+        if law == GAUSSIAN and own["delta"] is None:
+            raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
+        return {**super()._own(given, layout), **own, "law": law, "grid": CELLS.read(given)}
 
     @cached_property
     def cells(self) -> FormulaCells:
@@ -82,9 +95,9 @@ class AucPlan(ScorePlan):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored; `method` is left out of the form that calls had before there was one."""
-        record = super().public_arguments
-        return {name: value for name, value in record.items() if (name, value) != ("method", "smooth")}
+        """The arguments as they are stored; `method` and `noise` as calls had them before there were these."""
+        record, left_out = super().public_arguments, (("method", "smooth"), ("law", AUTO))
+        return {name: value for name, value in record.items() if (name, value) not in left_out}
 
     @property
     def row_epsilon(self) -> Fraction:
@@ -94,12 +107,22 @@ class AucPlan(ScorePlan):
     @cached_property
     def mu(self) -> Fraction | None:
         """Mu of the release; None for other noise."""
-        return None if self.delta is None else usable_mu(self.epsilon, self.delta)
+        return self.scaled_part.mu
 
     @cached_property
     def scaled_part(self) -> ConcordanceNoise:
-        """The part that draws the concordance and the counts."""
-        return ConcordanceNoise("area", self.epsilon, self.delta, self.mu, self.neighbours, self.max_rows_per_unit)
+        """The part that draws the concordance and the counts: with delta, that of the law with the smaller error."""
+        protected = self.neighbours, self.max_rows_per_unit
+        laplace = ConcordanceNoise("area", self.epsilon, None, None, *protected)
+        if self.delta is None or self.law == LAPLACE:
+            return laplace
+        if self.law == GAUSSIAN:
+            return ConcordanceNoise("area", self.epsilon, self.delta, usable_mu(self.epsilon, self.delta), *protected)
+        mu = drawable_mu(self.epsilon, self.delta, _NUMBERS)
+        if mu is None:
+            return laplace
+        gaussian = ConcordanceNoise("area", self.epsilon, self.delta, mu, *protected)
+        return min(laplace, gaussian, key=lambda part: _error_of(part, _LIKELY_ROWS))
 
     def check_drawable(self, count: int) -> None:
         """Raise when epsilon is too small for the noise or its constants."""
@@ -133,30 +156,35 @@ class AucPlan(ScorePlan):
             ("count_std_error", count, "standard deviation of the noise in the rows of a level"),
         ]
         if n_rows is not None:
-            half = max(1.0, n_rows / 2)
-            sorted_pairs = NoisyConcordance(half * half / max(1.0, 2 * half - 1), half, half)
-            error = standard_error(self.stored(sorted_pairs))
+            error = _error_of(self.scaled_part, n_rows)
             out.append(("auc_std_error", error, "that of the noise in the area, were levels even and the area 0 or 1"))
         return out
-
-    def stored(self, drawn: NoisyConcordance) -> ScaledArea:
-        """Return noisy numbers with what is known about their noise."""
-        errors, reaches = self.scaled_part.deviations, self.scaled_part.reaches(AREA_FAILURE)
-        return {
-            "concordance": drawn.concordance,
-            "positives": drawn.positives,
-            "negatives": drawn.negatives,
-            "concordance_error": errors[0],
-            "count_error": errors[1],
-            "concordance_reach": reaches[0],
-            "count_reach": reaches[1],
-        }
 
     def _smooth_noise(self, n_rows: int | None) -> list[Quantity]:
         if n_rows is None:
             return [("auc_median_error", 1.0, "median size of the noise on the area at worst; give n_rows for more")]
         error = area_noise(n_rows // 2, self.epsilon, self.neighbours, self.max_rows_per_unit)
         return [("auc_median_error", error, "median size of the noise on the area, were levels even")]
+
+
+def _error_of(part: ConcordanceNoise, n_rows: int) -> float:
+    """Return the standard error of the area, were levels even and the area 0 or 1."""
+    half = max(1.0, n_rows / 2)
+    return standard_error(stored_area(part, NoisyConcordance(half * half / max(1.0, 2 * half - 1), half, half)))
+
+
+def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
+    """Return noisy numbers with what is known about their noise."""
+    errors, reaches = part.deviations, part.reaches(AREA_FAILURE)
+    return {
+        "concordance": drawn.concordance,
+        "positives": drawn.positives,
+        "negatives": drawn.negatives,
+        "concordance_error": errors[0],
+        "count_error": errors[1],
+        "concordance_reach": reaches[0],
+        "count_reach": reaches[1],
+    }
 
 
 class AucCall(ScoreCall):
@@ -175,7 +203,7 @@ class AucCall(ScoreCall):
         exact = Concordance.of(negative, positive)
 
         def draw() -> Json:
-            found: Any = plan.stored(plan.scaled_part.draw(exact))
+            found: Any = stored_area(plan.scaled_part, plan.scaled_part.draw(exact))
             return {**found, "levels": levels}
 
         return draw

@@ -21,6 +21,7 @@ rows that no cell does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -32,16 +33,15 @@ import numpy as np
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
 from dpsql.contract.arguments import BUDGET, EPSILON, Argument, Signature, flag
-from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
-from dpsql.errors import InternalError, ParameterError
+from dpsql.errors import ParameterError
 from dpsql.functions.grouped.arguments import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOISE, UNIT, read_noise
 from dpsql.functions.grouped.counts import CountedCall, CountedPlan
-from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, grouped_noise
+from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, drawable_mu, grouped_noise
 from dpsql.progress import Progress
 from dpsql.released.crosstab import crosstab_record, entry_weights
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Sums
@@ -133,13 +133,12 @@ class CrosstabPlan(CountedPlan):
         return min(((law, design) for law in laws for design in designs), key=lambda one: self.variance(*one))
 
     def variance(self, law: str, design: MarginalCounts) -> float:
-        """Return the mean variance of the marginals in the result, up to roundings."""
+        """Return the mean variance of the marginals in the result, up to roundings; infinite if none can be drawn."""
         unit = float(np.mean([entry_weights(design, axes).variance for axes in self.shown]))
         if law == LAPLACE:
             return unit * 2 * float(design.norm(self.contribution) / self.epsilon) ** 2
-        if self.delta is None:
-            raise InternalError("I032", "Gaussian noise came without a delta. Report it.")
-        return unit * float(design.squared_norm(self.contribution) / usable_mu(self.epsilon, self.delta) ** 2)
+        mu = drawable_mu(self.epsilon, self.delta, design.moved(self.contribution))
+        return math.inf if mu is None else unit * float(design.squared_norm(self.contribution) / mu**2)
 
     @property
     def design(self) -> MarginalCounts:

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.events import Event, additive_noise
-from dpsql.contract.gaussian_profile import gaussian_mu, usable_mu
+from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, Sums, Words
+from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, Sums, ValueBlock, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -274,19 +274,45 @@ def equal_shares(blocks: int) -> tuple[Fraction, ...]:
 
 
 def noise_choice(epsilon: Fraction, delta: Fraction | None, contribution: Contribution) -> str:
-    """Return the noise that has the smaller variance on a count: 'laplace' or 'gaussian'. Without delta, Laplace.
-
-    Raises
-    ------
-    ParameterError
-        P001, P027, P038: see `dpsql.contract.gaussian_profile.gaussian_mu`.
-    """
-    if delta is None:
+    """Return the noise that has the smaller variance on a count: 'laplace' or 'gaussian'. Without delta, Laplace."""
+    mu = drawable_mu(epsilon, delta, contribution.changed_groups)
+    if mu is None:
         return LAPLACE
-    linear = contribution.norm(1)
+    linear = contribution.norm(1, distance=0)
     squared = contribution.squared_norm(1, distance=0, opposing=0)
-    # Variances 2 (linear / epsilon)**2 and squared / mu**2.
-    return LAPLACE if 2 * (linear * gaussian_mu(epsilon, delta)) ** 2 <= squared * epsilon**2 else GAUSSIAN
+    return LAPLACE if laplace_deviation(linear / epsilon) <= math.sqrt(squared / mu**2) else GAUSSIAN
+
+
+def drawable_mu(epsilon: Fraction, delta: Fraction | None, moved: int) -> Fraction | None:
+    """Return mu of Gaussian noise on as many numbers as neighbouring tables differ in; None if it cannot be drawn."""
+    if delta is None or moved > MOST_COORDINATES:
+        return None
+    try:
+        return usable_mu(epsilon, delta)
+    except ParameterError:
+        return None
+
+
+def log_errors(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates: Sequence[str]) -> float:
+    """Return the sum of the logarithms of the standard errors of some aggregates, but for constants.
+
+    They are those of `dp_estimate`: of a group with half of its rows at each bound. They follow from public arguments
+    alone, so noise may be chosen by them.
+    """
+    pairs = zip(blocks, lattices, strict=True)
+    errors = [_error(block, lattice, name) for block, lattice in pairs for name in aggregates]
+    return sum(math.log(error) if error > 0.0 else -math.inf for error in errors)
+
+
+def _error(block: Block, lattice: Lattice, aggregate: str) -> float:
+    rows, *others = np.array(block.moments, dtype=np.float64)
+    form = rows
+    if aggregate == SUM and isinstance(block, ValueBlock):
+        middle, half = block.middle_and_half
+        form = middle * rows + half * others[0]
+    elif aggregate != COUNT:
+        form = others[0] if aggregate == AVG else others[1] - rows
+    return math.ldexp(lattice.deviation / block.unit, lattice.bits) * float(np.linalg.norm(form))
 
 
 def laplace_lattice(block: Block, contribution: Contribution, epsilon: Fraction) -> Lattice:

@@ -51,7 +51,7 @@ class UnitCount(GroupCount):
 
 def _of_units(contribution: Contribution) -> Contribution:
     """Return the contribution of a unit that has one row in each of its groups."""
-    return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1)
+    return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1, contribution.keys)
 
 
 @dataclass(frozen=True)

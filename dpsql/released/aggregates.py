@@ -26,6 +26,7 @@ from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
     CentredPair,
+    CentredSum,
     Chebyshev,
     DirectSum,
     GroupCount,
@@ -35,7 +36,7 @@ from dpsql.statistics.aggregates import (
 )
 
 _KINDS: dict[str, Callable[..., Block]] = {
-    one.kind: one for one in (GroupCount, DirectSum, TransformedPair, Bernstein, CentredPair, Chebyshev)
+    one.kind: one for one in (GroupCount, DirectSum, CentredSum, TransformedPair, Bernstein, CentredPair, Chebyshev)
 }
 
 
@@ -64,6 +65,7 @@ class Aggregated(Groups):
     ddof: int
     confidence: float
     blocks: list[StoredBlock]
+    sizes: NotRequired[list[int]]  # of the groups, where these are public
 
 
 class Asked(Protocol):
@@ -88,6 +90,10 @@ class Asked(Protocol):
     @property
     def confidence(self) -> Fraction:
         """Coverage of the intervals."""
+
+    @property
+    def group_sizes(self) -> tuple[int, ...] | None:
+        """The public number of rows of each group; None where these are private."""
 
 
 def record_of(
@@ -122,6 +128,7 @@ def record_of(
             {**stored_block(target, block), **interval}
             for target, block, interval in zip(targets, noisy, intervals, strict=True)
         ],
+        **({} if asked.group_sizes is None else {"sizes": list(asked.group_sizes)}),
     }
 
 
@@ -154,7 +161,11 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
         found = estimates(
-            restored_block(stored), result["aggregates"], confidence=result["confidence"], ddof=result["ddof"]
+            restored_block(stored),
+            result["aggregates"],
+            confidence=result["confidence"],
+            ddof=result["ddof"],
+            sizes=result.get("sizes"),
         )
         bounded = None not in stored.get("drawn", ())
         for name in result["aggregates"]:

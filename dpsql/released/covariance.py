@@ -23,7 +23,8 @@ alone.
 An interval covers the aggregate *of these rows*, after clipping and caps, with the given confidence: it speaks of noise
 and not of sampling, and of each group by itself. Where groups were released because their noisy count was large, it
 covers less often. A count may be below 0, and a sum beyond its bounds, so that totals over groups are not biased; the
-interval of a count is not below 0, and a mean and a variance are never out of bounds.
+interval of a count is not below 0, and a mean and a variance are never out of bounds. So their standard errors are not
+larger than what numbers within the bounds can have, however few rows there are.
 """
 
 from __future__ import annotations
@@ -62,7 +63,12 @@ class Estimated:
 
 
 def estimates(
-    noisy: NoisyBlock, aggregates: Sequence[str], *, confidence: float = 0.95, ddof: int = 1
+    noisy: NoisyBlock,
+    aggregates: Sequence[str],
+    *,
+    confidence: float = 0.95,
+    ddof: int = 1,
+    sizes: Sequence[int] | None = None,
 ) -> dict[str, Estimated]:
     """Return the aggregates that a noisy block tells.
 
@@ -70,11 +76,13 @@ def estimates(
     ----------
     noisy : NoisyBlock
     aggregates : sequence of str
-        Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.block_for`.
+        Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.blocks_for`.
     confidence : float
         Coverage of every interval, in (0, 1).
     ddof : int
         Variances divide by ``n - ddof``; 0 or 1. They are NULL where the noisy count is below ``ddof + 1``.
+    sizes : sequence of int, length G, or None
+        The public number of rows of each group, for a `CentredSum`: of sums and means alone.
 
     Raises
     ------
@@ -84,6 +92,9 @@ def estimates(
     if not 0.0 < confidence < 1.0 or ddof not in (0, 1) or not set(aggregates) <= set(AGGREGATES):
         raise ParameterError("P018", "confidence, ddof or aggregates is out of range. See the docstring.")
     sums = _GroupMoments(noisy, 1.0 - confidence, ddof)
+    if sizes is not None:
+        known = np.array(sizes, dtype=np.float64)
+        return {name: sums.of_known_size(name, known) for name in aggregates}
     return {name: sums.estimate(name) for name in aggregates}
 
 
@@ -117,6 +128,20 @@ class _GroupMoments:
             return self._mean()
         return self._variance if name == VARIANCE else _root(self._variance)
 
+    def of_known_size(self, name: str, rows: Doubles) -> Estimated:
+        """Return the sum or the mean of groups whose numbers of rows are public."""
+        total = self._linear(self._weights[1])
+        middle, half = self._bounds
+        if name == SUM:
+            shifted = (middle * rows + half * part for part in (total.value, total.lower, total.upper))
+            value, lower, upper = shifted
+            return Estimated(value, half * total.std_error, lower, upper)
+        # A number of rows that no mean within the bounds goes with is wrong, or the noise beyond its reach.
+        impossible = (total.lower > rows) | (total.upper < -rows)
+        ends = np.where(impossible, -rows, total.lower), np.where(impossible, rows, total.upper)
+        value, lower, upper = (middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, *ends))
+        return Estimated(value, half * np.minimum(total.std_error / rows, _MEAN_SPREAD), lower, upper)
+
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""
         value: Doubles = weights @ self._noisy.values
@@ -135,7 +160,7 @@ class _GroupMoments:
     def _mean(self) -> Estimated:
         centre = self._centre()
         form = self._weights[1] - centre[:, np.newaxis] * self._weights[0]
-        error = self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows
+        error = np.minimum(self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows, _MEAN_SPREAD)
         ends = _around(centre, mean_interval(self._noisy, self._tail))
         middle, half = self._bounds
         return Estimated(middle + half * centre, half * error, middle + half * ends[0], middle + half * ends[1])
@@ -151,7 +176,7 @@ class _GroupMoments:
             - 2.0 * centre[:, np.newaxis] * self._weights[1]
             + (2.0 * centre**2 - np.clip(square, 0.0, 1.0))[:, np.newaxis] * self._weights[0]
         )
-        error = self._noisy.deviation * np.sqrt((slope**2).sum(axis=1)) / self._rows
+        error = np.minimum(self._noisy.deviation * np.sqrt((slope**2).sum(axis=1)) / self._rows, _VARIANCE_SPREAD)
         known = self._sums[0] >= self._ddof + 1
         rows = np.where(known, self._sums[0], np.nan)
         factor = rows / (rows - self._ddof)
@@ -167,12 +192,15 @@ def _around(value: Doubles, ends: Interval) -> Interval:
 
 
 def _root(variance: Estimated) -> Estimated:
-    """Return the standard deviation. Its error is that of the root of the variance raised by its error."""
-    value = np.sqrt(variance.value)
-    error = np.sqrt(variance.value + variance.std_error) - value
-    return Estimated(value, error, np.sqrt(variance.lower), np.sqrt(variance.upper))
+    """Return the standard deviation. Its error is half of what the root moves by as the variance moves by its error."""
+    low = np.sqrt(np.maximum(variance.value - variance.std_error, 0.0))
+    error = (np.sqrt(variance.value + variance.std_error) - low) / 2.0
+    return Estimated(np.sqrt(variance.value), error, np.sqrt(variance.lower), np.sqrt(variance.upper))
 
 
+# No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: what is left of
+# a mean and of a variance, in units of half the bounds, where the noise explains every value.
+_MEAN_SPREAD, _VARIANCE_SPREAD = 1.0, 0.5
 # A correlation needs variances of so many standard deviations of their noise.
 _CLEAR = 2.0
 _TINY = 1e-100

@@ -397,7 +397,10 @@ def _steps(false: Doubles, true: Doubles) -> float:
 
 
 def interval(result: ScaledArea) -> tuple[float, float]:
-    """Return an interval that holds the area of these rows with a chance of at least 95 %."""
+    """Return an interval that holds the area of these rows with a chance of at least 95 %.
+
+    It is all of [0, 1] where no area is within reach of the noisy numbers: then their noise is beyond its reach.
+    """
     fewest, most = (
         [max(1.0, result[count] + side * result["count_reach"]) for count in ("positives", "negatives")]
         for side in (-1, 1)
@@ -405,12 +408,17 @@ def interval(result: ScaledArea) -> tuple[float, float]:
     low, high = (result["concordance"] + side * result["concordance_reach"] for side in (-1, 1))
     lower = 0.5 + low * _per_concordance(*(most if low > 0 else fewest))
     upper = 0.5 + high * _per_concordance(*(fewest if high > 0 else most))
-    return _clipped(lower), _clipped(upper)
+    return (0.0, 1.0) if lower > 1.0 or upper < 0.0 else (_clipped(lower), _clipped(upper))
 
 
 def point(result: ScaledArea) -> float:
-    """Return the area that the noisy numbers stand for; it is in the interval."""
-    return _clipped(0.5 + result["concordance"] * _per_concordance(*_counts(result)))
+    """Return the area that the noisy numbers stand for; it is in the interval.
+
+    Noise may carry them beyond the areas that there are. Then the end of [0, 1] would claim a perfect score, and the
+    middle of the interval, all of which the noise explains, is closer to the truth.
+    """
+    raw = 0.5 + result["concordance"] * _per_concordance(*_counts(result))
+    return raw if 0.0 <= raw <= 1.0 else sum(interval(result)) / 2
 
 
 def standard_error(result: ScaledArea) -> float:

@@ -4,25 +4,33 @@ A value x of a column with bounds [l, u] becomes an integer q in [-S, S], ``S = 
 row whose value is NULL or NaN adds nothing. The engine adds up 1, q and ``q**2`` in every group; a *block* maps these
 exact sums to the integers that get noise. The map is linear, so one row adds a fixed vector f(q) to its group's block:
 
-=================  ===============================  =======  =============  =========  =====================
-block              f(q)                             L1       squared L2     D2         c
-=================  ===============================  =======  =============  =========  =====================
-`GroupCount`       (1)                              1        1              0          0
-`DirectSum`        (q)                              S        S**2           4 S**2     S**2
-`TransformedPair`  (S + q, S - q)                   2 S      4 S**2         8 S**2     0
-`Bernstein`        ((S - q)**2, 2 (S - q) (S + q),  4 S**2   16 S**4        32 S**4    0
-                   (S + q)**2)
-`CentredPair`      (S, q)                           2 S      2 S**2         4 S**2     0
-`Chebyshev`        (S**2, S q, 2 q**2 - S**2)       3 S**2   3 S**4         5.15 S**4  S**4 / 8
-=================  ===============================  =======  =============  =========  =====================
+=================  ==============================  ======  ==========  ======  =========  =========
+block              f(q)                            L1      squared L2  D1      D2         c
+=================  ==============================  ======  ==========  ======  =========  =========
+`GroupCount`       (1)                             1       1           0       0          0
+`DirectSum`        (q), q between -N and P         S       S**2        S + R   (S + R)^2  S R
+`CentredSum`       (q)                             S       S**2        2 S     4 S**2     S**2
+`TransformedPair`  (S + q, S - q)                  2 S     4 S**2      4 S     8 S**2     0
+`Bernstein`        ((S - q)**2, (S + q)**2,        4 S**2  16 S**4     8 S**2  32 S**4    0
+                   2 (S - q) (S + q))
+`CentredPair`      (S, q)                          2 S     2 S**2      2 S     4 S**2     0
+`Chebyshev`        (S**2, S q, 2 q**2 - S**2)      3 S**2  3 S**4      25/8    5.15 S**4  S**4 / 8
+=================  ==============================  ======  ==========  ======  =========  =========
 
-L1 and squared L2 bound the norms of f(q), D2 the squared norm of ``f(q) - f(q')``, and c the negative product
-``-<f(q), f(q')>``. `dpsql.contract.relation` derives from them how far a privacy unit moves all groups together.
+L1 and squared L2 bound the norms of f(q), D1 the L1 norm of ``f(q) - f(q')`` (that of `Chebyshev` times ``S**2``), D2
+its squared L2 norm, and c the negative product ``-<f(q), f(q')>``. `dpsql.contract.relation` derives from them how far
+a privacy unit moves all groups together.
+
+`DirectSum` knows the codes of its bounds: with ``N = max(0, -l)`` and ``P = max(0, u)`` in codes the larger of both is
+S, and R is the smaller one. A row's code is between -N and P, and so is the 0 that a row without a value adds. So two
+rows differ by at most ``S + R``, which is less than 2 S where the bounds are not symmetric; without groups a replaced
+row moves the sum by ``S + R`` in all, be it against another row or against none.
 
 Why. `TransformedPair` and `Bernstein` have coordinates that are not negative and whose sum does not depend on q: 2 S
 and 4 S**2. So that is their L1 norm, and the squared L2 norm and D2 are largest at the corners of that simplex. The
 norms of `CentredPair` are largest at ``q = S`` or ``q = -S``. With ``z = q / S`` that of `Chebyshev` is
 ``1 + z**2 + (2 z**2 - 1)**2 <= 3``; with u the difference and v the sum of z and z', ``abs(u) + abs(v) <= 2`` gives
+``D1 <= u (1 + 2 (2 - u)) <= 25/8``, reached at ``z = 1, z' = -1/4``, and
 ``D2 <= u**2 (1 + 4 (2 - u)**2) <= 5.1447``, with the maximum at ``u = (6 - sqrt(2)) / 4``; and
 with ``z = cos a`` and ``z' = cos b`` the product is ``1 + (h(a + b) + h(a - b)) / 2``, where
 ``h(t) = cos t + cos 2 t >= -9/8``. The bounds of a row hold for any q in [-S, S], whatever the bounds of the column
@@ -30,7 +38,9 @@ are. A row without a value adds the zero vector, which every bound covers.
 
 Which block. Noise of one scale is added to all coordinates of a block. `TransformedPair` gives the sum of data in
 [0, u] the noise that it has alone, and the count for nothing; `Bernstein` does the same for the second moment (Kulesza,
-Suresh and Wang 2023). Normal noise has no use for corners: there the centred sums are best.
+Suresh and Wang 2023). Normal noise has no use for corners: there the centred sums are best. Under 'replace' without
+groups they are for Laplace noise, too: two rows at different corners differ by 4 S, their centred sums by 2 S.
+`dpsql.mechanisms.aggregates.log_errors` compares them.
 """
 
 from __future__ import annotations
@@ -133,12 +143,13 @@ class RowBounds(NamedTuple):
 
     Attributes
     ----------
-    l1, squared, distance, opposing : int or Fraction
-        Bounds on the L1 norm, on the squared L2 norm, on D2, and on c.
+    l1, squared, l1_distance, distance, opposing : int or Fraction
+        Bounds on the L1 norm, on the squared L2 norm, on D1, on D2, and on c.
     """
 
     l1: int | Fraction
     squared: int | Fraction
+    l1_distance: int | Fraction
     distance: int | Fraction
     opposing: int | Fraction = 0
 
@@ -216,12 +227,14 @@ class Block(ABC):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity of the block in all groups together."""
-        return math.ceil(contribution.norm(Fraction(self.row.l1) * math.prod([self.one] * self.degree)))
+        one = math.prod([self.one] * self.degree)
+        return math.ceil(contribution.norm(Fraction(self.row.l1) * one, distance=Fraction(self.row.l1_distance) * one))
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity of the block in all groups together, rounded up."""
         one = math.prod([self.one] * (2 * self.degree))
-        squared, distance, opposing = (Fraction(bound) * one for bound in self.row[1:])
+        bounds = self.row.squared, self.row.distance, self.row.opposing
+        squared, distance, opposing = (Fraction(bound) * one for bound in bounds)
         return math.ceil(contribution.squared_norm(squared, distance=distance, opposing=opposing))
 
 
@@ -232,7 +245,7 @@ class GroupCount(Block):
     kind = "group_count"
     form = ((1,),)
     moments = ((1,),)
-    row = RowBounds(1, 1, 0)
+    row = RowBounds(1, 1, 0, 0)
 
     @property
     def one(self) -> int:
@@ -276,14 +289,20 @@ class ValueBlock(Block):
 class DirectSum(ValueBlock):
     """The sum of values, coded from zero: ``q = floor(clip(x, l, u) S / M + 1/2)`` with ``M = max(abs(l), abs(u))``.
 
-    The engine adds up these codes, by this block's own `affine` and `limits`. The sensitivity allows for q anywhere in
-    [-S, S], so that it does not depend on the limits.
+    The engine adds up these codes, by this block's own `affine`, and clips them to `limits`, which the sensitivity
+    needs.
     """
 
     kind = "direct_sum"
     form = ((0, 1),)
     moments = ((0,), (1,))
-    row = RowBounds(1, 1, 4, 1)
+
+    @property
+    def row(self) -> RowBounds:  # type: ignore[override]
+        """Codes lie on both sides of 0, S on one and at most R on the other."""
+        low, high = self.limits
+        other = Fraction(min(max(0, -low), max(0, high)), FIXED_POINT_ONE)
+        return RowBounds(1, 1, 1 + other, (1 + other) ** 2, other)
 
     @property
     def affine(self) -> tuple[float, float]:
@@ -298,6 +317,15 @@ class DirectSum(ValueBlock):
         return low, high
 
 
+class CentredSum(ValueBlock):
+    """The sum of values from the middle of their bounds, without a count: for groups whose sizes are public."""
+
+    kind = "centred_sum"
+    form = ((0, 1),)
+    moments = ((0,), (1,))
+    row = RowBounds(1, 1, 2, 4, 1)
+
+
 class TransformedPair(ValueBlock):
     """Sums of S + q and of S - q: for Laplace noise on a count, a sum or a mean."""
 
@@ -305,7 +333,7 @@ class TransformedPair(ValueBlock):
     form = ((1, 1), (1, -1))
     moments = ((1, 1), (1, -1))
     corners = 2
-    row = RowBounds(2, 4, 8)
+    row = RowBounds(2, 4, 4, 8)
 
 
 class Bernstein(ValueBlock):
@@ -315,7 +343,7 @@ class Bernstein(ValueBlock):
     form = ((1, -2, 1), (2, 0, -2), (1, 2, 1))
     moments = ((1, 1, 1), (-1, 0, 1), (1, -1, 1))
     corners = 4
-    row = RowBounds(4, 16, 32)
+    row = RowBounds(4, 16, 8, 32)
 
 
 class CentredPair(ValueBlock):
@@ -324,7 +352,7 @@ class CentredPair(ValueBlock):
     kind = "centred_pair"
     form = ((1, 0), (0, 1))
     moments = ((1, 0), (0, 1))
-    row = RowBounds(2, 2, 4)
+    row = RowBounds(2, 2, 2, 4)
 
 
 class Chebyshev(ValueBlock):
@@ -333,7 +361,7 @@ class Chebyshev(ValueBlock):
     kind = "chebyshev"
     form = ((1, 0, 0), (0, 1, 0), (-1, 0, 2))
     moments = ((1, 0, 0), (0, 1, 0), (0.5, 0, 0.5))
-    row = RowBounds(3, 3, Fraction(103, 20), Fraction(1, 8))
+    row = RowBounds(3, 3, Fraction(25, 8), Fraction(103, 20), Fraction(1, 8))
 
 
 def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:
@@ -347,10 +375,10 @@ def _squares(sums: Sums, one: int) -> tuple[Longs, Longs, int]:
     return (sums.s2 >> bits).astype(np.int64), (sums.s2 & (one - 1)).astype(np.int64), bits
 
 
-def block_for(
+def blocks_for(
     aggregates: Collection[str], lower: float | None = None, upper: float | None = None, noise: str = LAPLACE
-) -> Block:
-    """Return the block from which some aggregates of one target are estimated.
+) -> tuple[Block, ...]:
+    """Return the blocks from which some aggregates of one target can be estimated, one or more.
 
     Parameters
     ----------
@@ -364,17 +392,22 @@ def block_for(
     ------
     ParameterError
         P003: bounds are missing. P018: `aggregates` or `noise` is unknown.
+
+    Notes
+    -----
+    The first one is never worse than the others under 'add_remove'. Under 'replace' with few public groups blocks about
+    the middle, or a sum alone, move less than corners do.
     """
     asked = set(aggregates)
     if not asked or not asked <= set(AGGREGATES) or noise not in NOISES:
         raise ParameterError("P018", f"aggregates must be some of {', '.join(AGGREGATES)}, and noise one of {NOISES}.")
     powers = max(POWERS[name] for name in asked)
     if not powers:
-        return GroupCount()
+        return (GroupCount(),)
     if lower is None or upper is None:
         raise ParameterError("P003", "sums need bounds. Give both bounds from domain knowledge, not from the table.")
-    if powers == 2:
-        return (Bernstein if noise == LAPLACE else Chebyshev)(lower, upper)
-    if asked == {SUM} and lower != 0 and upper != 0:
-        return DirectSum(lower, upper)
-    return (TransformedPair if noise == LAPLACE else CentredPair)(lower, upper)
+    corners, centred = ((Bernstein, Chebyshev), (TransformedPair, CentredPair))[powers == 1]
+    kinds: list[type[ValueBlock]] = [corners, centred] if noise == LAPLACE else [centred]
+    if asked == {SUM}:
+        kinds.insert(0 if lower != 0 and upper != 0 else len(kinds), DirectSum)
+    return tuple(kind(lower, upper) for kind in kinds)

@@ -46,20 +46,21 @@ vector of all entries of the marginals that are measured, each with weight 1.
 A privacy unit has k_c rows in cell c, at most r in each of at most g cells, and at most m in all
 (`dpsql.contract.relation`, K1 and K2). With s marginals, of which the cells may be one:
 
-===========  =======  =========================  ==========================================================
-relation     L1       squared L2                 with cells, one row per unit: L1 and squared L2
-===========  =======  =========================  ==========================================================
-add_remove   s K1     (s - 1) K1**2 + K2         s, s
-replace      2 s K1   2 ((s - 1) K1**2 + K2)     2 s, 2 s
-===========  =======  =========================  ==========================================================
+===========  =====================  ==============================================================
+relation     L1                     squared L2
+===========  =====================  ==============================================================
+add_remove   s K1                   (s - 1) K1**2 + K2 with the cells among them, else s K1**2
+replace      the sum over the       the same of M2
+             marginals of their M
+===========  =====================  ==============================================================
 
-Without the cells among them K2 becomes ``K1**2``. *L1*: a row adds 1 to one entry of each marginal. *Squared L2*: the
-entries of a marginal are sums of the k_c over disjoint sets of cells, none of them negative, so their squares add up to
-at most ``K1**2``; only in the cells no two k_c are added, and the squares add up to at most K2. The margins pool the
-cells of a unit: s K2 is not enough. A unit with one row in each of two cells (g = 2, r = 1, so K2 = 2) moves the total
-by 2, and if the cells share a row of the table the squares are 4 + 4 + 2 + 2 = 12, where 4 K2 is 8 and the bound 14.
-*Replace*: both units have vectors without negative entries, so the squared norm of their difference is at most the sum
-of their squared norms.
+In a marginal of k entries a unit has at most m rows, in at most g entries, and up to m of them in one: M and M2 are
+those of `dpsql.contract.relation` for that, with ``K = k``; in the cells they are those of the cells. So under replace
+the total, of which ``k = 1``, moves by m, and a marginal of many entries by 2 m. *Squared L2*: entries are sums of the
+k_c over disjoint sets of cells; only in the cells no two k_c are added, and their squares add up to at most K2. The
+margins pool the cells of a unit: s K2 is not enough. A unit with one row in each of two cells (g = 2, r = 1, so K2 = 2)
+moves the total by 2, and if the cells share a row of the table the squares are 4 + 4 + 2 + 2 = 12, where 4 K2 is 8 and
+the bound 14.
 """
 
 from __future__ import annotations
@@ -304,17 +305,25 @@ class MarginalCounts(GroupCount):
 
     def norm(self, contribution: Contribution) -> int:
         """Return the L1 sensitivity."""
-        return len(self.measured) * contribution.norm(1)
+        return sum(self._pooled(contribution, axes).norm(1, distance=0) for axes in self.measured)
 
     def squared_norm(self, contribution: Contribution) -> int:
         """Return the squared L2 sensitivity."""
-        pooled = contribution.rows**2
-        squares = (contribution.squared_rows if len(axes) == len(self.sizes) else pooled for axes in self.measured)
-        return contribution.relation.squared_norm(sum(squares), opposing=False)
+        pooled = (self._pooled(contribution, axes) for axes in self.measured)
+        return sum(one.squared_norm(1, distance=0, opposing=0) for one in pooled)
+
+    def _pooled(self, contribution: Contribution, axes: Axes) -> Contribution:
+        """Return what a unit contributes to the entries of one marginal; rows of several cells meet in one entry."""
+        if len(axes) == len(self.sizes):
+            return contribution
+        entries = math.prod(self.sizes[axis] for axis in axes)
+        return Contribution(
+            contribution.neighbours, contribution.rows, contribution.groups, contribution.rows, keys=entries
+        )
 
     def moved(self, contribution: Contribution) -> int:
         """Return how many entries differ between neighbouring tables."""
-        return len(self.measured) * contribution.changed_groups
+        return sum(self._pooled(contribution, axes).changed_groups for axes in self.measured)
 
     def entries(self, cells: Longs) -> Longs:
         """Return the entries of all marginals, one marginal after the other.

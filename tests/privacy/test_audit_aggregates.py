@@ -81,6 +81,34 @@ def test_the_audit_has_power(opened: list[Any], name: str, spent: float) -> None
     assert report.verdict == "violates", str(report)
 
 
+ALONE = {
+    "count": "dp_count('t', condition := 'x > 0', neighbours := 'replace'",
+    "sum": "dp_sum('t', target := 'x', lower := -1, upper := 4, neighbours := 'replace'",
+    "mean": "dp_avg('t', target := 'x', lower := -1, upper := 4, neighbours := 'replace'",
+    "public size": "dp_avg('t', target := 'x', lower := -1, upper := 4, neighbours := 'replace', group_sizes := 3",
+}
+
+
+def audited_alone(opened: list[Any], name: str, spent: float) -> AuditReport:
+    """Audit a call without groups: two zeros, and a row at one bound that is replaced by one at the other."""
+    tables = tuple(f"CREATE TABLE t AS FROM (VALUES (0.0), (0.0), ({x})) AS v(x)" for x in (-1.0, 4.0))
+    sql = f"SELECT round(value, 1) FROM {ALONE[name]}, epsilon := {spent})"
+    return audit_sql(connecting(opened), sql, tables, epsilon=1.0, runs=400, confidence=1 - 1e-6, power=0.3)
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_one_group_keeps_what_it_claims(opened: list[Any], name: str) -> None:
+    """Under replace, with the noise of one row and not of two."""
+    report = audited_alone(opened, name, 1.0)
+    assert report.verdict != "violates", str(report)
+
+
+@pytest.mark.parametrize("name", ["count", "sum"])
+def test_the_audit_of_one_group_has_power(opened: list[Any], name: str) -> None:
+    report = audited_alone(opened, name, 3.0)
+    assert report.verdict == "violates", str(report)
+
+
 @pytest.mark.parametrize("noise", ["laplace", "gaussian", "auto"])
 @pytest.mark.parametrize("limits", [(1, 1), (3, 1), (3, 2)])
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])

@@ -627,6 +627,8 @@ def aggregates() -> Iterator[Case]:
             several = {"aggregates": ["count", "avg", "stddev"], "target": ["y", "d"], "epsilon": 60}
             call = table("dp_aggregate", "people", **several, **way)
             yield Case(f"aggregates, private bounds: {name}", (call,))
+    sized = {"target": "y", "lower": 0, "upper": 8, "epsilon": 1, "neighbours": "replace", "group_sizes": 600}
+    yield Case("dp_avg: public size", (table("dp_avg", "people", **sized),))
     bare = "SELECT dp_sum(y, epsilon := 20, bounds_share := 0.5), dp_avg(y, epsilon := 0.1) FROM people"
     yield Case("aggregates, private bounds: aggregate form", (bare,))
     nothing = table("dp_avg", "nobody", target="y", epsilon=1, **keys)

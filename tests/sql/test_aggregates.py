@@ -399,3 +399,41 @@ def test_python(con: Any) -> None:
         own = dict(con.execute("SELECT price, count(*) FROM t GROUP BY price").fetchall())
         for row in table.to_pylist():
             assert row["value"] == own.get(row["price"], math.nan)
+
+
+def test_groups_of_public_sizes(con: Any) -> None:
+    """At a huge epsilon sums and averages of the clipped rows, with the rows that were stated; NULL is in the middle."""
+    con.execute("CREATE OR REPLACE TABLE sized AS SELECT i % 2 AS g, (i % 32) / 4 - 4 AS x FROM range(64) AS r(i)")
+    exact = dict(con.execute("SELECT g, sum(x) FROM sized GROUP BY g").fetchall())
+    call = (
+        f"SELECT g, aggregate, value, upper - lower FROM dp_aggregate('sized', aggregates := ['sum', 'avg'], {HUGE}, "
+        "target := 'x', lower := -4, upper := 4, by := 'g', keys := [1, 0], group_sizes := [32, 32], neighbours := 'replace')"
+    )
+    found = {(group, name): value for group, name, value, _ in con.execute(call).fetchall()}
+    for group, total in exact.items():
+        assert found[group, "sum"] == pytest.approx(total, abs=1e-6)
+        assert found[group, "avg"] == pytest.approx(total / 32, abs=1e-6)
+    con.execute("INSERT INTO sized VALUES (0, NULL), (1, 'nan'::DOUBLE)")
+    alone = f"SELECT value FROM dp_avg('sized', target := 'x', lower := -4, upper := 4, {HUGE}, group_sizes := 66)"
+    assert con.execute(alone).fetchone()[0] == pytest.approx(sum(exact.values()) / 66, abs=1e-6)
+    named = alone.replace("group_sizes := 66", "group_sizes := 66, release := 'sized'")
+    assert con.execute(named).fetchone() == con.execute(named).fetchone()
+    other = alone.replace("group_sizes := 66", "group_sizes := 65, release := 'sized'")
+    with pytest.raises(duckdb.Error, match="P014"):
+        con.execute(other)
+
+
+@pytest.mark.parametrize(
+    ("function", "more", "code"),
+    [
+        ("dp_avg", "group_sizes := [1, 2]", "P046.*2 numbers for 1 groups"),
+        ("dp_avg", "group_sizes := 0", "P021"),
+        ("dp_sum", "group_sizes := [3, 4], by := 'h', keys := 'private', delta := 1e-6", "P046.*keys"),
+        ("dp_sum", "group_sizes := [3, 4], by := 'sex'", "P046.*keys"),
+        ("dp_sum", "group_sizes := [3, 4], by := 'h', keys := ['A', 'B'], other := true", "P046.*3 groups"),
+        ("dp_aggregate", "group_sizes := 4, aggregates := ['count', 'avg']", "P045"),
+    ],
+)
+def test_sizes_that_are_refused(con: Any, function: str, more: str, code: str) -> None:
+    with pytest.raises(duckdb.Error, match=code):
+        con.execute(f"FROM {function}('t', target := 'x', lower := 0, upper := 1, epsilon := 1, {more})")

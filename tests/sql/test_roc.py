@@ -307,7 +307,7 @@ def test_user_level(con: Any, function: str, neighbours: str) -> None:
 
 
 def test_charges(con: Any) -> None:
-    """Pure without delta; with it the counts alone are Gaussian, and thresholds cost what they cost."""
+    """Pure without delta; with it the counts alone are Gaussian, where that noise is smaller; thresholds cost what they do."""
     session = dpsql.install(con)
     for function, more, guarantee in (
         ("dp_roc", "", "pure 1-DP"),
@@ -315,7 +315,8 @@ def test_charges(con: Any) -> None:
         ("dp_roc", "delta := 1e-6, thresholds := 'fixed'", "(1, 1e-06)-DP"),
         ("dp_roc", "thresholds := 'smooth_medians'", "pure 1-DP"),
         ("dp_auc", "", "pure 1-DP"),
-        ("dp_auc", "delta := 1e-6", "(1, 1e-06)-DP"),
+        ("dp_auc", "delta := 1e-6", "pure 1-DP"),
+        ("dp_auc", "delta := 1e-6, noise := 'gaussian'", "(1, 1e-06)-DP"),
         ("dp_auc", "method := 'smooth'", "pure 1-DP"),
         ("dp_confusion", "", "pure 1-DP"),
         ("dp_confusion", "delta := 1e-7", "(1, 1e-07)-DP"),
@@ -344,7 +345,9 @@ REFUSED = [
     ("dp_auc", "cells := 0", "P021"),
     ("dp_auc", "epsilon := 1e-15", "P038"),
     ("dp_auc", "epsilon := 1e-15, method := 'smooth'", "P038"),
-    ("dp_auc", "epsilon := 1e-9, delta := 1e-9", "P038"),
+    ("dp_auc", "epsilon := 1e-9, delta := 1e-9, noise := 'gaussian'", "P038"),
+    ("dp_auc", "noise := 'gaussian'", "P046.*delta"),
+    ("dp_auc", "noise := 'laplace', method := 'smooth'", "P045"),
     ("dp_auc", "method := 'cauchy'", "P005"),
     ("dp_auc", "method := 'smooth', delta := 1e-6", "P045.*delta"),
     ("dp_confusion", "thresholds := []", "P032"),

@@ -20,6 +20,7 @@ from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.contract.plan import refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate_plan import FORMS
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, equal_shares, noise_choice
 from dpsql.released.covariance import estimates
@@ -31,18 +32,20 @@ from dpsql.statistics.aggregates import (
     Bernstein,
     Block,
     CentredPair,
+    CentredSum,
     Chebyshev,
     DirectSum,
     GroupCount,
     Sums,
     TransformedPair,
     ValueBlock,
-    block_for,
+    blocks_for,
 )
 from support.audits import judge
 
 DELTA = Fraction(1, 10**6)
 ONE_ROW = Contribution("add_remove")
+ONE_GROUP = Contribution("replace", 3, 1, 3, keys=1)
 SIX = 6.0
 
 
@@ -77,7 +80,7 @@ def summed(block: Block, rows: Doubles, groups: int) -> Sums:
 def noisy(rows: Doubles, asked: Sequence[str], noise: str, groups: int, **given: object) -> NoisyBlock:
     """Return noisy sums of the same rows in many groups."""
     bounds = given.pop("bounds", (0.0, 100.0))
-    block = block_for(asked, *bounds, noise)  # type: ignore[misc]
+    block = blocks_for(asked, *bounds, noise)[0]  # type: ignore[misc]
     return drawn(part([block], noise, **given), [summed(block, rows, groups)])[0]  # type: ignore[arg-type]
 
 
@@ -102,6 +105,13 @@ def laplace_law(scale: Fraction, most: int) -> dict[int, float]:
         (TransformedPair(-1.0, 1.0, 1), ONE_ROW, 2),
         (TransformedPair(-1.0, 1.0, 1), Contribution("replace"), 4),
         (Bernstein(-1.0, 1.0, 1), ONE_ROW, 4),
+        # Without groups under replace.
+        (GroupCount(), ONE_GROUP, 3),
+        (GroupCount(), Contribution("replace", 4, 2, 2, keys=3), 6),
+        (DirectSum(-1.0, 0.5, 2), ONE_GROUP, 9),
+        (DirectSum(0.0, 1.0, 2), ONE_GROUP, 6),
+        (CentredPair(-1.0, 1.0, 1), ONE_GROUP, 6),
+        (Chebyshev(-1.0, 1.0, 1), Contribution("replace", 8, 1, 8, keys=1), 25),
     ],
     ids=lambda given: getattr(given, "kind", None),
 )
@@ -131,7 +141,9 @@ def follows(noise: NDArray[np.float64], deviation: float) -> bool:
 
 
 @pytest.mark.parametrize(
-    "contribution", [ONE_ROW, Contribution("replace", 7, 4, 3), Contribution("add_remove", 9000, 9000, 9000)], ids=str
+    "contribution",
+    [ONE_ROW, Contribution("replace", 7, 4, 3), Contribution("add_remove", 9000, 9000, 9000), ONE_GROUP],
+    ids=str,
 )
 @pytest.mark.parametrize(
     "block",
@@ -226,7 +238,7 @@ def test_drawn_once_and_only_with_a_permit():
 def test_values_are_the_exact_noisy_integers(noise):
     """``counts`` are the same numbers as ``values``, as integers, also where one row is ``2**42``."""
     for asked in (["count"], ["avg"], ["variance"]):
-        block = block_for(asked, 0.0, 1.0, noise)
+        block = blocks_for(asked, 0.0, 1.0, noise)[0]
         found = drawn(part([block], noise), [Sums(*(np.full(100, 1 << 34) for _ in range(2)), np.full(100, 0))])[0]
         counted = [float(Fraction(int(count), found.count_law.unit)) for count in found.counts]
         assert counted == pytest.approx((np.array(block.moments[0]) @ found.values).tolist(), rel=1e-15)
@@ -243,7 +255,7 @@ def test_the_noise_of_a_count_has_as_many_terms_as_it_says(asked, terms):
         lambda x: (x**2 + 5 * x + 8) / 8 * math.exp(-x),
     ]
     runs = 200_000
-    found = drawn(part([block_for(asked, 0.0, 1.0)], LAPLACE, Fraction(1, 1000)), [nothing(runs)])[0]
+    found = drawn(part([blocks_for(asked, 0.0, 1.0)[0]], LAPLACE, Fraction(1, 1000)), [nothing(runs)])[0]
     assert found.count_law.terms == terms
     rows = np.abs(found.counts.astype(float)) / found.count_law.unit / 1000
     for number, tail in enumerate(tails, 1):
@@ -258,6 +270,96 @@ def test_noise_is_chosen_by_public_numbers(neighbours, most):
         contribution = Contribution(neighbours, groups, groups, 1)
         assert noise_choice(Fraction(1), None, contribution) == LAPLACE
         assert noise_choice(Fraction(1), DELTA, contribution) == (LAPLACE if groups <= most else GAUSSIAN)
+    # Where Gaussian noise cannot be drawn.
+    assert noise_choice(Fraction(1, 10**6), Fraction(1, 10**300), ONE_ROW) == LAPLACE
+    assert noise_choice(Fraction(1), DELTA, Contribution(neighbours, 10**8, 10**8, 1)) == LAPLACE
+
+
+PLANS = {form.function: form for form, _ in FORMS}
+UNIT = {"privacy_unit": "u", "max_rows_per_unit_group": 1}
+CHOICES = [
+    ("dp_count", {}),
+    ("dp_sum", {"target": "x", "lower": 0, "upper": 100}),
+    ("dp_sum", {"target": "x", "lower": -2, "upper": 8}),
+    ("dp_avg", {"target": "x", "lower": 5, "upper": 6}),
+    ("dp_stddev", {"target": "x", "lower": -1, "upper": 1}),
+    ("dp_sum", {"target": ["x", "y"], "lower": [0, -1], "upper": [9, 1]}),
+    ("dp_aggregate", {"aggregates": ["count", "avg"], "target": ["x", "y"], "lower": 0, "upper": 1}),
+    ("dp_avg", {"target": "x"}),
+]
+
+
+@pytest.mark.parametrize("keys", [None, [1, 2, 3], list(range(300)), "private"], ids=["none", "few", "many", "private"])
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize(("function", "more"), CHOICES)
+def test_auto_takes_what_dp_estimate_says_is_smaller(function, more, neighbours, keys):
+    """The product of the errors that dp_estimate states is the smaller one of those with either law."""
+    for groups in (1, 5, 9, 40):
+        given = {**more, "epsilon": 1, "delta": 1e-6, "neighbours": neighbours}
+        if keys is not None:
+            given |= {"by": "g", "keys": keys, **UNIT, "max_groups_per_unit": groups}
+        errors = {}
+        for law in ("auto", LAPLACE, GAUSSIAN):
+            noise = PLANS[function].from_arguments("t", {**given, "noise": law}).noise(0, 1000)
+            errors[law] = math.prod(value for name, value, _ in noise if name.endswith("_std_error"))
+        assert errors["auto"] == pytest.approx(min(errors.values()), rel=1e-6)
+
+
+def test_auto_does_not_fail_where_one_law_works():
+    """Deltas and numbers of groups that Gaussian noise has no room for; and an epsilon that is too small for both."""
+    for given in (
+        {"delta": 1e-300, "epsilon": 1e-5},
+        {"delta": 1e-6, "epsilon": 1 << 20},
+        {"delta": 1e-6, "by": "g", "keys": "private", **UNIT, "max_groups_per_unit": 10**8},
+        {"delta": 1e-6, "by": "g", "keys": list(range(9)), **UNIT, "max_groups_per_unit": 10**8},
+    ):
+        plan = PLANS["dp_count"].from_arguments("t", {"epsilon": 1, **given})
+        plan.check_drawable(1)
+        assert plan.part.delta in (None, Fraction(1, 10**6))
+    rows = {"privacy_unit": "u", "max_rows_per_unit": 10**6}
+    hopeless = PLANS["dp_count"].from_arguments("t", {"epsilon": 1e-15, "delta": 1e-9, **rows})
+    with pytest.raises(ParameterError, match="P038"):
+        hopeless.check_drawable(1)
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_groups_of_public_sizes(neighbours, noise):
+    """Only the sum from the middle has noise: the width of the bounds under replace, as in diffprivlib; intervals."""
+    contribution = Contribution(neighbours, keys=1)
+    block = CentredSum(20.0, 80.0)
+    given = part([block], noise, contribution=contribution)
+    values = np.array([25.0, 30.0, 80.0, 20.0])
+    found = estimates(
+        drawn(given, [summed(block, values, 40_000)])[0], ["sum", "avg"], sizes=np.full(40_000, 4).tolist()
+    )
+    moved = 30.0 if neighbours == "add_remove" else 60.0
+    stated = moved * (math.sqrt(2) if noise == LAPLACE else 1 / float(gaussian_mu(Fraction(1), DELTA)))
+    total, mean = found["sum"], found["avg"]
+    assert total.std_error == pytest.approx(stated, rel=1e-4)
+    assert spread_of(total.value, stated**2) < SIX
+    assert abs(total.value.mean() - values.sum()) < SIX * stated / 200
+    for column, truth in ((total, values.sum()), (mean, values.mean())):
+        hit = (column.lower <= truth + 1e-3) & (truth - 1e-3 <= column.upper)
+        off = hit.mean() - 0.95
+        # The mean's is all of the bounds where no mean goes with the number of rows.
+        assert -SIX * math.sqrt(0.05 * 0.95 / 40_000) < off < (0.03 if column is mean else 0.01)
+    assert ((mean.value >= 20.0) & (mean.value <= 80.0) & (mean.std_error <= 30.0)).all()
+    # A wrong number of rows is the caller's: the noise does not depend on it.
+    wrong = estimates(drawn(given, [summed(block, values, 2)])[0], ["sum"], sizes=[4, 400])["sum"]
+    assert wrong.std_error[0] == wrong.std_error[1]
+    many = drawn(given, [summed(block, np.full(1000, 80.0), 2)])[0]
+    absurd = estimates(many, ["avg"], sizes=[1000, 4])["avg"]
+    assert (absurd.upper - absurd.lower > 59.0).tolist() == [False, True]
+
+
+def test_blocks_under_replace():
+    """Without groups a sum has no count and means have centred sums; corners are best where a row may change groups."""
+    for keys, kinds in ((None, ("direct_sum", "centred_pair", "chebyshev")), (9, ("transformed_pair",) * 2)):
+        for function, kind in zip(("dp_sum", "dp_avg", "dp_stddev"), kinds, strict=False):
+            given = {"target": "x", "lower": 0, "upper": 5, "epsilon": 1, "neighbours": "replace"}
+            given |= {} if keys is None else {"by": "g", "keys": list(range(keys))}
+            assert [block.kind for block in PLANS[function].from_arguments("t", given).part.blocks] == [kind]
 
 
 def spread_of(value: Doubles, squared: float) -> float:
@@ -359,6 +461,29 @@ def test_intervals_cover(noise, asked, count, rows):
                 assert hit.mean() <= 0.975
 
 
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize(
+    "kind", [DirectSum, CentredPair, pytest.param(Chebyshev, marks=pytest.mark.long)], ids=lambda kind: kind.kind
+)
+def test_intervals_of_one_group_under_replace_cover(kind, rows):
+    """Laplace noise on the centred sums, which have smaller constants there; and errors are as stated."""
+    asked = {"direct_sum": ["sum"], "centred_pair": ["count", "sum", "avg"]}.get(kind.kind, EVERYTHING)
+    for count in (5, 200):
+        values = ROWS[rows](count)
+        truth = dict(
+            zip(EVERYTHING, [count, values.sum(), values.mean(), values.var(ddof=1), values.std(ddof=1)], strict=True)
+        )
+        block = kind(-10.0, 110.0)
+        given = part([block], LAPLACE, contribution=Contribution("replace", keys=1))
+        found = estimates(drawn(given, [summed(block, values, DRAWS)])[0], asked)
+        for aggregate, column in found.items():
+            shown, slack = ~np.isnan(column.value), 1e-6 * (1 + abs(truth[aggregate])) + 1e-3
+            hit = (column.lower <= truth[aggregate] + slack) & (truth[aggregate] - slack <= column.upper)
+            assert hit[shown].mean() >= LEAST, aggregate
+            if aggregate in ("sum", "avg") and count == 200:
+                assert spread_of(column.value, float(np.median(column.std_error)) ** 2) < SIX + 2, aggregate
+
+
 @pytest.mark.parametrize("confidence", [0.5, 0.999])
 @pytest.mark.parametrize("noise", NOISES)
 def test_other_confidences(noise, confidence):
@@ -403,6 +528,21 @@ def test_nothing_is_left_of_an_empty_group():
         for column in (variance.value, variance.std_error, variance.lower, variance.upper, found["stddev"].value):
             assert (np.isnan(column) == few).all()
         assert (variance.value[~few] <= (100 - mean.value[~few]) * mean.value[~few] * 2 + 1e-9).all()
+
+
+@pytest.mark.parametrize("rows", [0, 1, 5, 50, 2000])
+@pytest.mark.parametrize("bounds", [(0.0, 10.0), (90.0, 100.0), (-5.0, 100.0)])
+@pytest.mark.parametrize("noise", NOISES)
+def test_standard_errors_are_those_of_the_values(noise, bounds, rows):
+    """From an empty group to a large one: the typical `std_error` is within a factor of two of the values' spread."""
+    values = bounds[0] + (bounds[1] - bounds[0]) * (0.1 + 0.8 * (np.arange(rows) + 0.5) / max(rows, 1))
+    found = estimates(noisy(values, EVERYTHING, noise, 40_000, bounds=bounds), EVERYTHING)
+    for aggregate in ("avg", "variance", "stddev"):
+        column = found[aggregate]
+        shown = ~np.isnan(column.value)
+        spread = column.value[shown].std()
+        typical = math.sqrt((column.std_error[shown] ** 2).mean())
+        assert 0.6 <= typical / spread <= 2.2, (aggregate, typical, spread)
 
 
 def test_quantiles_of_weighted_laplace_variables():

@@ -6,6 +6,7 @@ settings the coverage is 98 % or more, which falls below 92 % in 250 draws with 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -17,7 +18,7 @@ import pytest
 
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.measurement import Permit
-from dpsql.functions.auc import AucPlan
+from dpsql.functions.auc import AucPlan, stored_area
 from dpsql.mechanisms import auc
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.count_noise import laplace_reach
@@ -88,7 +89,7 @@ def test_laplace(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int) ->
 def test_gaussian(monkeypatch: pytest.MonkeyPatch, neighbours: str, rows: int) -> None:
     """In cells of a third of its standard deviation."""
     original = auc.gaussian_counts
-    plan = plan_of(neighbours, rows, epsilon=1.0, delta=1e-5)
+    plan = plan_of(neighbours, rows, epsilon=1.0, delta=1e-5, noise="gaussian")
     mu = float(usable_mu(Fraction(1), Fraction(1, 10**5)))
     widths = concordance_deviations(mu, neighbours, rows)
     edges = np.linspace(-3, 3, 19)
@@ -128,8 +129,8 @@ COVERED = [
     (845, 5000, 0.5, 0.1, {}),
     (845, 5000, 0.9, 0.1, {"neighbours": "replace"}),
     (150, 120, 0.9, 0.5, {}),
-    (150, 120, 0.99, 0.5, {"delta": 1e-6}),
-    (40, 40, 0.7, 1.0, {"neighbours": "replace", "delta": 1e-6}),
+    (150, 120, 0.99, 0.5, {"delta": 1e-6, "noise": "gaussian"}),
+    (40, 40, 0.7, 1.0, {"neighbours": "replace", "delta": 1e-6, "noise": "gaussian"}),
     (5, 900, 1.0, 1.0, {}),
     (5, 900, 0.2, 0.2, {"privacy_unit": "u", "max_rows_per_unit": 3}),
     (1, 1, 1.0, 1.0, {}),
@@ -147,7 +148,7 @@ def test_coverage(positives: int, negatives: int, area: float, epsilon: float, m
     truth = 0.5 + balance / (2 * pairs) if pairs else 0.5
     runs, covered, wrong = 250, 0, 0
     for _ in range(runs):
-        [row] = area_rows(plan.stored(drawn(plan, exact)))
+        [row] = area_rows(stored_area(plan.scaled_part, drawn(plan, exact)))
         covered += row["lower"] - 1e-9 <= truth <= row["upper"] + 1e-9  # type: ignore[operator]
         wrong += row["verdict"] == "clear" and truth == 0.5
         assert (row["auc"] is None) == (row["verdict"] == "undetermined") == ((row["lower"], row["upper"]) == (0, 1))
@@ -161,14 +162,14 @@ def test_standard_error(more: dict[str, Any]) -> None:
     """It is to first order: next to counts that are large beside their noise, that of the draws."""
     plan = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": 1, **more})
     exact = Concordance(round(0.8 * 400 * 3000), 400, 3000)
-    rows = [area_rows(plan.stored(drawn(plan, exact)))[0] for _ in range(1000)]
+    rows = [area_rows(stored_area(plan.scaled_part, drawn(plan, exact)))[0] for _ in range(1000)]
     areas, errors = (np.array([row[name] for row in rows], dtype=float) for name in ("auc", "std_error"))
     assert areas.std() == pytest.approx(errors.mean(), rel=0.2)
     assert areas.mean() == pytest.approx(0.9, abs=6 * errors.mean() / math.sqrt(1000))
     estimate = {name: value for name, value, _ in plan.noise(0, 1000)}["auc_std_error"]
     even = Concordance(500 * 500, 500, 500)
     assert estimate == pytest.approx(
-        area_rows(plan.stored(NoisyConcordance(even.balance / 999, 500, 500)))[0]["std_error"]
+        area_rows(stored_area(plan.scaled_part, NoisyConcordance(even.balance / 999, 500, 500)))[0]["std_error"]
     )
 
 
@@ -179,3 +180,39 @@ def test_a_part_is_drawn_once() -> None:
         plan.scaled_part.draw(EXACT)
         with pytest.raises(Exception, match="I034"):
             plan.scaled_part.draw(EXACT)
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "area", "epsilon"), [(150, 120, 0.807, 0.1), (5, 5000, 0.807, 1.0), (300, 384, 1.0, 0.5)]
+)
+def test_no_area_is_exactly_an_end(positives: int, negatives: int, area: float, epsilon: float) -> None:
+    """Where noise carries the numbers beyond [0, 1], the area is the middle of the interval, or undetermined."""
+    plan = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": epsilon})
+    exact = Concordance(round((2 * area - 1) * positives * negatives), positives, negatives)
+    records = [stored_area(plan.scaled_part, drawn(plan, exact)) for _ in range(500)]
+    rows = [area_rows(record)[0] for record in records]
+    assert not {0.0, 1.0} & {row["auc"] for row in rows}
+    beyond = 0
+    for record, row in zip(records, rows, strict=True):
+        h = (1 / max(1.0, record["positives"]) + 1 / max(1.0, record["negatives"])) / 2
+        if row["auc"] is not None and abs(record["concordance"]) * h > 0.505:
+            beyond += 1
+            assert row["auc"] == pytest.approx((row["lower"] + row["upper"]) / 2)
+    assert beyond > 10
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_the_smaller_noise_is_taken(neighbours: str) -> None:
+    """With delta the law is the one whose error of the area is smaller; delta is spent with Gaussian noise alone."""
+    for rows, epsilon, delta in itertools.product((1, 40), (0.1, 1.0, 10.0), (1e-300, 1e-6, 0.05)):
+        plans = {
+            law: plan_of(neighbours, rows, epsilon=epsilon, delta=delta, noise=law)
+            for law in ("auto", "laplace", "gaussian")
+        }
+        chosen = plans["auto"].scaled_part
+        errors = {law: plans[law].scaled_part.deviations for law in ("laplace", "gaussian")}
+        smaller = min(errors, key=lambda law: math.hypot(2 * errors[law][0], errors[law][1] / math.sqrt(2)))
+        assert chosen == plans[smaller].scaled_part
+        assert (chosen.delta is None) == (smaller == "laplace")
+    # Gaussian noise of so many rows cannot be drawn; Laplace noise can.
+    assert plan_of(neighbours, 1, epsilon=1e-6, delta=1e-300).scaled_part.mu is None

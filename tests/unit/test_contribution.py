@@ -77,8 +77,8 @@ def test_squared_rows(stated, squared):
 @pytest.mark.parametrize("neighbours", NEIGHBOURS)
 def test_rows_alone_mean_what_they_mean_elsewhere(neighbours, rows):
     """The factors are those of `dpsql.contract.relation`, where terms oppose each other and where they do not."""
-    grouped, relation = Contribution.of(neighbours, rows), relation_of(neighbours, rows)
-    assert grouped.norm(3) == relation.norm(3)
+    grouped, relation = Contribution.of(neighbours, rows, key_count=None), relation_of(neighbours, rows)
+    assert grouped.norm(3, distance=6) == relation.norm(3)
     assert grouped.squared_norm(3, distance=0, opposing=0) == relation.squared_norm(3, opposing=False)
     assert grouped.squared_norm(3, distance=12, opposing=3) == relation.squared_norm(3, opposing=True)
 
@@ -89,3 +89,35 @@ def test_a_rest_takes_the_larger_bound():
     assert uneven.squared_norm(2, distance=4, opposing=1) == 2 * 9 * 3
     assert Contribution("replace", 6, 3, 2).squared_norm(2, distance=4, opposing=1) == 12 * 4
     assert uneven.changed_groups == 6
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape", "norm", "squared", "changed"),
+    [
+        # min(2 g, K) r, and the same times r.
+        (1, (1, 1, 1), 1, 1, 1),
+        (2, (1, 1, 1), 2, 2, 2),
+        (1, (3, 1, 3), 3, 9, 1),
+        (3, (4, 2, 2), 6, 12, 3),
+        (5, (4, 2, 2), 8, 16, 4),
+        (2, (7, 2, 4), 8, 32, 2),
+        # Five rows, two per group: halves of two groups and one, or of three and two.
+        (3, (5, 3, 2), 6, 12, 3),
+        (5, (5, 3, 2), 9, 17, 5),
+        (None, (5, 3, 2), 10, 18, 6),
+    ],
+)
+def test_counts_of_few_groups(keys, shape, norm, squared, changed):
+    """Under replace the units that go and come share groups where there are few; that one comes costs the same."""
+    stated = Contribution("replace", *shape, keys)
+    assert stated.norm(1, distance=0) == norm
+    assert stated.squared_norm(1, distance=0, opposing=0) == squared
+    assert stated.changed_groups == changed
+    comes = Contribution("add_remove", *shape, keys)
+    assert (comes.norm(1, distance=0), comes.changed_groups) == (shape[0], shape[1])
+
+
+def test_no_unit_is_in_more_groups_than_there_are():
+    assert Contribution("replace", 6, 3, 2, 2) == Contribution("replace", 4, 2, 2, 2)
+    with pytest.raises(ParameterError, match="P018"):
+        Contribution("replace", 6, 3, 2, 0)

@@ -27,21 +27,32 @@ from dpsql.contract.arguments import (
     Signature,
 )
 from dpsql.contract.bounds import bounds_by_feature, feature_bounds, refuse_extremes
-from dpsql.contract.gaussian_profile import LARGEST_EPSILON
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import Side, fold
-from dpsql.contract.plan import Quantity
+from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
-from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, noise_choice
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.covariance import estimates
-from dpsql.statistics.aggregates import AGGREGATES, COUNT, GAUSSIAN, LAPLACE, Block, GroupCount, ValueBlock, block_for
+from dpsql.statistics.aggregates import (
+    AGGREGATES,
+    AVG,
+    COUNT,
+    GAUSSIAN,
+    LAPLACE,
+    SUM,
+    Block,
+    CentredSum,
+    GroupCount,
+    ValueBlock,
+    blocks_for,
+)
 
 _TARGETS = replace(
     TARGET,
@@ -77,6 +88,17 @@ DISTINCT = Argument(
 # The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
 UNIT_BOUNDS = -1.0, 1.0
 
+GROUP_SIZES = Argument(
+    "group_sizes",
+    "Rows with a value in every group, where these are published: one number without by, or a list in the order of "
+    "keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and no less "
+    "privacy.",
+    table_only=True,
+    kind="Numbers",
+)
+_SIZED = {SUM, AVG}
+_MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
+
 
 def _aggregates(given: object) -> tuple[str, ...]:
     """Return the names of the aggregates."""
@@ -110,12 +132,13 @@ class AggregatePlan(DrawnBoundsPlan):
     distinct_of: str | None
     ddof: int
     confidence: Fraction
+    group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, UNIT_VALUE, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -142,6 +165,7 @@ class AggregatePlan(DrawnBoundsPlan):
             **own, **bounds, **noise,
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
+            "group_sizes": cls._sizes(given, aggregates, own),
         }  # fmt: skip
 
     @classmethod
@@ -164,6 +188,34 @@ class AggregatePlan(DrawnBoundsPlan):
                 "Give both from domain knowledge, not from the table.",
             )
         return {"lower": None, "upper": None, "bounds_share": read_share(given)}
+
+    @classmethod
+    def _sizes(
+        cls, given: Mapping[str, object], aggregates: Sequence[str], own: Mapping[str, object]
+    ) -> tuple[int, ...] | None:
+        """Return the public number of rows of each group."""
+        listed = given.get("group_sizes")
+        if listed is None:
+            return None
+        if not set(aggregates) <= _SIZED:
+            raise ParameterError("P045", "group_sizes is for sums and averages. Leave it out, or ask for these alone.")
+        lists, rows = own["keys"], own["key_rows"]
+        count = None
+        if lists is not None:
+            known = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
+            count = PublicKeys(*known).count
+        if count is None:
+            raise ParameterError("P046", "group_sizes needs keys that are listed. Give keys := [...].")
+        hint = "Give the public number of rows of every group, such as [120, 80]."
+        items = parameters.list_items(listed, most=_MOST_SIZES)
+        sizes = tuple(
+            parameters.positive_integer("group_sizes", item, hint=hint, most=_LARGEST_SIZE)
+            for item in ((listed,) if items is None else items)
+        )
+        count += bool(own["other"])
+        if len(sizes) != count:
+            raise ParameterError("P046", f"group_sizes has {len(sizes)} numbers for {count} groups. {hint}")
+        return sizes
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
@@ -225,51 +277,76 @@ class AggregatePlan(DrawnBoundsPlan):
         return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in drawn)
 
     @cached_property
-    def noise_law(self) -> str:
-        """The law of the noise: the one that was asked for, or that is smaller."""
-        if self.delta is None or self.law == LAPLACE:
-            return LAPLACE
-        if self.law == AUTO and self.remaining_epsilon > LARGEST_EPSILON:
-            return LAPLACE
-        if self.law == GAUSSIAN:
-            return GAUSSIAN
-        if not self.has_private_keys:
-            return noise_choice(self.remaining_epsilon, self.delta, self.contribution)
-        thresholds = {law: self._keyed(law).least_count for law in (LAPLACE, GAUSSIAN)}
-        return min(thresholds, key=thresholds.__getitem__)
+    def part(self) -> GroupedNoise | KeyedNoise:
+        """The part that draws: of those of the law that was asked for, the one with the smallest errors.
+
+        With 'auto' a law that cannot be drawn is not among them, as long as another one can.
+        """
+        laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
+        found: list[GroupedNoise | KeyedNoise] = []
+        refused = []
+        for law in (LAPLACE if law == AUTO else law for law in laws):
+            try:
+                found += self._parts(law)
+            except ParameterError as error:
+                refused.append(error)
+        if not found:
+            raise refused[0]
+        return min([part for part in found if _is_drawable(part)] or found, key=self._log_errors)
+
+    def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
+        """Return the parts that have noise of one law, for the best blocks of all targets, or for each of one target.
+
+        Targets have equal shares of the loss, so the block that is best for one is best beside others. Only where the
+        keys are private, and a block can tell how many units a key has, do the blocks of one target need different
+        shares.
+        """
+        blocks = self._blocks(law)
+        if self.has_private_keys and len(blocks) == 1:
+            return [self._keyed((block,), law) for block in blocks[0]]
+        best = tuple(min(some, key=lambda block: self._log_errors(self._public((block,), law))) for some in blocks)
+        return [self._keyed(best, law)] if self.has_private_keys else [self._public(best, law)]
+
+    def _blocks(self, law: str) -> list[tuple[Block, ...]]:
+        """Return the blocks that each target may have, or those of all rows."""
+        if not self.targets:
+            return [(GroupCount(),)]
+        if self.draws_bounds:
+            return [self._blocks_of(UNIT_BOUNDS, law)] * len(self.targets)
+        if self.lower is None or self.upper is None:
+            return [(GroupCount(),)] * len(self.targets)
+        pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
+        return [self._blocks_of(pair, law) for pair in pairs]
+
+    def _blocks_of(self, bounds: tuple[float, float], law: str) -> tuple[Block, ...]:
+        if self.group_sizes is not None:
+            return (CentredSum(*bounds),)
+        return blocks_for(self.aggregates, *bounds, law)
+
+    def _public(self, blocks: tuple[Block, ...], law: str) -> GroupedNoise:
+        return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
+
+    def _keyed(self, blocks: tuple[Block, ...], law: str) -> KeyedNoise:
+        if self.delta is None:
+            raise InternalError("I032", "private keys came without a delta. Report it.")
+        return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
+
+    def _log_errors(self, part: GroupedNoise | KeyedNoise) -> float:
+        """Return the logarithms of the errors of what was asked, so far rounded that ties go to the first."""
+        count = len(self.targets) or 1
+        lattices = _grouped(part).lattices
+        return round(log_errors(part.blocks[-count:], lattices[-count:], self.aggregates), 9)
 
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The statistic: a block for each target, or one for all rows."""
-        return self._blocks(self.noise_law)
-
-    def _blocks(self, law: str) -> tuple[Block, ...]:
-        if not self.targets:
-            return (GroupCount(),)
-        if self.draws_bounds:
-            return (block_for(self.aggregates, *UNIT_BOUNDS, law),) * len(self.targets)
-        if self.lower is None or self.upper is None:
-            return tuple(GroupCount() for _ in self.targets)
-        pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
-        return tuple(block_for(self.aggregates, *pair, law) for pair in pairs)
-
-    def _keyed(self, law: str) -> KeyedNoise:
-        if self.delta is None:
-            raise InternalError("I032", "private keys came without a delta. Report it.")
-        return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self._blocks(law), law)
+        return self.part.blocks[-(len(self.targets) or 1) :]
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
         """How the values of each target are coded; None where they are only counted."""
         found = self.blocks[: len(self.targets)]
         return [block if isinstance(block, ValueBlock) else None for block in found]
-
-    @cached_property
-    def part(self) -> GroupedNoise | KeyedNoise:
-        """The part that draws."""
-        if self.has_private_keys:
-            return self._keyed(self.noise_law)
-        return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, self.blocks, self.noise_law)
 
     @property
     def counts_units(self) -> bool:
@@ -283,15 +360,11 @@ class AggregatePlan(DrawnBoundsPlan):
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        return [*self.bounds_scales, *self._grouped.laplace_scales()]
+        return [*self.bounds_scales, *_grouped(self.part).laplace_scales()]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
-        return self._grouped.gaussian_parts()
-
-    @property
-    def _grouped(self) -> GroupedNoise:
-        return self.part.noise if isinstance(self.part, KeyedNoise) else self.part
+        return _grouped(self.part).gaussian_parts()
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be: the errors of each aggregate of a group, and the least count of a key."""
@@ -306,9 +379,10 @@ class AggregatePlan(DrawnBoundsPlan):
         if self.draws_bounds:
             out.append(self.bounds_needed)
             within = ", in half widths of the bounds that are drawn"
-        lattices = self._grouped.lattices[-len(self.blocks) :]
+        lattices = _grouped(self.part).lattices[-len(self.blocks) :]
         for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
-            expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof)
+            sizes = None if self.group_sizes is None else self.group_sizes[:1] if n_rows is None else [rows]
+            expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof, sizes=sizes)
             for name in self.aggregates:
                 meaning = f"standard deviation of the noise on {name}"
                 if name not in (COUNT, "sum"):
@@ -316,6 +390,23 @@ class AggregatePlan(DrawnBoundsPlan):
                 meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
         return out
+
+
+def _grouped(part: GroupedNoise | KeyedNoise) -> GroupedNoise:
+    return part.noise if isinstance(part, KeyedNoise) else part
+
+
+def _is_drawable(part: GroupedNoise | KeyedNoise) -> bool:
+    """Whether the noise is within the samplers' range."""
+    try:
+        noise = _grouped(part)
+        for scale in noise.laplace_scales():
+            refuse_wide_noise(scale)
+        for share in noise.gaussian_parts():
+            refuse_small_part(share)
+    except ParameterError:
+        return False
+    return True
 
 
 def _merges(given: Mapping[str, object]) -> bool:
@@ -336,11 +427,11 @@ class CountPlan(AggregatePlan):
     )  # fmt: skip
 
 
-def _thin(aggregate: str, *more: Argument) -> type[AggregatePlan]:
-    """Return the plan of the form that computes one aggregate; `more` are arguments of this aggregate alone."""
+def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argument] = ()) -> type[AggregatePlan]:
+    """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
     signature = Signature(
         _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NOISE, *more, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     function = f"dp_{aggregate}"
     own = {"function": function, "computes": (aggregate,), "arguments": signature}
@@ -350,9 +441,9 @@ def _thin(aggregate: str, *more: Argument) -> type[AggregatePlan]:
 # Every form, with what it does in one sentence.
 FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
     (CountPlan, "Count rows, values or distinct units privately, in groups."),
-    (_thin("sum"), "Add up a column privately, in groups."),
-    (_thin("avg"), "Average a column privately, in groups."),
-    (_thin("variance", DDOF), "Estimate the variance of a column privately, in groups."),
-    (_thin("stddev", DDOF), "Estimate the standard deviation of a column privately, in groups."),
+    (_thin("sum", sizes=[GROUP_SIZES]), "Add up a column privately, in groups."),
+    (_thin("avg", sizes=[GROUP_SIZES]), "Average a column privately, in groups."),
+    (_thin("variance", more=[DDOF]), "Estimate the variance of a column privately, in groups."),
+    (_thin("stddev", more=[DDOF]), "Estimate the standard deviation of a column privately, in groups."),
     (AggregatePlan, "Release several aggregates of several columns as one, in groups."),
 )

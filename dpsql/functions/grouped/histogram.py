@@ -52,7 +52,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.grouped.arguments import CONFIDENCE, COUNT_DELTA, GROUPS, NOISE, UNIT
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
 from dpsql.functions.value_cells import BinCells, DerivedKey
-from dpsql.mechanisms.aggregates import GroupedNoise, grouped_noise, noise_choice
+from dpsql.mechanisms.aggregates import GroupedNoise, drawable_mu, grouped_noise, noise_choice
 from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy
 from dpsql.progress import Progress
 from dpsql.released.histogram import curve_record, histogram_record
@@ -164,13 +164,15 @@ class HistogramPlan(ValuePlan):
             return GAUSSIAN
         if self.curve == "identity":
             return noise_choice(self.epsilon, self.delta, self.contribution)
-        linear = self.contribution.norm(1)
+        linear = self.contribution.relation.norm(self.contribution.rows)
         squared = self.contribution.relation.squared_norm(self.contribution.rows**2, opposing=False)
         laplace, gaussian = (
             prefix_strategy(self.derived.count, name=self.curve, noise=law).mean_variance(law)
             for law in (LAPLACE, GAUSSIAN)
         )
-        mu = usable_mu(self.epsilon, self.delta)
+        mu = drawable_mu(self.epsilon, self.delta, self.contribution.changed_groups)
+        if mu is None:
+            return LAPLACE
         wider = 2 * laplace * float(linear / self.epsilon) ** 2 > gaussian * float(squared / mu**2)
         return GAUSSIAN if wider else LAPLACE
 

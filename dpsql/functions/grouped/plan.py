@@ -201,7 +201,9 @@ class GroupedPlan(Plan):
     @property
     def contribution(self) -> Contribution:
         """What one privacy unit contributes at most, with the neighbouring relation."""
-        return Contribution(self.neighbours, self.max_rows_per_unit, self.groups, self.rows_per_group)
+        return Contribution(
+            self.neighbours, self.max_rows_per_unit, self.groups, self.rows_per_group, keys=self.group_count
+        )
 
     @property
     def has_private_keys(self) -> bool:

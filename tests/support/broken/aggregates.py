@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.contract.relation import Contribution
+from dpsql.statistics.aggregates import Block
 from support.laws.aggregates import Law, grouped_law, noisy_law
 
 Codes = Sequence[int | None]
@@ -158,3 +159,44 @@ def groups_as_squared_norm(contribution: Contribution) -> int:
     - **Counter-example**: g = 2, and two rows in each: 2 against 8.
     """
     return contribution.groups
+
+
+def keys_of_the_rows(counts: Sequence[int], contribution: Contribution) -> int:
+    """Return the L1 sensitivity of counts, with the number of keys that occur in the table.
+
+    Notes
+    -----
+    - **What is wrong**: which keys occur is not public: a replaced row may bring another one. And the noise would tell.
+    - **Caught by**: the counts of all pairs of small tables.
+    - **Counter-example**: one row, replaced by one of another key: two counts move by 1, the noise is for 1.
+    """
+    present = max(1, sum(count > 0 for count in counts))
+    return Contribution("replace", contribution.rows, contribution.groups, contribution.rows_per_group, present).norm(
+        1, distance=0
+    )
+
+
+def constants_of_one_group(block: Block, contribution: Contribution) -> tuple[int, int]:
+    """Return the sensitivities under replace that hold without groups, for any number of these.
+
+    Notes
+    -----
+    - **What is wrong**: a count moves by m, since it lies between 0 and m in both tables; two counts move by 2 m.
+    - **Caught by**: the joint sensitivity over all units within the caps.
+    - **Counter-example**: one row in each of two tables, of different keys: 1 against 2.
+    """
+    one = Contribution("replace", contribution.rows, 1, contribution.rows, keys=1)
+    return block.norm(one), block.squared_norm(one)
+
+
+def width_of_the_bounds(lower: int, upper: int) -> int:
+    """Return the width of the bounds as sensitivity of a sum without groups, under replace.
+
+    Notes
+    -----
+    - **What is wrong**: a row may be replaced by one whose value is NULL, or that a condition leaves out. So 0 is one of
+      the values, and [90, 100] is as wide as [0, 100].
+    - **Caught by**: `check_exhaustively` under replace, with missing values.
+    - **Counter-example**: 100 replaced by NULL: 100 against 10.
+    """
+    return upper - lower

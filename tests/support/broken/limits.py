@@ -73,5 +73,5 @@ CURVE_OF_ROWS = Fault(
 )
 SQUARES_OF_ROWS = Fault(
     "Squares are taken for single rows: r rows of a unit in one group move it by r, and its square by r squared.",
-    ((Contribution, "squared_rows", property(lambda contribution: contribution.rows)),),
+    ((Contribution, "_squares_in", Contribution._rows_in),),
 )

@@ -37,10 +37,10 @@ def grouped_law(parts: Sequence[tuple[Sequence[int], Fraction]]) -> Law:
 
 
 def block_law(codes: Sequence[int | None], block: Block, neighbours: str, epsilon: Fraction) -> Law:
-    """Return the law of a block with Laplace noise; None is a missing value."""
+    """Return the law of a block with Laplace noise, without groups; None is a missing value."""
     present = np.array([code for code in codes if code is not None], dtype=np.int64)
     sums = Sums(*(np.array([total]) for total in (len(present), present.sum(), (present**2).sum())))
-    lattice = laplace_lattice(block, Contribution(neighbours), epsilon)
+    lattice = laplace_lattice(block, Contribution(neighbours, keys=1), epsilon)
     return noisy_law(block.coordinates(sums)[:, 0].tolist(), lattice.spread)
 
 
