@@ -168,7 +168,7 @@ class KendallPlan(ScoredPlan):
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
         out += certainty_quantities(self.certainty(n_features), n_rows)
-        return out + self.paid_quantities()
+        return out + self.paid_quantities(n_rows)
 
     def certainty(self, n_features: int) -> Certainty:
         """Return from how many rows a feature can be sure to be selected.

@@ -61,10 +61,7 @@ _SCORED_CLAIMS = {
 }
 
 
-_LEADING = (
-    "the features together have a higher rank correlation with the target than the best as many after it was shuffled, "
-    "as rows of a target that is independent of all features would not have it"
-)
+_LEADING = "the features together go with the target as no features do with a target that is independent of them"
 
 
 def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) -> dict[str, Json]:

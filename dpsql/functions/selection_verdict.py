@@ -4,9 +4,9 @@
 a certainty, no data make any feature sure to be selected: every row is `unclear`. Else it is
 `not measured`. The number of rows that were read is never used.
 
-*Paid, for the set.* A share of epsilon, a tenth by default for rank scores, releases by how much the k features together
-lead over the best k of shuffled targets: the lead D of `dpsql.statistics.lead`. The set is `clear` if the noisy D is
-above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target is
+*Paid, for the set.* A share of epsilon, a tenth by default for rank scores, releases by how much the k features
+together lead over the best k of shuffled targets: the lead D of `dpsql.statistics.lead`. The set is `clear` if the
+noisy D is above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target is
 independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with a chance
 of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon, where
 
@@ -397,13 +397,15 @@ class ScoredPlan(SelectionPlan):
         record = selection_record(names, compared, certainty, self.n_rows)
         return {**record, "verdict": UNCLEAR} if self.is_too_short else record
 
-    def paid_quantities(self) -> list[Quantity]:
-        """Return the lines of `dp_estimate` about what the share pays for; none without it."""
+    def paid_quantities(self, rows: int | None) -> list[Quantity]:
+        """Return the lines of `dp_estimate` about what the share pays for, with what a public number of rows means."""
         out = score_quantities(self.score_part, two_levels=self.has_two_levels)
         if self._lead is None or self.lead_rows_needed is None:
             return out
         deviation = self._lead.deviation(two_levels=self.has_two_levels)
-        least = "rows from which some data make the set clear; below it, as public n_rows, nothing is spent on it"
+        least = "rows from which some data make the set clear; for a smaller n_rows nothing is spent on it"
+        if rows is not None and rows < self.lead_rows_needed:
+            least += f"; with {rows:,} rows no data could"
         return [
             *out,
             ("lead_std_error", deviation, "standard deviation of the noise on the lead over shuffled targets"),

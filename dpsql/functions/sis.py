@@ -198,7 +198,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
             out.append(("score_gap_share", share * out[-1][1] / n_rows, meaning))
         found = self.certainty(n_features)
         out += [] if found is None else certainty_quantities(found, n_rows)
-        out += self.paid_quantities()
+        out += self.paid_quantities(n_rows)
         if self.center == "target":
             scale = float(self.center_scale / FIXED_POINT_ONE)
             out.append(("center_noise_scale", scale, "scale of the noise on the two sums that give the target's mean"))

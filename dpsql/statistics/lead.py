@@ -25,7 +25,7 @@ target          relation      mean over J  q          Delta
 two levels      add_remove    1            1 + 1      3
 any             add_remove    3/2          3/2 + 2    5
 two levels      replace       2            2 + 1      5
-any, or more    replace       2            2 + 2      6
+any             replace       2            2 + 2      6
 ==============  ============  ===========  =========  =====
 
 J is the same on both tables: it was released before. A mean over J, and an order statistic of means of the k largest
@@ -41,7 +41,7 @@ which are different rows. So S moves by at most ``n - 1``, and a score by 1. The
 or 1 with two levels (`dpsql.statistics.rank_scores`). The B permutations are coupled one by one.
 
 *A row is replaced.* Both tables have the same pi. The row's features change under a fixed target, which moves a score
-by at most 2. Its target, wherever pi took it, changes once: 2, or 1 with two levels. A unit whose rows a condition takes
+by at most 2. Its target, wherever pi took it, changes once: 2, or 1 with two levels. A unit whose row a condition takes
 away makes the replacement an addition or a removal, which moves less.
 
 The law of the noisy D is the mean over pi of the law given pi. Coupled pi move D by at most Delta, so the loss given pi
