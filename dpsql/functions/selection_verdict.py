@@ -6,9 +6,10 @@ a certainty, no data make any feature sure to be selected: every row is `unclear
 
 *Paid, for the set.* A share of epsilon, a tenth by default for rank scores, releases by how much the k features
 together lead over the best k of shuffled targets: the lead D of `dpsql.statistics.lead`. The set is `clear` if the
-noisy D is above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target is
-independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with a chance
-of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon, where
+noisy D is above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target
+is independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with a
+chance of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon,
+where
 
 * a unit has several rows: these cannot be shuffled one by one, and the verdict is `not measured`;
 * the caller states a public number of rows from which no data make the set clear: it is `unclear`;

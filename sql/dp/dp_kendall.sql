@@ -1,5 +1,5 @@
 -- dp_kendall: Select k features privately by rank correlation.
--- Guarantee: Pure epsilon-DP for the whole call.
+-- Guarantee: Pure epsilon-DP for the whole call. Without `blocks` a tenth of epsilon pays for the verdict of the set.
 -- More: docs/functions/dp_kendall.md
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,

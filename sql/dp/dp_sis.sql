@@ -1,5 +1,6 @@
 -- dp_sis: Select k features privately by covariance or rank correlation.
--- Guarantee: Pure epsilon-DP for the whole call, a private mean of the target and released scores included.
+-- Guarantee: Pure epsilon-DP for the whole call, a private mean of the target and the verdict included: by rank a tenth
+-- of epsilon pays for it.
 -- More: docs/functions/dp_sis.md
 CREATE OR REPLACE TEMP MACRO dp_sis(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,

@@ -23,7 +23,7 @@ class Words:
 
 
 def test_all_orders_are_equally_likely() -> None:
-    law = {order: 1 / 24 for order in itertools.permutations(range(4))}
+    law = dict.fromkeys(itertools.permutations(range(4)), 1 / 24)
     assert fit([tuple(permutation(4).tolist()) for _ in range(20_000)], law, false_alarm=1e-8).accepted
     turned = dict.fromkeys(law, 0.5 / 23) | {(0, 1, 2, 3): 0.5}
     assert not fit([tuple(permutation(4).tolist()) for _ in range(20_000)], turned, false_alarm=1e-8).accepted
