@@ -282,6 +282,7 @@ VERDICT = (
         shown="0.1, for rank scores of all rows",
         check=_verdict_share,
         exact=True,
+        earlier=(0,),
     ),
     word(
         "verdict",
