@@ -160,7 +160,15 @@ def test_estimates_of_released_scores(function: str, more: dict[str, Any]) -> No
     plain, paid = (
         {
             one["quantity"]: one["value"]
-            for one in estimate(function, n_features=9, k=2, epsilon=1, verdict_share=share, **({"verdict": "each"} if share else {}), **more)
+            for one in estimate(
+                function,
+                n_features=9,
+                k=2,
+                epsilon=1,
+                verdict_share=share,
+                **({"verdict": "each"} if share else {}),
+                **more,
+            )
         }
         for share in (0, 0.5)
     )
