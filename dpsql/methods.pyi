@@ -246,6 +246,7 @@ class ContextMethods:
         null_bin: bool | None = None,
         margins: bool | None = None,
         verdict_share: Number | None = None,
+        verdict: Literal["set", "each"] | None = None,
         standardize: bool | None = None,
         moments_share: Number | None = None,
     ) -> pa.Table:
@@ -393,8 +394,9 @@ class ContextMethods:
             Whether totals over columns are in the result beside the cells; of more than two columns, in place of them:
             the total and all tables of one or two columns.
         verdict_share : optional
-            Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts.
-            Only for rank scores of all rows.
+            Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.
+        verdict : optional
+            What verdict_share pays for: by how much the set leads over shuffled targets, or the score of each feature.
         standardize : optional
             As of dp_two_stage, dp_linear_regression, dp_pipeline, dp_logistic_regression.
         moments_share : optional
@@ -1190,7 +1192,8 @@ class ContextMethods:
         gamma: Number | None = 0.5,
         center: Literal["public", "target"] | None = "public",
         center_share: Number | None = 0.1,
-        verdict_share: Number | None = 0,
+        verdict_share: Number | None = None,
+        verdict: Literal["set", "each"] | None = "set",
         n_rows: Integer | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
@@ -1242,12 +1245,13 @@ class ContextMethods:
             Centre the target at the middle of its bounds, or at its private mean.
         center_share : default 0.1
             Share of epsilon spent on a private mean of the target, between 0 and 1.
-        verdict_share : default 0
-            Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts.
-            Only for rank scores of all rows.
+        verdict_share : default 0.1, for rank scores of all rows
+            Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.
+        verdict : {'set', 'each'}, default 'set'
+            What verdict_share pays for: by how much the set leads over shuffled targets, or the score of each feature.
         n_rows : optional
-            A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no
-            noise.
+            A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear', and where none
+            could be clear the selection has all of epsilon.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -1294,7 +1298,8 @@ class ContextMethods:
         mechanism: Literal["gumbel", "exponential"] | None = "gumbel",
         split: Literal["even", "scaled"] | None = "even",
         blocks: Integer | None = None,
-        verdict_share: Number | None = 0,
+        verdict_share: Number | None = None,
+        verdict: Literal["set", "each"] | None = "set",
         n_rows: Integer | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
@@ -1333,12 +1338,13 @@ class ContextMethods:
             How the rounds share epsilon: equally, or such that all have the same noise.
         blocks : optional
             Public number of blocks: only pairs of rows within a block are compared. Needs row_id or privacy_unit.
-        verdict_share : default 0
-            Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts.
-            Only for rank scores of all rows.
+        verdict_share : default 0.1, for rank scores of all rows
+            Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.
+        verdict : {'set', 'each'}, default 'set'
+            What verdict_share pays for: by how much the set leads over shuffled targets, or the score of each feature.
         n_rows : optional
-            A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no
-            noise.
+            A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear', and where none
+            could be clear the selection has all of epsilon.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -3050,7 +3056,8 @@ class FrameMethods:
         gamma: Number | None = 0.5,
         center: Literal["public", "target"] | None = "public",
         center_share: Number | None = 0.1,
-        verdict_share: Number | None = 0,
+        verdict_share: Number | None = None,
+        verdict: Literal["set", "each"] | None = "set",
         n_rows: Integer | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
@@ -3078,7 +3085,8 @@ class FrameMethods:
         mechanism: Literal["gumbel", "exponential"] | None = "gumbel",
         split: Literal["even", "scaled"] | None = "even",
         blocks: Integer | None = None,
-        verdict_share: Number | None = 0,
+        verdict_share: Number | None = None,
+        verdict: Literal["set", "each"] | None = "set",
         n_rows: Integer | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,

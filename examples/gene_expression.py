@@ -31,7 +31,7 @@ def read() -> tuple[pl.DataFrame, list[str]]:
 
 def main(folder: Path) -> None:
     frame, names = read()
-    call = {"n_features": len(names), "k": 8, "score": "rank", "verdict_share": 0.25}
+    call = {"n_features": len(names), "k": 8, "score": "rank", "verdict_share": 0.25, "verdict": "each"}
     with dpsql.Context() as ctx:
         ctx.dp_protect("tumours", epsilon=8.0, source=False)
         # A few hundred people are few for thousands of genes: look at the noise first, which is free.

@@ -22,10 +22,10 @@ SELECT * FROM dp_bounds('people', target := 'height', epsilon := 0.2);
 -- Means of groups, within bounds that the call draws for itself.
 SELECT * FROM dp_avg('people', target := 'wage', by := 'region', keys := ['north', 'south', 'west'], epsilon := 0.6);
 
--- How many rows would it take? Then select by ranks, and pay a tenth of epsilon to learn which ranks are clear.
+-- How many rows would it take? Then select by ranks, and pay a tenth of epsilon to learn whether it is more than chance.
 SELECT quantity, value, meaning FROM dp_estimate('dp_sis', n_features := 4, k := 2, epsilon := 0.8, score := 'rank', n_rows := 30000);
 SELECT * FROM dp_sis('people', target := 'wage', features := ['schooling', 'experience', 'distance', 'height'], k := 2,
-                     epsilon := 0.8, score := 'rank', verdict_share := 0.1, release := 'chosen');
+                     epsilon := 0.8, score := 'rank', release := 'chosen');
 
 -- A linear and a logistic model: what the noise hides is left out, and named.
 SELECT * FROM dp_linear_regression('people', target := 'wage', features := ['schooling', 'experience', 'height'],

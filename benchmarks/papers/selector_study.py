@@ -80,7 +80,7 @@ def contenders(table: Table) -> dict[str, tuple[str, dict[str, Any]]]:
     blocks = max(10, rows // 100)
     calls = {
         "dp_sis": ("dp_sis", {**bounded, "center": "target"}),
-        "dp_sis, rank": ("dp_sis", {"score": "rank", **table.levels}),
+        "dp_sis, rank": ("dp_sis", {"score": "rank", "verdict_share": 0, **table.levels}),
         "dp_kendall": ("dp_kendall", table.levels),
         "dp_two_stage": ("dp_two_stage", {"blocks": blocks, **table.levels}),
     }

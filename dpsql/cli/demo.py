@@ -52,7 +52,7 @@ def select_sql() -> str:
     return (
         f"SELECT * FROM dp_sis('{_table}', k := 5, epsilon := 0.9,\n"
         "  target := 'diagnosis', target_levels := ['benign', 'malignant'],\n"
-        "  center := 'target');"
+        "  score := 'rank', verdict_share := 0.2);"
     )
 
 
@@ -79,7 +79,7 @@ def run_demo(database: str, ledger: str | None) -> None:
         _run(runner, protect_sql(), quiet=True)
         _step("2. The analyst counts: each number with the error of its noise, and an interval for the true count")
         _run(runner, count_sql())
-        _step("3. Which five measurements go with the diagnosis? With the counts, for a third of the budget")
+        _step("3. Which five measurements go with the diagnosis, and is it more than chance? For a third of the budget")
         _run(runner, select_sql())
         _step("4. The receipts: what was charged, in an append-only ledger")
         console().print(ledger_view(runner.ledger.entries(_table)))

@@ -29,15 +29,17 @@ from dpsql.functions.selection_verdict import (
     ScoredPlan,
     certainty_quantities,
     largest_rank_score,
+    lead_record,
+    paid_verdict,
     rounds_certainty,
-    score_quantities,
     scored_record,
-    selection_record,
 )
+from dpsql.mechanisms.lead import LeadNoise
 from dpsql.mechanisms.ranking import RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import BlockScores, Pairs, WholeTable, exact_utilities, utility_range
+from dpsql.statistics.lead import exact_lead, shuffled_top
 
 NOISES = ("gumbel", "exponential")
 SPLITS = ("even", "scaled")
@@ -52,7 +54,8 @@ class KendallPlan(ScoredPlan):
     mechanism: str
     split: str
     blocks: int | None  # None counts all pairs
-    verdict_share: Fraction | None = None  # None for no scores
+    verdict_share: Fraction | None = None
+    verdict: str | None = None
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_kendall"
@@ -82,10 +85,14 @@ class KendallPlan(ScoredPlan):
                 "blocks needs a stored unique id to assign rows by. Give row_id := the name of its column; "
                 "a row number or a position in a file is none.",
             )
-        own = cls._read(given, "mechanism", "split", "verdict_share", "n_rows")
-        if own["verdict_share"] is not None and blocks["blocks"] is not None:
-            raise ParameterError("P045", "verdict_share belongs to scores of all rows, without blocks. Leave it out.")
-        return {**super()._own(given, layout), **own, **blocks}
+        whole = blocks["blocks"] is None
+        paid = paid_verdict(given, has_scores=whole, otherwise="scores of all rows, without blocks")
+        return {**super()._own(given, layout), **cls._read(given, "mechanism", "split"), **paid, **blocks}
+
+    @property
+    def has_two_levels(self) -> bool:
+        """No: a third value stands between the levels of a target."""
+        return False
 
     def check_features(self, count: int) -> None:
         """Check the number of features; with blocks it is limited, because all pairs are held in memory."""
@@ -105,17 +112,17 @@ class KendallPlan(ScoredPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: rounds of report-noisy-max, and the scores of what they chose if these are released."""
+        """The measurement: rounds of report-noisy-max, and what the verdict of their choice is paid for."""
         later = 1 if self.split == "even" else 2  # the range of later rounds is twice the first one's
-        whole = self.epsilon * (1 - (self.verdict_share or 0))
+        whole = self.epsilon * (1 - self.paid_share)
         first = whole / (1 + later * (self.k - 1))
-        scores = () if self.score_part is None else (self.score_part,)
+        paid = () if self.paid_part is None else (self.paid_part,)
         if self.split == "even" or self.k == 1:
-            return measurement_of(SelectionRounds("rounds", self.mechanism, whole, self.k), *scores)
+            return measurement_of(SelectionRounds("rounds", self.mechanism, whole, self.k), *paid)
         return measurement_of(
             SelectionRounds("first round", self.mechanism, first, 1),
             SelectionRounds("later rounds", self.mechanism, whole - first, self.k - 1),
-            *scores,
+            *paid,
         )
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
@@ -160,7 +167,7 @@ class KendallPlan(ScoredPlan):
         if n_rows is not None:
             out.append(("score_gap_share", 2 * gap / n_rows, "that gap as a difference of Kendall's tau"))
         out += certainty_quantities(self.certainty(n_features), n_rows)
-        return out + score_quantities(self.score_part, two_levels=False)
+        return out + self.paid_quantities(n_rows)
 
     def certainty(self, n_features: int) -> Certainty:
         """Return from how many rows a feature can be sure to be selected.
@@ -194,13 +201,14 @@ class KendallCall(Call):
         """Select one feature per round; the scores of a round depend on the features chosen before."""
         plan, features, pairs = self.plan, self.features, statistic.pairs(progress)
         chosen = peel(plan, pairs, progress)
-        certainty = None if plan.n_rows is None else plan.certainty(len(features))
-        record = selection_record([features[position] for position in chosen], len(features), certainty, plan.n_rows)
-        if plan.score_part is None:
+        record = plan.selection_record([features[position] for position in chosen], len(features))
+        if plan.paid_part is None:
             return lambda: record
-        scores = exact_scores(pairs, chosen, progress)
-        rows = int(pairs.sizes.sum())
-        return lambda: draw_scores(plan, scores, rows, record)
+        scores, rows = exact_scores(pairs, chosen, progress), int(pairs.sizes.sum())
+        if plan.lead_part is None:
+            return lambda: draw_scores(plan, scores, rows, record)
+        top = shuffled_top(pairs, plan.k, two_levels=False, progress=progress)
+        return lambda: draw_lead(plan, exact_lead(scores, top, rows), record)
 
 
 def exact_scores(pairs: Pairs, chosen: Sequence[int], progress: Callable[[float], None]) -> list[Fraction]:
@@ -221,6 +229,18 @@ def draw_scores(plan: KendallPlan, scores: Sequence[Fraction], rows: int, record
     drawn = part.draw(scores, rows, two_levels=False)
     compared = record["compared"]
     return scored_record(record, part, drawn, known(int, compared), two_levels=False)
+
+
+def draw_lead(plan: KendallPlan, lead: Fraction, record: dict[str, Json]) -> Json:
+    """Draw the lead of the selected features over shuffled targets.
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at the share of the plan's epsilon, see `LeadNoise`.
+    - **Sensitivity**: that of any target, as for `draw_scores`.
+    """
+    part: LeadNoise = plan.measurement["lead"]
+    return lead_record(record, part, part.draw(lead, two_levels=False), two_levels=False)
 
 
 class Round(Protocol):

@@ -9,6 +9,8 @@ confidence      how often it holds, at least
 resolution      largest effect that noise alone makes at that confidence, in `unit`; None where rows differ in unit
 unit            of the resolution
 rows_needed     rows (of two_stage blocks) from which some data could be clear; None where that is not known
+lead,           only of a selection whose set has a verdict of its own: the noisy lead over shuffled targets, and the
+lead_std_error  standard deviation of its noise
 bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
 ==============  ==============================================================================================
 
@@ -59,6 +61,9 @@ _SCORED_CLAIMS = {
 }
 
 
+_LEADING = "the features together go with the target as no features do with a target that is independent of them"
+
+
 def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) -> dict[str, Json]:
     """Return what is said about the noise of a release.
 
@@ -74,6 +79,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     shape = FUNCTIONS[function].shape
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
+    has_lead = shape.name == "ranked" and isinstance(result, Mapping) and result.get("lead") is not None
     verdicts = (
         rows[shape.ends : len(rows) - shape.ends].field(VERDICT).unique().to_pylist()
         if VERDICT in shape.columns
@@ -81,22 +87,25 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     )
     confidence = result.get("confidence") if isinstance(result, Mapping) else None
     resolution, unit = _RESOLUTIONS.get(shape.name, _nothing)(shape, result)
-    needed = None
+    needed: float | None = None
     plan = _stored_plan(function, arguments, result)
     if isinstance(plan, QuantilePlan):
         resolution, unit, needed = plan.ranks, _ROWS, plan.rows_needed
     elif isinstance(plan, (SisPlan, KendallPlan, TwoStagePlan)):
         certainty = plan.certainty(result["compared"])
-        if certainty is not None:
+        if has_lead and not isinstance(plan, TwoStagePlan):
+            needed = plan.lead_rows_needed
+        elif certainty is not None:
             needed = certainty.needed
             resolution, unit = (resolution, unit) if has_scores else (certainty.gap, "score")
     return {
         "verdict": whole_verdict(verdicts) if verdicts else None,
-        "claim": _SCORED_CLAIMS[function] if has_scores else CLAIMS[shape.name],
+        "claim": _LEADING if has_lead else _SCORED_CLAIMS[function] if has_scores else CLAIMS[shape.name],
         "confidence": 1 - FAILURE if confidence is None else confidence,
         "resolution": resolution,
         "unit": unit if resolution is not None else None,
         "rows_needed": needed,
+        **({name: result[name] for name in ("lead", "lead_std_error")} if has_lead else {}),
         **_drawn_bounds(result),
     }
 

@@ -62,10 +62,10 @@ class _Selector:
 
 
 SELECTORS: dict[str, _Selector] = {
-    "kendall": _Selector(KendallPlan, KendallCall, {}, Fraction(1, 10)),
+    "kendall": _Selector(KendallPlan, KendallCall, {"verdict_share": 0}, Fraction(1, 10)),
     "two_stage": _Selector(TwoStagePlan, TwoStageCall, {}, Fraction(3, 10)),
     "best_subset": _Selector(BestSubsetPlan, BestSubsetCall, {"intercept": True}, Fraction(3, 10)),
-    "sis": _Selector(SisPlan, CollectedSisCall, {"center": "target"}, Fraction(3, 10)),
+    "sis": _Selector(SisPlan, CollectedSisCall, {"center": "target", "verdict_share": 0}, Fraction(3, 10)),
 }
 # Most features that are fitted without a selection.
 MOST_UNSELECTED = 50

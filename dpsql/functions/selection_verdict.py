@@ -4,9 +4,20 @@
 a certainty, no data make any feature sure to be selected: every row is `unclear`. Else it is
 `not measured`. The number of rows that were read is never used.
 
-*Paid.* After the selection a share of epsilon releases the scores ``|tau_j|`` of the k features and the number n of
-rows (`dpsql.mechanisms.ranking`). If the target is independent of x_j, so that all orders of its values are equally
-likely, then ``P(|tau_j| >= x) <= 2 exp(-x**2 / w)`` with
+*Paid, for the set.* A share of epsilon, a tenth by default for rank scores, releases by how much the k features
+together lead over the best k of shuffled targets: the lead D of `dpsql.statistics.lead`. The set is `clear` if the
+noisy D is above what its noise exceeds with a chance of at most ``beta - 1/100``, and every row says so. If the target
+is independent of all features together, D is above 0 with a chance of at most 1/100, so the set is `clear` with a
+chance of at most beta. It is no claim about a single feature. Nothing is drawn, and the selection has all of epsilon,
+where
+
+* a unit has several rows: these cannot be shuffled one by one, and the verdict is `not measured`;
+* the caller states a public number of rows from which no data make the set clear: it is `unclear`;
+* the caller states more than `_MOST_SHUFFLED` rows and no levels: that takes too long, and it is `not measured`.
+
+*Paid, for each feature.* With ``verdict := 'each'`` the share releases the scores ``|tau_j|`` of the k features and the
+number n of rows, after the selection (`dpsql.mechanisms.ranking`). If the target is independent of x_j, so that all
+orders of its values are equally likely, then ``P(|tau_j| >= x) <= 2 exp(-x**2 / w)`` with
 
 ===========================  ======================  ==================================================
 target                       w                       proof
@@ -56,7 +67,8 @@ score of two features, so their gap is that much more at best; and H is at least
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -65,13 +77,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.arguments import Argument
+from dpsql.contract.arguments import Argument, Signature, word
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import open_unit_interval, positive_integer
+from dpsql.contract.parameters import known, open_unit_interval, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Quantity
 from dpsql.contract.selection import SelectionPlan
-from dpsql.contract.verdicts import UNCLEAR
+from dpsql.contract.verdicts import CLEAR, UNCLEAR
+from dpsql.errors import ParameterError
+from dpsql.mechanisms.lead import LeadNoise
 from dpsql.mechanisms.ranking import NoisyScores, RankScoreNoise
+from dpsql.statistics.lead import CHANCE
 
 # Chance to miss a feature that is called sure.
 _CHANCE_TO_MISS = 0.05
@@ -246,53 +261,185 @@ def _rounded(number: int) -> str:
 
 
 FAILURE = Fraction(1, 20)
+# What a share pays for: the lead of the set, or the score of each feature.
+VERDICTS = ("set", "each")
+_USUAL_SHARE = Fraction(1, 10)
+# Of a public number of rows: pairs of more are not counted again for every permutation.
+_MOST_SHUFFLED = 1_000_000
 
 
 def _verdict_share(given: object) -> Fraction | None:
     """Return the share; None for 0."""
     if not isinstance(given, bool) and given == 0:
         return None
-    return open_unit_interval("verdict_share", given, hint="0.1 is usual; 0 releases no scores.")
+    return open_unit_interval("verdict_share", given, hint="0.1 is usual; 0 pays for no verdict.")
 
 
 # Arguments of selectors that say how sure a selection is.
 VERDICT = (
     Argument(
         "verdict_share",
-        "Share of epsilon, from 0 to below 1, that releases the scores of the selected features, for their verdicts. "
-        "Only for rank scores of all rows.",
-        0,
+        "Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.",
+        shown="0.1, for rank scores of all rows",
         check=_verdict_share,
         exact=True,
+        earlier=(0,),
+    ),
+    word(
+        "verdict",
+        "What verdict_share pays for: by how much the set leads over shuffled targets, or the score of each feature.",
+        VERDICTS,
+        "set",
     ),
     Argument(
         "n_rows",
-        "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear'. It changes no "
-        "noise.",
+        "A public number of rows, up to 1e12: below what a selection needs, its verdict is 'unclear', and where none "
+        "could be clear the selection has all of epsilon.",
         check=lambda given: positive_integer("n_rows", given, hint="Give a public number of rows.", most=MOST_ROWS),
         kind="Integer",
     ),
 )
+_ARGUMENTS = Signature(*VERDICT)
+
+
+def paid_verdict(given: Mapping[str, object], *, has_scores: bool, otherwise: str) -> dict[str, object]:
+    """Return the checked arguments `VERDICT` as fields of a plan.
+
+    Parameters
+    ----------
+    given : mapping
+    has_scores : bool
+        Whether there are rank scores of all rows; else nothing can be paid for.
+    otherwise : str
+        What a share belongs to, for the message.
+    """
+    share, kind = _ARGUMENTS["verdict_share"].read(given), _ARGUMENTS["verdict"].read(given)
+    if share is not None and not has_scores:
+        raise ParameterError("P045", f"verdict_share belongs to {otherwise}. Leave it out.")
+    if has_scores and given["verdict_share"] is None:
+        share = _USUAL_SHARE
+    if share is None and kind == "each":
+        raise ParameterError("P045", f"verdict := 'each' belongs to a verdict_share of {otherwise}. Leave it out.")
+    is_set = share is not None and kind == "set"
+    return {"verdict_share": share, "verdict": "set" if is_set else None, "n_rows": _ARGUMENTS["n_rows"].read(given)}
 
 
 class ScoredPlan(SelectionPlan):
     """The plan of a selector with the arguments `VERDICT`."""
 
-    verdict_share: Fraction | None
+    verdict_share: Fraction | None  # None for nothing
+    verdict: str | None  # None for the scores of each feature, so that older records stay as they are
     n_rows: int | None
+
+    @property
+    @abstractmethod
+    def has_two_levels(self) -> bool:
+        """Whether the arguments say that the target has two levels, and every other value is missing."""
+
+    @abstractmethod
+    def certainty(self, n_features: int) -> Certainty | None:
+        """Return from how many rows a feature can be sure to be selected; None where that is not known."""
+
+    @cached_property
+    def paid_part(self) -> RankScoreNoise | LeadNoise | None:
+        """The part that the share pays for, if anything is drawn."""
+        return self.score_part or self.lead_part
+
+    @property
+    def paid_share(self) -> Fraction:
+        """The share of epsilon that the selection does not have."""
+        return Fraction(0) if self.paid_part is None else known(Fraction, self.verdict_share)
 
     @cached_property
     def score_part(self) -> RankScoreNoise | None:
         """The part that draws the scores of the selected features; None if they are not released."""
-        if self.verdict_share is None:
+        if self.verdict_share is None or self.verdict is not None:
             return None
         epsilon = self.epsilon * self.verdict_share
         return RankScoreNoise("scores", epsilon, self.neighbours, self.max_rows_per_unit, self.k)
 
+    @cached_property
+    def lead_part(self) -> LeadNoise | None:
+        """The part that draws the lead of the set; None if it is not drawn."""
+        is_long = self.n_rows is not None and self.n_rows > _MOST_SHUFFLED and not self.has_two_levels
+        return None if is_long or self.is_too_short else self._lead
+
+    @cached_property
+    def _lead(self) -> LeadNoise | None:
+        """The part that draws the lead, whatever the number of rows; None without a verdict of the set."""
+        if self.verdict_share is None or self.verdict is None or self.max_rows_per_unit > 1:
+            return None
+        return LeadNoise("lead", self.epsilon * self.verdict_share, self.neighbours, self.max_rows_per_unit)
+
+    @cached_property
+    def lead_rows_needed(self) -> float | None:
+        """From how many rows some data make the set clear; None without its verdict, and infinity beyond any table.
+
+        A type may say that a target has two levels where no argument does. Then this is too few, and still a number
+        from which nothing is clear: two levels need more rows.
+        """
+        if self._lead is None:
+            return None
+        reach, two_levels = lead_reach(self._lead, two_levels=self.has_two_levels), self.has_two_levels
+        found = _least(lambda rows: largest_rank_score(rows, two_levels=two_levels) > reach)
+        return math.inf if found is None else found
+
+    @property
+    def is_too_short(self) -> bool:
+        """Whether the public number of rows is below what the verdict of the set needs."""
+        return self.n_rows is not None and self.lead_rows_needed is not None and self.n_rows < self.lead_rows_needed
+
     @property
     def score_scales(self) -> tuple[Fraction, ...]:
-        """The scale of the noise on released scores, if there are any."""
-        return () if self.score_part is None else (self.score_part.scale(two_levels=False),)
+        """The scale of the noise on released scores, or on the lead, if there are any."""
+        return () if self.paid_part is None else (self.paid_part.scale(two_levels=False),)
+
+    def selection_record(self, names: Sequence[str], compared: int) -> dict[str, Json]:
+        """Return what the ledger keeps of a selection: `selection_record`, with what follows for the verdict."""
+        certainty = None if self.n_rows is None else self.certainty(compared)
+        record = selection_record(names, compared, certainty, self.n_rows)
+        return {**record, "verdict": UNCLEAR} if self.is_too_short else record
+
+    def paid_quantities(self, rows: int | None) -> list[Quantity]:
+        """Return the lines of `dp_estimate` about what the share pays for, with what a public number of rows means."""
+        out = score_quantities(self.score_part, two_levels=self.has_two_levels)
+        if self._lead is None or self.lead_rows_needed is None:
+            return out
+        deviation = self._lead.deviation(two_levels=self.has_two_levels)
+        least = "rows from which some data make the set clear; for a smaller n_rows nothing is spent on it"
+        if rows is not None and rows < self.lead_rows_needed:
+            least += f"; with {rows:,} rows no data could"
+        return [
+            *out,
+            ("lead_std_error", deviation, "standard deviation of the noise on the lead over shuffled targets"),
+            ("verdict_rows_needed", float(self.lead_rows_needed), least),
+        ]
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, which knew no verdict of the set."""
+        yield from super().earlier_arguments()
+        if self.verdict is not None:
+            record = {name: value for name, value in self.public_arguments.items() if name != "verdict"}
+            if self.verdict_share == _USUAL_SHARE:
+                yield {name: value for name, value in record.items() if name != "verdict_share"}
+            yield record
+
+
+def lead_reach(part: LeadNoise, *, two_levels: bool) -> float:
+    """Return what a noisy lead of 0 exceeds with a chance of at most `FAILURE` less that of a lead above 0."""
+    return part.reach(FAILURE - CHANCE, two_levels=two_levels)
+
+
+def lead_record(record: dict[str, Json], part: LeadNoise, lead: float, *, two_levels: bool) -> dict[str, Json]:
+    """Return a record with the lead of the set, and its verdict."""
+    reach = lead_reach(part, two_levels=two_levels)
+    return {
+        **record,
+        "lead": lead,
+        "lead_std_error": part.deviation(two_levels=two_levels),
+        "reach": reach,
+        "verdict": CLEAR if lead > reach else UNCLEAR,
+    }
 
 
 def score_quantities(part: RankScoreNoise | None, *, two_levels: bool) -> list[Quantity]:

@@ -30,16 +30,18 @@ from dpsql.functions.selection_verdict import (
     ScoredPlan,
     certainty_quantities,
     largest_rank_score,
-    score_quantities,
+    lead_record,
+    paid_verdict,
     scored_record,
-    selection_record,
 )
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.lead import LeadNoise
 from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.mechanisms.ranking import RankScoreNoise
 from dpsql.progress import Progress
+from dpsql.statistics.lead import exact_lead, shuffled_top
 from dpsql.statistics.rank_scores import RankScores, rank_spread
 from dpsql.statistics.xty import (
     CrossProducts,
@@ -53,6 +55,8 @@ from dpsql.statistics.xty import (
 
 CENTERS = ("public", "target")
 SCORES = ("covariance", "rank")
+# Names of selected features to what the ledger keeps of them.
+_Record = Callable[[Sequence[str]], dict[str, Json]]
 _WITHOUT_BOUNDS = "Or compare ranks, which need none: score := 'rank'."
 
 
@@ -67,7 +71,8 @@ class SisPlan(OneShotPlan, ScoredPlan):
     gamma: Fraction
     center: str
     center_share: Fraction
-    verdict_share: Fraction | None = None  # None for no scores
+    verdict_share: Fraction | None = None
+    verdict: str | None = None
     n_rows: int | None = None
 
     function: ClassVar[str] = "dp_sis"
@@ -98,6 +103,11 @@ class SisPlan(OneShotPlan, ScoredPlan):
     def by_rank(self) -> bool:
         """Whether features are scored by rank correlation."""
         return self.score == "rank"
+
+    @property
+    def has_two_levels(self) -> bool:
+        """Whether the arguments name two levels; a column's type may have them, too."""
+        return self.target_levels is not None
 
     @property
     def target_needs_bounds(self) -> bool:
@@ -135,15 +145,12 @@ class SisPlan(OneShotPlan, ScoredPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         ranked = cls.arguments["score"].read(given) == "rank"
         bounds = {"lower": None, "upper": None} if ranked else feature_bounds(given, or_else=_WITHOUT_BOUNDS)
-        shared = cls.arguments["verdict_share"].read(given)
-        if shared is not None and not ranked:
-            raise ParameterError("P045", "verdict_share belongs to score := 'rank'. Leave it out.")
         return {
             **super()._own(given, layout),
             **bounds,
             "score": "rank" if ranked else None,
-            **cls._read(given, "mechanism", "gamma", "center", "center_share", "n_rows"),
-            "verdict_share": shared,
+            **cls._read(given, "mechanism", "gamma", "center", "center_share"),
+            **paid_verdict(given, has_scores=ranked, otherwise="score := 'rank'"),
         }
 
     @cached_property
@@ -154,13 +161,13 @@ class SisPlan(OneShotPlan, ScoredPlan):
     @property
     def selection_epsilon(self) -> Fraction:
         """Epsilon spent on the selection."""
-        return self.epsilon * (1 - (self.verdict_share or 0)) - self.center_epsilon
+        return self.epsilon * (1 - self.paid_share) - self.center_epsilon
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: the centre, if it is private, and the selection."""
-        if self.score_part is not None:
-            return measurement_of(self.selection_part, self.score_part)
+        """The measurement: the centre, if it is private, the selection, and what its verdict is paid for."""
+        if self.paid_part is not None:
+            return measurement_of(self.selection_part, self.paid_part)
         if self.center == "public":
             return measurement_of(self.selection_part)
         moved = target_sums_sensitivity(self.neighbours, self.max_rows_per_unit)
@@ -190,7 +197,7 @@ class SisPlan(OneShotPlan, ScoredPlan):
             out.append(("score_gap_share", share * out[-1][1] / n_rows, meaning))
         found = self.certainty(n_features)
         out += [] if found is None else certainty_quantities(found, n_rows)
-        out += score_quantities(self.score_part, two_levels=self.target_levels is not None)
+        out += self.paid_quantities(n_rows)
         if self.center == "target":
             scale = float(self.center_scale / FIXED_POINT_ONE)
             out.append(("center_noise_scale", scale, "scale of the noise on the two sums that give the target's mean"))
@@ -200,12 +207,12 @@ class SisPlan(OneShotPlan, ScoredPlan):
     def spread(self) -> float:
         """Range of the scores in the unit of `noise`. Two levels count where the arguments name them."""
         if self.by_rank:
-            return float(rank_spread(self.relation, two_levels=self.target_levels is not None))
+            return float(rank_spread(self.relation, two_levels=self.has_two_levels))
         return utility_range(self.neighbours, self.max_rows_per_unit) / FIXED_POINT_ONE**2
 
     def largest_score(self, rows: int) -> float:
         """Return the largest score of some rows."""
-        return largest_rank_score(rows, two_levels=self.target_levels is not None) if self.by_rank else float(rows)
+        return largest_rank_score(rows, two_levels=self.has_two_levels) if self.by_rank else float(rows)
 
 
 class SisCall(BoundedCall):
@@ -266,16 +273,25 @@ class SisCall(BoundedCall):
     def prepare(self, statistic: Integers | CrossProducts | RankScores, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the selection, from ``s_j`` in units of ``S**2`` or from the rows to be ranked."""
         plan, features = self.plan, self.features
-        certainty = None if plan.n_rows is None else plan.certainty(len(features))
-        record = partial(selection_record, compared=len(features), certainty=certainty, given=plan.n_rows)
+        record = partial(plan.selection_record, compared=len(features))
         if isinstance(statistic, RankScores):
-            scores, spread = statistic.utilities(plan.relation, progress)
-            rows, two_levels = statistic.rows, statistic.two_levels
-            if plan.score_part is None:
-                return lambda: record(draw_by_rank(plan, scores, spread, features))
-            return lambda: draw_with_scores(plan, scores, spread, features, record, rows=rows, two_levels=two_levels)
+            return self._prepare_ranked(statistic, record, progress)
         utility = np.abs(statistic.total() if isinstance(statistic, CrossProducts) else statistic)
         return lambda: record(draw_selection(plan, utility, features))
+
+    def _prepare_ranked(self, statistic: RankScores, record: _Record, progress: Progress) -> Callable[[], Json]:
+        """Count pairs of rows, also with shuffled targets, and return the draw."""
+        plan, features = self.plan, self.features
+        scores, spread = statistic.utilities(plan.relation, progress)
+        rows, two_levels = statistic.rows, statistic.two_levels
+        if plan.paid_part is None:
+            return lambda: record(draw_by_rank(plan, scores, spread, features))
+        top = None
+        if plan.lead_part is not None:
+            top = shuffled_top(statistic.pairs(progress), plan.k, two_levels=two_levels, progress=progress)
+        return lambda: draw_with_verdict(
+            plan, scores, spread, features, record, rows=rows, two_levels=two_levels, top=top
+        )
 
 
 class CollectedSisCall(SisCall):
@@ -326,28 +342,34 @@ def draw_by_rank(plan: SisPlan, utility: Integers, spread: int, features: Sequen
     return _selected(plan, utility, spread, features)
 
 
-def draw_with_scores(
+def draw_with_verdict(
     plan: SisPlan,
     utility: Integers,
     spread: int,
     features: Sequence[str],
-    record: Callable[[Sequence[str]], dict[str, Json]],
+    record: _Record,
     *,
     rows: int,
     two_levels: bool,
+    top: int | None,
 ) -> Json:
-    """Draw as `draw_by_rank` does, and then the scores of the selected features and the number of rows.
+    """Draw as `draw_by_rank` does, and then the lead of the set, or the scores of its features and the number of rows.
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon``: the selection, then `RankScoreNoise` for the features that it chose.
+    - **Guarantee**: pure DP at ``plan.epsilon``: the selection, then `LeadNoise` or `RankScoreNoise` for the features
+      that it chose. `top`, the best that shuffled targets have (`dpsql.statistics.lead.shuffled_top`), is private.
     """
     names = draw_by_rank(plan, utility, spread, features)
     places = {name: place for place, name in enumerate(features)}
     scores = [Fraction(int(utility[places[name]]), 2 * max(1, rows - 1)) for name in names]
-    part: RankScoreNoise = plan.measurement["scores"]
-    drawn = part.draw(scores, rows, two_levels=two_levels)
-    return scored_record(record(names), part, drawn, len(features), two_levels=two_levels)
+    if top is None:
+        part: RankScoreNoise = plan.measurement["scores"]
+        drawn = part.draw(scores, rows, two_levels=two_levels)
+        return scored_record(record(names), part, drawn, len(features), two_levels=two_levels)
+    noise: LeadNoise = plan.measurement["lead"]
+    lead = noise.draw(exact_lead(scores, top, rows), two_levels=two_levels)
+    return lead_record(record(names), noise, lead, two_levels=two_levels)
 
 
 def _selected(plan: SisPlan, utility: Integers, spread: int, features: Sequence[str]) -> list[str]:

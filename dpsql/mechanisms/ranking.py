@@ -14,6 +14,7 @@ and between processors. A partial sort is asked for a *value* only, which the sc
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -45,31 +46,19 @@ class NoisyScores:
 
 
 @dataclass(frozen=True)
-class RankScoreNoise(Part):
-    """The scores ``|tau_j|`` of k features that were chosen before, and the number of rows.
+class ScoreNoise(Part):
+    """Discrete Laplace noise on numbers in the unit of rank scores.
 
     Attributes
     ----------
     epsilon : Fraction
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
-    k : int
-
-    Notes
-    -----
-    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with the selection that chose
-      them.
-    - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: L1, of scores and rows as one vector, `dpsql.statistics.rank_scores.released_sensitivity`.
-    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
-    - **Assumes**: exact scores over all rows; not those of blocks.
-    - **Does not protect**: running time.
     """
 
     epsilon: Fraction
     neighbours: str
     max_rows_per_unit: int
-    k: int
 
     @property
     def event(self) -> Event:
@@ -99,6 +88,32 @@ class RankScoreNoise(Part):
         bits = self.bits(two_levels=two_levels)
         # Of both signs with twice the chance: noise is symmetric.
         return math.ldexp(laplace_reach(self.scale(two_levels=two_levels), 2 * failure) + 0.5, -bits)
+
+    @abstractmethod
+    def _moved(self, bits: int, two_levels: bool) -> int:
+        """Return the L1 sensitivity of all numbers, in units of ``2**-bits``."""
+
+
+@dataclass(frozen=True)
+class RankScoreNoise(ScoreNoise):
+    """The scores ``|tau_j|`` of k features that were chosen before, and the number of rows.
+
+    Attributes
+    ----------
+    k : int
+
+    Notes
+    -----
+    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with the selection that chose
+      them.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: L1, of scores and rows as one vector, `dpsql.statistics.rank_scores.released_sensitivity`.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: exact scores over all rows; not those of blocks.
+    - **Does not protect**: running time.
+    """
+
+    k: int
 
     @sampled
     def draw(self, scores: Sequence[Fraction], rows: int, *, two_levels: bool) -> NoisyScores:

@@ -18,8 +18,9 @@ class Ranked(TypedDict):
     """Features that were selected, by rank; their scores and the noise in them where these are released.
 
     `compared` is how many features there were, `threshold` the score that was asked for, and `verdict` what the call
-    says of every row. A score is clear if it is above `level` by more than `reach`. Releases from before there were
-    verdicts lack these; without scores they are a list of names.
+    says of every row. A score is clear if it is above `level` by more than `reach`, and a set if its `lead` over
+    shuffled targets is above `reach`. Releases from before there were verdicts lack these; without scores they are a
+    list of names.
     """
 
     names: list[str]
@@ -31,6 +32,8 @@ class Ranked(TypedDict):
     rows: NotRequired[float]
     level: NotRequired[float]
     reach: NotRequired[float]
+    lead: NotRequired[float]
+    lead_std_error: NotRequired[float]
 
 
 # What a pipeline's result says of the selection where all features were fitted.

@@ -58,6 +58,7 @@ from dpsql.contract.fold import Batch, Fold, KeptRows, numbers, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.columns import StagedColumns
 from dpsql.kernels.kendall import RankedTable, compiled_kernels
+from dpsql.kernels.shuffles import largest_sums
 
 
 @dataclass(frozen=True)
@@ -72,11 +73,14 @@ class Pairs:
         Rows of each block.
     scores : callable
         (base, others, progress) to int64 of shape (m, len(others)).
+    largest : callable or None
+        (permutations of the target, k, progress) to the sums of the k largest ``|S|``; None for blocks.
     """
 
     features: int
     sizes: NDArray[np.int64]
     scores: Callable[..., NDArray[np.int64]]
+    largest: Callable[[Sequence[NDArray[np.intp]], int, Callable[[float], None]], list[int]] | None = None
 
 
 class WholeTable(KeptRows):
@@ -84,6 +88,7 @@ class WholeTable(KeptRows):
 
     def __init__(self, width: int) -> None:
         self._staged = StagedColumns(width)
+        self._pairs: Pairs | None = None
 
     @property
     def rows(self) -> int:
@@ -105,13 +110,16 @@ class WholeTable(KeptRows):
         return RankedTable(columns, progress=progress)
 
     def pairs(self, progress: Callable[[float], None]) -> Pairs:
-        """Return the scores of any two columns, counted on demand."""
-        table = self._ranked(progress)
-        return Pairs(
-            self._staged.width - 1,
-            table.sizes,
-            lambda base, others, progress: table.scores(base, others, progress=progress),
-        )
+        """Return the scores of any two columns, counted on demand; asked again, the same ones."""
+        if self._pairs is None:
+            table, features = self._ranked(progress), self._staged.width - 1
+            self._pairs = Pairs(
+                features,
+                table.sizes,
+                lambda base, others, progress: table.scores(base, others, progress=progress),
+                lambda orders, k, progress: largest_sums(table, features, orders, k, progress),
+            )
+        return self._pairs
 
     def counts(self) -> tuple[list[int], list[int]]:
         """Return the numbers of concordant and of discordant pairs of every feature with the target."""

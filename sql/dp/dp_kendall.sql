@@ -1,11 +1,11 @@
 -- dp_kendall: Select k features privately by rank correlation.
--- Guarantee: Pure epsilon-DP for the whole call.
+-- Guarantee: Pure epsilon-DP for the whole call. Without `blocks` a tenth of epsilon pays for the verdict of the set.
 -- More: docs/functions/dp_kendall.md
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
-  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, n_rows := NULL,
-  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, verdict := NULL,
+  n_rows := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL,
+  dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_kendall', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -13,13 +13,14 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, k := k, epsilon := epsilon,
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
-      verdict_share := verdict_share, n_rows := n_rows, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      verdict_share := verdict_share, verdict := verdict, n_rows := n_rows, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
+      dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,
-  split := NULL, verdict_share := NULL, n_rows := NULL, neighbours := NULL, dataset := NULL, release := false
+  split := NULL, verdict_share := NULL, verdict := NULL, n_rows := NULL, neighbours := NULL, dataset := NULL,
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -29,10 +30,10 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
-        n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
+        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_kendall', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, k := k, epsilon := epsilon,
         target_levels := target_levels, mechanism := mechanism, split := split, verdict_share := verdict_share,
-        n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))));
+        verdict := verdict, n_rows := n_rows, neighbours := neighbours, dataset := dataset, release := release)))));

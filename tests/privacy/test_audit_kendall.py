@@ -66,13 +66,13 @@ def features(pair: tuple[Table, Table]) -> list[str]:
 
 
 def table_form(names: list[str], **arguments: Any) -> str:
-    return f"SELECT rank, feature FROM dp_kendall('t', target := 'y', features := {names}, {named(arguments)})"
+    return f"SELECT rank, feature FROM dp_kendall('t', target := 'y', features := {names}, verdict_share := 0, {named(arguments)})"
 
 
 def aggregate_form(names: list[str], **arguments: Any) -> str:
     """Many releases per statement: every group holds the same rows."""
     return (
-        f"SELECT list_transform(dp_kendall([{', '.join(names)}], y, names := {names}, {named(arguments)}), "
+        f"SELECT list_transform(dp_kendall([{', '.join(names)}], y, names := {names}, verdict_share := 0, {named(arguments)}), "
         "lambda entry: entry.feature) FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
 

@@ -94,15 +94,13 @@ def scaled(name: str, factor: float = 1.0) -> Case:
 
 
 def table_form(connection: Any, case: Case, runs: int, source: str = "t") -> list[Outcome]:
-    sql = (
-        f"SELECT rank, feature FROM dp_kendall('{source}', target := 'y', features := {list(FEATURES)}, {named(case)})"
-    )
+    sql = f"SELECT rank, feature FROM dp_kendall('{source}', target := 'y', features := {list(FEATURES)}, verdict_share := 0, {named(case)})"
     return [tuple(feature for _, feature in sorted(rows)) for rows in SqlRelease(connection, sql, batch=10)(runs)]
 
 
 def aggregate_form(connection: Any, case: Case, runs: int) -> list[Outcome]:
     """Every group of a GROUP BY is a release of its own; all groups hold the same rows."""
-    release = f"dp_kendall([{', '.join(FEATURES)}], y, names := {list(FEATURES)}, {named(case)})"
+    release = f"dp_kendall([{', '.join(FEATURES)}], y, names := {list(FEATURES)}, verdict_share := 0, {named(case)})"
     sql = (
         f"SELECT list_transform({release}, lambda entry: entry.feature) "
         "FROM t, range({count}) AS r(copy) GROUP BY copy"
@@ -286,7 +284,7 @@ def selected(connection: Any, columns: dict[str, str], rows: int = 60, **case: A
     )
     features = [name for name in columns if name != "y"]
     found = connection.execute(
-        f"SELECT feature FROM dp_kendall('made', target := 'y', features := {features}, "
+        f"SELECT feature FROM dp_kendall('made', target := 'y', features := {features}, verdict_share := 0, "
         f"{named({'epsilon': 10**7, **case})}) ORDER BY rank"
     ).fetchall()
     return [feature for (feature,) in found]

@@ -79,14 +79,14 @@ def exact_law(name: str, factor: float = 1.0) -> dict[Outcome, float]:
 
 def table_form(connection: Any, name: str, runs: int) -> list[Outcome]:
     table, case = CASES[name]
-    sql = f"SELECT rank, feature FROM dp_sis('{table}', target := 'y', score := 'rank', {named(case)})"
+    sql = f"SELECT rank, feature FROM dp_sis('{table}', target := 'y', score := 'rank', verdict_share := 0, {named(case)})"
     return [tuple(feature for _, feature in sorted(rows)) for rows in SqlRelease(connection, sql, batch=10)(runs)]
 
 
 def aggregate_form(connection: Any, name: str, runs: int, factor: float = 1.0) -> list[Outcome]:
     """Every group of a GROUP BY is a release of its own; all groups hold the same rows."""
     table, case = CASES[name]
-    given = f"names := {list(FEATURES)}, score := 'rank', {named(scaled(case, factor))}"
+    given = f"names := {list(FEATURES)}, score := 'rank', verdict_share := 0, {named(scaled(case, factor))}"
     sql = (
         f"SELECT list_transform(dp_sis([{', '.join(FEATURES)}], y, {given}), lambda entry: entry.feature) "
         f"FROM {table}, range({{count}}) AS r(copy) GROUP BY copy"
@@ -212,7 +212,7 @@ AUDITED = [(TWO_LEVELS, LEVELS), (FOLLOWING, {})]
 
 def audited(case: Case, epsilon: float) -> str:
     return (
-        f"SELECT dp_sis([a, b], y, names := ['a', 'b'], k := 1, epsilon := {epsilon}, score := 'rank', {named(case)})"
+        f"SELECT dp_sis([a, b], y, names := ['a', 'b'], k := 1, epsilon := {epsilon}, score := 'rank', verdict_share := 0, {named(case)})"
         "[1].feature FROM t, range({count}) AS r(copy) GROUP BY copy"
     ).replace(", )", ")")
 

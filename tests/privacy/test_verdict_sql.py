@@ -40,7 +40,16 @@ def following(rows: int) -> tuple[tuple[float, float], ...]:
 
 
 def sis(**more: Any) -> SisPlan:
-    given = {"target": "y", "features": ["a"], "k": 1, "epsilon": 1, "score": "rank", "verdict_share": 0.2, **more}
+    given = {
+        "target": "y",
+        "features": ["a"],
+        "k": 1,
+        "epsilon": 1,
+        "score": "rank",
+        "verdict_share": 0.2,
+        "verdict": "each",
+        **more,
+    }
     return SisPlan.from_arguments("t", given)
 
 
@@ -58,7 +67,15 @@ def test_the_noise_spends_its_share(k: int, neighbours: str, unit: int) -> None:
         sis(k=k, features=list("abcd"), neighbours=neighbours, **units),
         KendallPlan.from_arguments(
             "t",
-            {"target": "y", "features": list("abcd"), "k": k, "epsilon": 1, "verdict_share": 0.2, "split": "scaled"}
+            {
+                "target": "y",
+                "features": list("abcd"),
+                "k": k,
+                "epsilon": 1,
+                "verdict_share": 0.2,
+                "verdict": "each",
+                "split": "scaled",
+            }
             | {"neighbours": neighbours, **units},
         ),
     ):
@@ -72,11 +89,10 @@ def test_the_noise_spends_its_share(k: int, neighbours: str, unit: int) -> None:
 
 
 def test_without_a_share_nothing_is_drawn_or_recorded() -> None:
-    for share in (0, None):
-        plan = sis(verdict_share=share)
-        assert plan.score_part is None
-        assert "verdict_share" not in plan.public_arguments
-        assert plan.measurement.event == sis(verdict_share=None).measurement.event
+    plan = sis(verdict_share=0, verdict=None)
+    assert plan.paid_part is None
+    assert not {"verdict_share", "verdict"} & set(plan.public_arguments)
+    assert sum(leaf.epsilon for leaf in plan.measurement.leaves) == plan.selection_epsilon == plan.epsilon  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +152,7 @@ def test_audit(opened: list[Any], function: str, given: int, runs: int) -> None:
     """
     rank = "score := 'rank', " if function == "dp_sis" else ""
     sql = (
-        f"SELECT ({function}([a], y, names := ['a'], k := 1, epsilon := {given}, {rank}verdict_share := 0.99)"
+        f"SELECT ({function}([a], y, names := ['a'], k := 1, epsilon := {given}, {rank}verdict_share := 0.99, verdict := 'each')"
         "[1].score > 2.25)::VARCHAR FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
     arrow = to_arrow(FOLLOWING, ("a", "y")), to_arrow(DENIED, ("a", "y"))

@@ -14,7 +14,7 @@ import dpsql.functions.sis as sis
 from dpsql.testing.neighbours import Table
 from support.sql_text import named
 
-GIVEN: dict[str, Any] = {"k": 1, "epsilon": 1, "score": "rank"}
+GIVEN: dict[str, Any] = {"k": 1, "epsilon": 1, "score": "rank", "verdict_share": 0}
 WIDE = {"features": ["a", "b", "c"]}
 # a follows y; b has ties and a missing value; c is constant. The label has a third value and a missing one.
 ROWS: Table = (

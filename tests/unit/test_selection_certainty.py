@@ -160,7 +160,15 @@ def test_estimates_of_released_scores(function: str, more: dict[str, Any]) -> No
     plain, paid = (
         {
             one["quantity"]: one["value"]
-            for one in estimate(function, n_features=9, k=2, epsilon=1, verdict_share=share, **more)
+            for one in estimate(
+                function,
+                n_features=9,
+                k=2,
+                epsilon=1,
+                verdict_share=share,
+                **({"verdict": "each"} if share else {}),
+                **more,
+            )
         }
         for share in (0, 0.5)
     )
@@ -187,7 +195,7 @@ def test_estimates_of_others() -> None:
 @pytest.mark.parametrize("function", ["dp_sis", "dp_kendall"])
 def test_a_public_number_of_rows_decides_and_a_counted_one_does_not(function: str) -> None:
     """Fewer rows than needed make every row 'unclear', by the argument alone: the table has more, or none."""
-    arguments = {"target": "y", "features": ["a", "b", "c"], "k": 1, "epsilon": 1}
+    arguments = {"target": "y", "features": ["a", "b", "c"], "k": 1, "epsilon": 1, "verdict_share": 0}
     if function == "dp_sis":
         arguments["score"] = "rank"
     with dpsql.Context() as context:

@@ -48,7 +48,9 @@ class KendallLaw:
     def __init__(self, features: Sequence[str], **arguments: Any) -> None:
         import pyarrow as pa
 
-        self.plan = KendallPlan.from_arguments("t", {"target": "target", "features": list(features), **arguments})
+        self.plan = KendallPlan.from_arguments(
+            "t", {"target": "target", "features": list(features), "verdict_share": 0, **arguments}
+        )
         self._names = (*features, "target")
         self.call = KendallCall.resolve(self.plan, pa.struct([(name, pa.float64()) for name in self._names]), {})
 

@@ -39,7 +39,7 @@ class RankLaw:
     def __init__(self, features: Sequence[str], **arguments: Any) -> None:
         import pyarrow as pa
 
-        given = {"target": "target", "features": list(features), "score": "rank", **arguments}
+        given = {"target": "target", "features": list(features), "score": "rank", "verdict_share": 0, **arguments}
         self.plan = SisPlan.from_arguments("t", given)
         self._names = (*features, "target")
         self.call = SisCall.resolve(self.plan, pa.struct([(name, pa.float64()) for name in self._names]), {})

@@ -1,0 +1,145 @@
+"""Scores of many columns with permutations of one other: the k largest of each permutation.
+
+All three ways return the same integers:
+
+* Where the one column has two values and none is missing, S is a sum over the rows of its larger value: of how many
+  values of the other column are smaller, less how many are larger, as pairs within one value tie. That is a matrix
+  product, exact in doubles: no partial sum passes ``n**2``, and that is at most ``2**52``.
+* In a table of few rows it is a sum over pairs of rows of the product of two signs, again a matrix product, exact in
+  single precision: no partial sum passes ``n**2 / 2``, and that is at most ``2**23``.
+* Else every permutation is counted anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.arrays import Doubles
+from dpsql.kernels.kendall import RankedColumn, RankedTable, pair_counts
+
+_MOST_ROWS = 1 << 26
+# Signs are faster up to the one, and where columns are more than rows up to the other.
+_FEW_ROWS, _SOME_ROWS = 1 << 9, 1 << 12
+# Numbers in a block of columns, of permuted rows, and of signs.
+_BLOCK = 1 << 22
+
+
+def largest_sums(
+    table: RankedTable,
+    base: int,
+    orders: Sequence[NDArray[np.intp]],
+    k: int,
+    progress: Callable[[float], None],
+) -> list[int]:
+    """Return the sum of the k largest ``|S|`` of the other columns with each permutation of one column.
+
+    Parameters
+    ----------
+    table : RankedTable
+        Of one block.
+    base : int
+        Position of the one column; all others are scored.
+    orders : sequence of ndarray of intp, shape (n,)
+        Row i of a permutation has the value of row ``order[i]``.
+    k : int
+        At most the number of other columns.
+    progress : callable
+        Called with the share of the work done; an exception that it raises ends the work.
+    """
+    one, others = table.columns[base], [column for place, column in enumerate(table.columns) if place != base]
+    values = np.unique(one.codes)
+    if len(values) == 2 and values[0] >= 0 and len(one.codes) <= _MOST_ROWS:
+        larger = one.codes == values[1]
+        return _of_two_values(others, np.array([larger[order] for order in orders]), k, progress)
+    if len(one.codes) <= max(_FEW_ROWS, min(_SOME_ROWS, len(others))):
+        return _by_signs(others, np.array([one.codes[order] for order in orders]), k, progress)
+    return _counted(one, others, orders, k, progress)
+
+
+def _of_two_values(
+    columns: Sequence[RankedColumn], larger: NDArray[np.bool_], k: int, progress: Callable[[float], None]
+) -> list[int]:
+    """Return the sums where the permuted column is `larger`, shape (b, n), or smaller."""
+    count, rows = larger.shape
+    best = np.zeros((k, count))
+    width = max(1, _BLOCK // rows)
+    for start in range(0, len(columns), width):
+        sides = np.array([_smaller_less_larger(column) for column in columns[start : start + width]])
+        scores = np.zeros((len(sides), count))
+        step = max(1, _BLOCK // count)
+        for row in range(0, rows, step):
+            scores += sides[:, row : row + step] @ larger[:, row : row + step].T.astype(np.float64)
+        best = _largest(best, scores)
+        progress(min(1.0, (start + width) / len(columns)))
+    return [int(total) for total in best.sum(axis=0)]
+
+
+def _largest(best: Doubles, scores: Doubles) -> Doubles:
+    """Return the k largest of each column, of those found before and of the sizes of others; shape (k, b)."""
+    found = np.concatenate([best, np.abs(scores)])
+    largest: Doubles = np.partition(found, len(found) - len(best), axis=0)[len(found) - len(best) :]
+    return largest
+
+
+def _smaller_less_larger(column: RankedColumn) -> Doubles:
+    """Return how many values are smaller than that of each row, less how many are larger; 0 where it is missing."""
+    codes = column.codes
+    here = codes >= 0
+    counts = np.bincount(codes[here], minlength=1)
+    smaller = np.cumsum(counts) - counts
+    sides = 2 * smaller + counts - int(here.sum())
+    return np.where(here, sides[np.maximum(codes, 0)], 0).astype(np.float64)
+
+
+def _by_signs(
+    columns: Sequence[RankedColumn], shuffled: NDArray[np.int32], k: int, progress: Callable[[float], None]
+) -> list[int]:
+    """Return the sums where the permuted column has the codes `shuffled`, shape (b, n); -1 is missing."""
+    count, rows = shuffled.shape
+    left, right = np.triu_indices(rows, 1)
+    best = np.zeros((k, count))
+    width, step = max(1, _BLOCK // count), max(1, _BLOCK // max(count, 256))
+    for start in range(0, len(columns), width):
+        codes = np.array([column.codes for column in columns[start : start + width]])
+        scores = np.zeros((len(codes), count))
+        for pair in range(0, len(left), step):
+            pairs = left[pair : pair + step], right[pair : pair + step]
+            ways = _signs(shuffled, *pairs).T
+            for part in range(0, len(codes), 256):
+                scores[part : part + 256] += _signs(codes[part : part + 256], *pairs) @ ways
+            progress((start + len(codes) * pair / len(left)) / len(columns))
+        best = _largest(best, scores)
+    return [int(total) for total in best.sum(axis=0)]
+
+
+def _signs(codes: NDArray[np.int32], left: NDArray[np.intp], right: NDArray[np.intp]) -> NDArray[np.float32]:
+    """Return the sign of the difference of two rows of each column, 0 where one is missing; shape (d, pairs)."""
+    one, other = codes[:, left], codes[:, right]
+    signs: NDArray[np.float32] = np.sign(one - other).astype(np.float32)
+    if (codes < 0).any():
+        signs[(one < 0) | (other < 0)] = 0
+    return signs
+
+
+def _counted(
+    base: RankedColumn,
+    columns: Sequence[RankedColumn],
+    orders: Sequence[NDArray[np.intp]],
+    k: int,
+    progress: Callable[[float], None],
+) -> list[int]:
+    """Return the sums by counting the pairs of every permutation."""
+    sums = []
+    for number, order in enumerate(orders):
+
+        def report(share: float, number: int = number) -> None:
+            progress((number + share) / len(orders))
+
+        concordant, discordant = pair_counts(replace(base, codes=base.codes[order]), columns, progress=report)
+        scores = np.abs(concordant - discordant)
+        sums.append(int(np.partition(scores, len(columns) - k)[len(columns) - k :].sum()))
+    return sums
