@@ -171,10 +171,12 @@ class Call(ABC):
         refuse_lossless(row)
         layout = plan.layout
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
-        position, target, of_target = -1, TargetCode(), ()
+        position, target = -1, TargetCode()
+        of_target: list[pa.DataType] = []
         if layout.target:
             position, kind = column_of(kinds, "target", layout.target)
-            target, of_target = TargetCode.resolve(plan, kind, layout.target), (kind,)
+            target = TargetCode.resolve(plan, kind, layout.target)
+            of_target.append(kind)
         check_ids(layout, others)
         if "condition" in others:
             check_condition(others["condition"])

@@ -416,9 +416,7 @@ class LogisticCall(Call):
         kept = [place for place, column in enumerate(bounds) if column.interval is not None]
         pairs = [column.interval for column in bounds if column.interval is not None]
         whole = [not bounds[place].drawn for place in kept]
-        unclear = [
-            name for name, column in zip(self.features, bounds, strict=True) if not column.clear and column.interval
-        ]
+        unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
             scaling = self.plan.scaling(pairs, standard)

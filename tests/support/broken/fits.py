@@ -42,14 +42,18 @@ def broken_fit(name: str) -> AbstractContextManager[None]:
     return planted(*BROKEN_FITS[name].patches)
 
 
-def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float] | None]:
-    edges = fine_edges()
-    filled = [np.flatnonzero(column) for column in found]
-    return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
+def _free_bounds(found: Any, cells: Any, **_: Any) -> list[prefix_bounds.ColumnBounds]:
+    ends = []
+    for column, of in zip(found, cells, strict=True):
+        filled = np.flatnonzero(column)
+        pair = (float(of.low[filled[0]]), float(of.high[filled[-1]])) if len(filled) else (-1.0, 1.0)
+        ends.append(prefix_bounds.ColumnBounds(pair if pair[0] < pair[1] else (pair[0], pair[0] + 1.0), drawn=True))
+    return ends
 
 
 def _ends_of_the_data(found: Any, _: Any) -> interval_scan.PrivateInterval:
-    [ends] = _free_bounds([found])
+    edges, filled = fine_edges(), np.flatnonzero(found)
+    ends = (float(edges[filled[0]]), float(edges[filled[-1] + 1])) if len(filled) else (-1.0, 1.0)
     return interval_scan.PrivateInterval(ends, int(found.sum()), 0)
 
 
