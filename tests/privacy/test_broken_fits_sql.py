@@ -133,7 +133,11 @@ ROUNDED = (
 ONE_BLOCK_OF_TEN = f"{TUKEY}, blocks := 10"
 PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
     # So much that no feature is left out.
-    "free bounds": (FREE.replace("epsilon := 1", "epsilon := 8"), ("t", "more"), Stated("add_remove", ROWS, features=2)),
+    "free bounds": (
+        FREE.replace("epsilon := 1", "epsilon := 8"),
+        ("t", "more"),
+        Stated("add_remove", ROWS, features=2),
+    ),
     "free scale": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
     "free radius": (ADA, ("t", "more"), Stated("add_remove", ROWS, features=2)),
     "free count": (TUKEY, ("t", "more"), Stated("add_remove", ROWS, features=2)),
