@@ -88,6 +88,8 @@ _SEEN = 2.0
 _BEYOND = 0.01
 # Of doubles: an end below this share of the other one is 0; bounds this near to zero are told by the strict rule alone.
 _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
+# Discrete values of a column within bounds that are at most so many steps apart are never clipped.
+_FEW = 4
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
@@ -107,16 +109,17 @@ class ColumnBounds:
     clear : bool
         Whether the interval is certain to hold a quarter of the column's rows, but for the chance of `prefix_bounds`;
         true of public bounds.
-    drawn : bool
-        Whether they were drawn; else they were given, or follow from the column's type, and no value is beyond them.
+    whole : bool
+        Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
+        few discrete values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
     """
 
     interval: Interval | None
     clear: bool = True
-    drawn: bool = False
+    whole: bool = True
 
 
-UNDETERMINED = ColumnBounds(None, clear=False, drawn=True)
+UNDETERMINED = ColumnBounds(None, clear=False, whole=False)
 
 
 @dataclass(frozen=True)
@@ -287,7 +290,7 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
-    return ColumnBounds((lower, upper), clear=clear, drawn=True)
+    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= _FEW * cells.step)
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
@@ -419,6 +422,7 @@ def released_standard(
     neighbours: str,
     max_rows_per_unit: int = 1,
     whole: Sequence[bool] = (),
+    reach: float = DEVIATIONS,
     source: BitSource = SYSTEM,
 ) -> Standard:
     """Release means and standard deviations of features.
@@ -434,6 +438,8 @@ def released_standard(
         Rows that one privacy unit may have, >= 1.
     whole : sequence of bool
         Which features count as they are, all the way to their bounds; none by default. Public.
+    reach : float
+        How many deviations from the mean their bounds are at most, > 0.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -442,7 +448,7 @@ def released_standard(
     standard : Standard
         Means in [-1, 1], and deviations in (0, 1]: at least what noise alone would make of a constant, so that a
         feature whose spread is drowned by noise is not blown up. That of a whole feature is so large that its bounds
-        are within `DEVIATIONS` deviations of the mean. Depends on noisy and public numbers alone.
+        are within `reach` deviations of the mean, maybe above 1. Depends on noisy and public numbers alone.
 
     Notes
     -----
@@ -469,8 +475,8 @@ def released_standard(
     deviation = np.maximum(deviation, _RESOLUTION)
     if any(whole):
         # A step more than needed, so that no rounding of the limits clips.
-        reach = (np.ceil((1.0 + np.abs(mean)) / DEVIATIONS / _RESOLUTION) + 1.0) * _RESOLUTION
-        deviation = np.where(whole, np.maximum(deviation, reach), deviation)
+        least = (np.ceil((1.0 + np.abs(mean)) / reach / _RESOLUTION) + 1.0) * _RESOLUTION
+        deviation = np.where(whole, np.maximum(deviation, least), deviation)
     return Standard(mean, deviation)
 
 
@@ -482,6 +488,7 @@ def draw_standard(
     neighbours: str,
     max_rows_per_unit: int,
     whole: Sequence[bool] = (),
+    reach: float = DEVIATIONS,
 ) -> Standard:
     """Return the means and deviations that a share of Gaussian noise pays for; see `released_standard`."""
     return released_standard(
@@ -490,4 +497,5 @@ def draw_standard(
         neighbours=neighbours,
         max_rows_per_unit=max_rows_per_unit,
         whole=whole,
+        reach=reach,
     )

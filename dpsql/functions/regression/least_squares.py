@@ -191,7 +191,7 @@ class Columns:
     kept : list of int
         Positions of the features with bounds.
     whole : list of bool
-        Which of these count as they are, all the way to their bounds: bounds that are given, or those of a 0/1 type.
+        Which of these count as they are, all the way to their bounds.
     scales : Scales
     mapped : RowMap
     target : (float, float)
@@ -207,7 +207,7 @@ class Columns:
         self.target = target.interval
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
-        self.whole = [not features[place].drawn for place in self.kept]
+        self.whole = [features[place].whole for place in self.kept]
         found = [column.interval for column in features if column.interval is not None]
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))

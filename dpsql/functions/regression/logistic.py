@@ -415,7 +415,7 @@ class LogisticCall(Call):
         """Return the collector that follows once the bounds are known."""
         kept = [place for place, column in enumerate(bounds) if column.interval is not None]
         pairs = [column.interval for column in bounds if column.interval is not None]
-        whole = [not bounds[place].drawn for place in kept]
+        whole = [bounds[place].whole for place in kept]
         unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
@@ -428,7 +428,9 @@ class LogisticCall(Call):
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
-        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, whole, fitted)
+        # Where all are whole, no row is longer than what rows are shortened to: that would bias the coefficients.
+        reach = self.plan.longest(len(kept)) / math.sqrt(len(kept))
+        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, whole, fitted, reach)
 
     def prepare(self, statistic: LabelledRows | FitStep | Solved, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""

@@ -33,7 +33,7 @@ from dpsql.mechanisms.prefix_bounds import ColumnBounds, column_losses, draw_bou
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.gram import ColumnMoments
-from dpsql.statistics.regression import RowMap, Standard
+from dpsql.statistics.regression import DEVIATIONS, RowMap, Standard
 
 Interval = tuple[float, float]
 # The Gaussian part of a measurement, and its shares.
@@ -125,9 +125,11 @@ class Moments(KeptFeatures[ColumnMoments]):
         Which of these count as they are, all the way to their bounds.
     following : callable
         Takes means and deviations, and returns the next pass.
+    reach : float
+        How many deviations from the mean the bounds of these are at most.
     """
 
-    ending = ("_plan", "_whole", "_following")
+    ending = ("_plan", "_whole", "_following", "_reach")
 
     def __init__(
         self,
@@ -136,13 +138,14 @@ class Moments(KeptFeatures[ColumnMoments]):
         mapped: RowMap,
         whole: Sequence[bool],
         following: Callable[[Standard], Collector],
+        reach: float = DEVIATIONS,
     ) -> None:
         super().__init__(kept, ColumnMoments(mapped))
-        self._plan, self._whole, self._following = plan, whole, following
+        self._plan, self._whole, self._following, self._reach = plan, whole, following, reach
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
-        return self._following(draw_standard(self._plan, self.inner, self._whole))
+        return self._following(draw_standard(self._plan, self.inner, self._whole, self._reach))
 
 
 def scaling_numbers(bounds: int, moments: int) -> int:
@@ -158,8 +161,8 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
     return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are clear in most calls")]
 
 
-def draw_standard(plan: Plan, moments: ColumnMoments, whole: Sequence[bool]) -> Standard:
-    """Draw means and deviations of features; `whole` says which count as they are, all the way to their bounds."""
+def draw_standard(plan: Plan, moments: ColumnMoments, whole: Sequence[bool], reach: float = DEVIATIONS) -> Standard:
+    """Draw means and deviations of features; those that are whole count as they are, all the way to their bounds."""
     part: GaussianNoise = plan.measurement[PART]
     return prefix_bounds.draw_standard(
         part,
@@ -168,6 +171,7 @@ def draw_standard(plan: Plan, moments: ColumnMoments, whole: Sequence[bool]) -> 
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
         whole=whole,
+        reach=reach,
     )
 
 
