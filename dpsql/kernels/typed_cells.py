@@ -29,6 +29,8 @@ from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, ZERO_FIN
 OCTAVE = 4
 # Of a column of doubles; no type has more.
 MOST_CELLS = 2 * OCTAVE * (2 * LARGEST_EXPONENT + 1) + 1
+# Bounds that are at most so many steps apart hold few discrete values, as those of a 0/1 column do.
+FEW = 4
 # Decimals of more digits are counted as doubles.
 _MOST_DIGITS = 18
 
@@ -85,6 +87,15 @@ class TypedCells:
     def counts(self, fine: Longs) -> Longs:
         """Return the rows in each cell from those in the fine cells, exactly."""
         return np.asarray(np.add.reduceat(fine, self.starts), dtype=np.int64)
+
+
+def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
+    """Whether few values of a type are within an interval, as of a flag: not what is meant for, say, an age.
+
+    Doubles between 0 and 1 are taken for flags, too.
+    """
+    step = 1.0 if pa.types.is_boolean(kind) else TypedCells.of(kind).step
+    return interval == (0.0, 1.0) or interval[1] - interval[0] <= FEW * step
 
 
 @lru_cache

@@ -63,12 +63,12 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.errors import ParameterError
-from dpsql.kernels.typed_cells import MOST_CELLS, OCTAVE, TypedCells
+from dpsql.kernels.typed_cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity
 from dpsql.statistics.gram import UNIT, moments_sensitivity
-from dpsql.statistics.regression import DEVIATIONS, Standard
+from dpsql.statistics.regression import Standard
 
 FAILURE = Fraction(1, 100)
 # An end is where the noisy number of rows beyond it is at most this many standard deviations of a prefix sum, or that
@@ -88,8 +88,6 @@ _SEEN = 2.0
 _BEYOND = 0.01
 # Of doubles: an end below this share of the other one is 0; bounds this near to zero are told by the strict rule alone.
 _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
-# Discrete values of a column within bounds that are at most so many steps apart are never clipped.
-_FEW = 4
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
@@ -290,7 +288,7 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
-    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= _FEW * cells.step)
+    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= FEW * cells.step)
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
@@ -421,8 +419,7 @@ def released_standard(
     squared_mu: Fraction,
     neighbours: str,
     max_rows_per_unit: int = 1,
-    whole: Sequence[bool] = (),
-    reach: float = DEVIATIONS,
+    reach: Sequence[float] = (),
     source: BitSource = SYSTEM,
 ) -> Standard:
     """Release means and standard deviations of features.
@@ -436,10 +433,9 @@ def released_standard(
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
-    whole : sequence of bool
-        Which features count as they are, all the way to their bounds; none by default. Public.
-    reach : float
-        How many deviations from the mean their bounds are at most, > 0.
+    reach : sequence of float
+        How many deviations from the mean the bounds of each feature are at most, > 0: so many that no value within
+        them is clipped. Infinite where it may be, as by default. Public.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -447,8 +443,8 @@ def released_standard(
     -------
     standard : Standard
         Means in [-1, 1], and deviations in (0, 1]: at least what noise alone would make of a constant, so that a
-        feature whose spread is drowned by noise is not blown up. That of a whole feature is so large that its bounds
-        are within `reach` deviations of the mean, maybe above 1. Depends on noisy and public numbers alone.
+        feature whose spread is drowned by noise is not blown up. That of a feature with a finite `reach`
+        is as large as that demands, maybe above 1. Depends on noisy and public numbers alone.
 
     Notes
     -----
@@ -473,10 +469,10 @@ def released_standard(
     deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
     deviation = np.maximum(deviation, _RESOLUTION)
-    if any(whole):
+    if len(reach):
         # A step more than needed, so that no rounding of the limits clips.
-        least = (np.ceil((1.0 + np.abs(mean)) / reach / _RESOLUTION) + 1.0) * _RESOLUTION
-        deviation = np.where(whole, np.maximum(deviation, least), deviation)
+        least = (np.ceil((1.0 + np.abs(mean)) / np.asarray(reach) / _RESOLUTION) + 1.0) * _RESOLUTION
+        deviation = np.maximum(deviation, least)
     return Standard(mean, deviation)
 
 
@@ -487,8 +483,7 @@ def draw_standard(
     *,
     neighbours: str,
     max_rows_per_unit: int,
-    whole: Sequence[bool] = (),
-    reach: float = DEVIATIONS,
+    reach: Sequence[float] = (),
 ) -> Standard:
     """Return the means and deviations that a share of Gaussian noise pays for; see `released_standard`."""
     return released_standard(
@@ -496,6 +491,5 @@ def draw_standard(
         squared_mu=part.spend(share) ** 2,
         neighbours=neighbours,
         max_rows_per_unit=max_rows_per_unit,
-        whole=whole,
         reach=reach,
     )

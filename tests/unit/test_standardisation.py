@@ -101,7 +101,7 @@ def test_whole_features_are_counted_all_the_way_to_their_bounds(mu: Fraction) ->
     """Whatever was drawn, no value within the bounds is clipped, and the bounds come out as they were given."""
     for _ in range(20):
         found = released_standard(
-            moments(COLUMNS), squared_mu=mu**2, neighbours="replace", whole=[True, False, True], max_rows_per_unit=3
+            moments(COLUMNS), squared_mu=mu**2, neighbours="replace", reach=[3, math.inf, 3], max_rows_per_unit=3
         )
         low, high = found.limits
         assert (low[[0, 2]] < -1).all()

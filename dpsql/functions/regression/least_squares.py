@@ -32,6 +32,7 @@ from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ColumnBounds
 from dpsql.statistics.regression import (
+    DEVIATIONS,
     STANDARD_ONE,
     RowMap,
     Scales,
@@ -190,8 +191,8 @@ class Columns:
         Whether rows are measured in private standard deviations.
     kept : list of int
         Positions of the features with bounds.
-    whole : list of bool
-        Which of these count as they are, all the way to their bounds.
+    reach : list of float
+        How many deviations from the mean the bounds of each of these are at most: what is whole is not clipped.
     scales : Scales
     mapped : RowMap
     target : (float, float)
@@ -207,7 +208,7 @@ class Columns:
         self.target = target.interval
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
-        self.whole = [features[place].whole for place in self.kept]
+        self.reach = [DEVIATIONS if features[place].whole else math.inf for place in self.kept]
         found = [column.interval for column in features if column.interval is not None]
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
@@ -51,6 +52,7 @@ from dpsql.functions.regression.method import (
     scaling_numbers,
 )
 from dpsql.kernels.logistic import MOST_FACTORISED
+from dpsql.kernels.typed_cells import is_few
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.objective_perturbation import (
     FINE_EPSILON,
@@ -415,7 +417,6 @@ class LogisticCall(Call):
         """Return the collector that follows once the bounds are known."""
         kept = [place for place, column in enumerate(bounds) if column.interval is not None]
         pairs = [column.interval for column in bounds if column.interval is not None]
-        whole = [bounds[place].whole for place in kept]
         unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
@@ -428,9 +429,18 @@ class LogisticCall(Call):
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
-        # Where all are whole, no row is longer than what rows are shortened to: that would bias the coefficients.
-        reach = self.plan.longest(len(kept)) / math.sqrt(len(kept))
-        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, whole, fitted, reach)
+        reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
+        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted)
+
+    def _reach(self, column: ColumnBounds, kind: pa.DataType, count: int) -> float:
+        """Return how many deviations from the mean a feature's bounds are at most.
+
+        A row with a rare flag must not be longer than what rows are shortened to, or that alone would make the flag's
+        coefficient larger. Other columns keep three deviations: less would drown wide ones in noise.
+        """
+        if column.interval is not None and is_few(column.interval, kind):
+            return self.plan.longest(count) / math.sqrt(count)
+        return DEVIATIONS if column.whole else math.inf
 
     def prepare(self, statistic: LabelledRows | FitStep | Solved, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""

@@ -33,7 +33,7 @@ from dpsql.mechanisms.prefix_bounds import ColumnBounds, column_losses, draw_bou
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.gram import ColumnMoments
-from dpsql.statistics.regression import DEVIATIONS, RowMap, Standard
+from dpsql.statistics.regression import RowMap, Standard
 
 Interval = tuple[float, float]
 # The Gaussian part of a measurement, and its shares.
@@ -121,31 +121,28 @@ class Moments(KeptFeatures[ColumnMoments]):
         Positions of the features with bounds, at least one.
     mapped : RowMap
         The map of these to [-1, 1].
-    whole : sequence of bool
-        Which of these count as they are, all the way to their bounds.
+    reach : sequence of float
+        How many deviations from the mean the bounds of each are at most; infinite where values may be clipped.
     following : callable
         Takes means and deviations, and returns the next pass.
-    reach : float
-        How many deviations from the mean the bounds of these are at most.
     """
 
-    ending = ("_plan", "_whole", "_following", "_reach")
+    ending = ("_plan", "_reach", "_following")
 
     def __init__(
         self,
         plan: Plan,
         kept: Sequence[int],
         mapped: RowMap,
-        whole: Sequence[bool],
+        reach: Sequence[float],
         following: Callable[[Standard], Collector],
-        reach: float = DEVIATIONS,
     ) -> None:
         super().__init__(kept, ColumnMoments(mapped))
-        self._plan, self._whole, self._following, self._reach = plan, whole, following, reach
+        self._plan, self._reach, self._following = plan, reach, following
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
-        return self._following(draw_standard(self._plan, self.inner, self._whole, self._reach))
+        return self._following(draw_standard(self._plan, self.inner, self._reach))
 
 
 def scaling_numbers(bounds: int, moments: int) -> int:
@@ -161,8 +158,8 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
     return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are clear in most calls")]
 
 
-def draw_standard(plan: Plan, moments: ColumnMoments, whole: Sequence[bool], reach: float = DEVIATIONS) -> Standard:
-    """Draw means and deviations of features; those that are whole count as they are, all the way to their bounds."""
+def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float]) -> Standard:
+    """Draw means and deviations of features, whose bounds are within so many deviations of the mean."""
     part: GaussianNoise = plan.measurement[PART]
     return prefix_bounds.draw_standard(
         part,
@@ -170,7 +167,6 @@ def draw_standard(plan: Plan, moments: ColumnMoments, whole: Sequence[bool], rea
         moments.total(),
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
-        whole=whole,
         reach=reach,
     )
 
