@@ -1701,6 +1701,7 @@ class ContextMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -1761,6 +1762,8 @@ class ContextMethods:
             Tukey: public number of blocks of rows.
         n_rows : optional
             Public lower bound on the number of rows, in place of a private count.
+        clip : default True
+            Clip predictions to the target's bounds, given or drawn.
         standardize : default True
             Measure features in their private standard deviations; not for Tukey.
         bounds_share : default 0.4
@@ -1832,6 +1835,7 @@ class ContextMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -1900,6 +1904,8 @@ class ContextMethods:
             Tukey: public number of blocks of rows.
         n_rows : optional
             Public lower bound on the number of rows, in place of a private count.
+        clip : default True
+            Clip predictions to the target's bounds, given or drawn.
         standardize : default True
             Measure features in their private standard deviations; not for Tukey.
         bounds_share : default 0.4
@@ -3194,6 +3200,7 @@ class FrameMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -3238,6 +3245,7 @@ class FrameMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
