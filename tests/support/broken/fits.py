@@ -70,20 +70,26 @@ def _cut_cells(found: Any, cells: Any, **options: Any) -> Any:
 class _TypesOfValues(method.Magnitudes):
     """Columns whose values are whole are counted in the cells of integers, whatever their type is."""
 
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._whole = np.ones(len(given[1]), dtype=bool)
+
+    def zero(self) -> Any:
+        other = super().zero()
+        other._whole = np.ones_like(self._whole)
+        return other
+
     def add(self, target: Any, features: Any, batch: Any) -> None:
-        whole = vars(self).setdefault("_whole", [True] * (len(features) + 1))
-        for place, column in enumerate((*features, target)):
-            whole[place] &= bool((column == np.rint(column)).all())
+        self._whole &= (features == np.rint(features)).all(axis=1)
         super().add(target, features, batch)
 
     def merge(self, other: Any) -> None:
-        others = vars(other).get("_whole", self._whole)
-        vars(self)["_whole"] = [mine and theirs for mine, theirs in zip(self._whole, others, strict=True)]
+        self._whole &= other._whole
         super().merge(other)
 
     def turn(self, progress: Any) -> Any:
         integers = TypedCells.of(pa.int64())
-        self._cells = [integers if whole else of for whole, of in zip(vars(self)["_whole"], self._cells, strict=False)]
+        self._cells = [integers if whole else of for whole, of in zip(self._whole, self._cells, strict=True)]
         return super().turn(progress)
 
 
