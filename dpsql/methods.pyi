@@ -1722,6 +1722,7 @@ class ContextMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -1782,6 +1783,8 @@ class ContextMethods:
             Tukey: public number of blocks of rows.
         n_rows : optional
             Public lower bound on the number of rows, in place of a private count.
+        clip : default True
+            Clip predictions to the target's bounds, given or drawn.
         standardize : default True
             Measure features in their private standard deviations; not for Tukey.
         bounds_share : default 0.4
@@ -1853,6 +1856,7 @@ class ContextMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -1921,6 +1925,8 @@ class ContextMethods:
             Tukey: public number of blocks of rows.
         n_rows : optional
             Public lower bound on the number of rows, in place of a private count.
+        clip : default True
+            Clip predictions to the target's bounds, given or drawn.
         standardize : default True
             Measure features in their private standard deviations; not for Tukey.
         bounds_share : default 0.4
@@ -3223,6 +3229,7 @@ class FrameMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,
@@ -3267,6 +3274,7 @@ class FrameMethods:
         split: Literal["even", "thirds"] | None = "even",
         blocks: Integer | None = None,
         n_rows: Integer | None = None,
+        clip: bool | None = True,
         standardize: bool | None = True,
         bounds_share: Number | None = 0.4,
         moments_share: Number | None = 0.05,

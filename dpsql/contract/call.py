@@ -136,6 +136,8 @@ class Call(ABC):
         Positions of the features in a vector; None for the whole vector.
     left_out : str
         If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
+    kinds : tuple of pyarrow types
+        The type of each feature in the source, and of the target behind them, where there is one.
     """
 
     plan: Plan
@@ -144,6 +146,7 @@ class Call(ABC):
     positions: tuple[int, ...]
     elements: tuple[int, ...] | None = None
     left_out: str = ""
+    kinds: tuple[pa.DataType, ...] = ()
 
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
@@ -169,14 +172,17 @@ class Call(ABC):
         layout = plan.layout
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
         position, target = -1, TargetCode()
+        of_target: list[pa.DataType] = []
         if layout.target:
             position, kind = column_of(kinds, "target", layout.target)
             target = TargetCode.resolve(plan, kind, layout.target)
+            of_target.append(kind)
         check_ids(layout, others)
         if "condition" in others:
             check_condition(others["condition"])
         found = features_of(plan, kinds, others)
-        call = cls(plan, found.names, target, (position, *found.positions), found.elements, found.left_out)
+        positions = (position, *found.positions)
+        call = cls(plan, found.names, target, positions, found.elements, found.left_out, (*found.kinds, *of_target))
         call.check()
         return call
 

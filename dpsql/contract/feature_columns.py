@@ -41,12 +41,15 @@ class FeatureColumns:
         Positions of the features in the vector; None for the whole vector.
     left_out : str
         If the call takes every suitable column: which columns it leaves out, and why. Otherwise empty.
+    kinds : tuple of pyarrow types
+        The type of each feature in the source; BOOLEAN for long rows without a value, where a feature is 0 or 1.
     """
 
     names: tuple[str, ...]
     positions: tuple[int, ...] = ()
     elements: tuple[int, ...] | None = None
     left_out: str = ""
+    kinds: tuple[pa.DataType, ...] = ()
 
 
 def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> FeatureColumns:
@@ -58,16 +61,22 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
             raise SourceError(
                 "S003", f"features {show(layout.features)} holds no names. Cast the column to text in a view."
             )
-        return FeatureColumns(layout.names or ())
+        values = pa.bool_() if layout.value is None else others.get("value", pa.float64())
+        return FeatureColumns(layout.names or (), kinds=(values,) * len(layout.names or ()))
     if layout.kind == "array":
         position, kind = column_of(kinds, "features", str(layout.features))
         names = _vector_names(str(layout.features), kind, layout.names, layout.n_features)
+        of = tuple(field.type for field in kind) if pa.types.is_struct(kind) else (kind.value_type,) * len(names)
         if layout.chosen is None:
-            return FeatureColumns(names, (position,))
-        return FeatureColumns(layout.chosen, (position,), _elements(layout.chosen, names))
+            return FeatureColumns(names, (position,), kinds=of)
+        elements = _elements(layout.chosen, names)
+        return FeatureColumns(layout.chosen, (position,), elements, kinds=tuple(of[place] for place in elements))
     wide, positions = _wide_columns(plan, kinds)
     left_out = _left_out(plan, kinds, set(positions)) if layout.features is None else ""
-    return FeatureColumns(tuple(wide), tuple(positions), left_out=left_out)
+    fields = dict(kinds.values())
+    return FeatureColumns(
+        tuple(wide), tuple(positions), left_out=left_out, kinds=tuple(fields[place].type for place in positions)
+    )
 
 
 def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:

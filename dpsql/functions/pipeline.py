@@ -256,7 +256,8 @@ class PipelineCall(Call):
             return None
         if plan.target_needs_bounds and target.levels is None:
             target = TargetCode.of_bounds(plan, plan.layout.target)
-        return SELECTORS[self.plan.selector].call(plan, self.features, target, self.positions, self.elements)
+        of = SELECTORS[self.plan.selector].call
+        return of(plan, self.features, target, self.positions, self.elements, kinds=self.kinds)
 
     def check(self) -> None:
         """Raise if the arguments of either part do not fit the column types."""
@@ -296,7 +297,9 @@ class PipelineCall(Call):
         elements = None
         if self.plan.layout.kind == "array":
             elements = tuple(pick if self.elements is None else self.elements[pick] for pick in picks)
-        call = RegressionCall(replace(plan, lower=lower, upper=upper), tuple(names), self.target, (), elements)
+        kinds = (*(self.kinds[pick] for pick in picks), self.kinds[-1])
+        own = replace(plan, lower=lower, upper=upper)
+        call = RegressionCall(own, tuple(names), self.target, (), elements, kinds=kinds)
         return _Fitting(picks, call.start())
 
 

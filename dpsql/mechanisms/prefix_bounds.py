@@ -1,21 +1,38 @@
 """Private bounds of several columns at once, from noisy prefix sums over universal cells on a logarithmic scale.
 
-Nothing about the values is given beforehand: the cells are those of `dpsql.kernels.cells.MagnitudeCounts`. Of each
-column the number of rows in the first cell, the first two, the first three, and so on, is released with Gaussian noise.
-The middle of the column is where half of the rows are reached. From there outwards an end is the first cell beyond
-which the noisy prefix sums see no more rows than noise explains.
+Nothing about the values is given beforehand: the cells of a column are those of its public type
+(`dpsql.kernels.typed_cells`). Of each column the number of rows in the first cell, the first two, the first three, and
+so on, is released with Gaussian noise. The middle of the column is where half of the rows are reached. From there
+outwards an end is the first cell beyond which the noisy prefix sums see no more rows than noise explains.
 
 With C the lower triangular Toeplitz matrix of the coefficients of ``1 / sqrt(1 - z)``, whose square is the matrix of
 all prefix sums, the products ``C x`` of the counts x get noise of one variance, and ``C`` times these are the prefix
-sums: their noise is about ``3.7 / mu`` rows, for 4,129 cells [1]_. C is rounded down to multiples of ``2**-20``; the
+sums [1]_: their noise is ``norm(c)**2 / mu`` rows, c being the first column of C. That is 2.3 for the 47 cells of a
+TINYINT, 2.8 for an INTEGER, and 3.3 for the 1,033 cells of a DOUBLE. C is rounded down to multiples of ``2**-20``; the
 noise is calibrated to the rounded matrix, whose exact inverse takes the products back.
 
-Bounds are only told where they are known. Let T be the rows in the interval less a quarter of all rows. T is a linear
-form of the noisy prefix sums, so its noise is normal and known. There are ``m (m + 1) / 2`` intervals, and none of
-them, in any column, has noise beyond ``z = z(failure / (width m (m + 1) / 2))`` standard deviations, but for the chance
-`failure`. So where the noisy T exceeds z deviations, more than a quarter of the column's rows are in the interval,
-mostly nearly all; elsewhere the column is undetermined. A column needs about ``65 / mu`` rows. To ask for half of the
-rows would take ``105 / mu``, and models fitted at small epsilon would lose columns that they can use.
+*Sensitivity.* Of one column, with m rows in a unit: a row is in one cell, or in none, so it adds one column of C to the
+products, and these are no longer than c. So m rows move them by at most ``m norm(c)``. Under replace at most m rows
+leave and m come; all entries of C are >= 0, so no two of its columns have a negative inner product, and
+``norm(a - b)**2 <= norm(a)**2 + norm(b)**2 <= 2 (m norm(c))**2``. Columns with other cells have another C and their own
+c: their products are released side by side, with noise of their own, so ``mu**2`` of the columns add up.
+A BOOLEAN column has the bounds 0 and 1 by its type: it is not counted, and nothing is spent on it.
+
+*Ends.* What follows reads released numbers and public ones alone. Near an atom, such as a value that half of the rows
+have, the next octave may be empty, although others lie in a farther one. So an end goes on to the farthest octave that
+holds more rows than noise explains, for all octaves of one end at once but for a chance of 1 %. Where values are
+discrete and the end is still the middle's own cell, it takes in the next value: a rare 0/1 column is [-1, 1].
+Of doubles an end below ``2**-20`` of the other one is 0. Where values may be fractions, bounds within ``2**-14`` of
+zero would make a coefficient as large as they are narrow: they are told only by the strict rule that follows, and not
+at all where the middle is 0; nor are those of zeros alone.
+
+*What is said.* A column is undetermined where there are no more rows than twice the noise of a prefix sum: nothing is
+seen. Elsewhere the interval is used. It is *clear* by a strict rule. Let T be the rows in the interval less a quarter
+of all rows. T is a linear form of the noisy prefix sums, so its noise is normal and known. A column of m cells has
+``m (m + 1) / 2`` intervals, and none of them, in any column, has noise beyond ``z = z(failure / all intervals)``
+standard deviations, but for the chance `failure`. So where the noisy T exceeds z deviations, more than a quarter of
+the column's rows are in the interval, mostly nearly all. For that a DOUBLE needs about ``56 / mu`` rows. The statement,
+and its chance of failure, is of clear intervals alone; an interval that is not clear may be anywhere.
 
 **Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
 fitted.
@@ -47,7 +64,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import FINE_CELLS, SUBCELLS, ZERO_FINE, fine_edges
+from dpsql.kernels.typed_cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import squared_l2_sensitivity
@@ -66,12 +83,42 @@ _FAR = 5.0
 _LOST = 4.0
 # Coefficients are floor(c 2**20): counts below 2**32 times these sum below 2**53.
 _BITS = 20
+# A column with fewer rows than so many deviations of a prefix sum is undetermined.
+_SEEN = 2.0
+# Chance that an end goes on to an octave where there is noise alone.
+_BEYOND = 0.01
+# Of doubles: an end below this share of the other one is 0; bounds this near to zero are told by the strict rule alone.
+_RELATIVE, _NEAR = 2.0**-20, 2.0**-14
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
 Interval = tuple[float, float]
 # Share of the loss that the bounds of a target get, over that of a feature's bounds.
-TARGET_WEIGHT = Fraction(2)
+TARGET_WEIGHT = Fraction(4)
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """The bounds of a column, and what is known of them.
+
+    Attributes
+    ----------
+    interval : (float, float) or None
+        lower < upper; None where the column is undetermined.
+    clear : bool
+        Whether the interval is certain to hold a quarter of the column's rows, but for the chance of `prefix_bounds`;
+        true of public bounds.
+    whole : bool
+        Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
+        few discrete values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+    """
+
+    interval: Interval | None
+    clear: bool = True
+    whole: bool = True
+
+
+UNDETERMINED = ColumnBounds(None, clear=False, whole=False)
 
 
 @dataclass(frozen=True)
@@ -93,7 +140,7 @@ class PrefixMatrix:
     back: Doubles
 
     @classmethod
-    @lru_cache(maxsize=4)
+    @lru_cache(maxsize=32)
     def of(cls, cells: int) -> PrefixMatrix:
         """Return the matrix for a number of cells."""
         shares = np.cumprod(np.concatenate(([1.0], 1.0 - 1.0 / (2.0 * np.arange(1, cells)))))
@@ -128,7 +175,7 @@ class PrefixMatrix:
     @cached_property
     def range_deviation(self) -> float:
         """The standard deviation of the rows in an octave of cells, for noise of variance 1 on the products."""
-        within, before = self.back[:SUBCELLS], self.back[SUBCELLS:] - self.back[:-SUBCELLS]
+        within, before = self.back[:OCTAVE], self.back[OCTAVE:] - self.back[:-OCTAVE]
         return float(np.sqrt(within @ within + before @ before))
 
     def deviation(self, first: int, last: int) -> float:
@@ -140,20 +187,23 @@ class PrefixMatrix:
 
 
 def prefix_bounds(
-    counts: Longs,
+    counts: Sequence[Longs],
+    cells: Sequence[TypedCells],
     *,
     squared_mus: Sequence[Fraction],
     neighbours: str,
     max_rows_per_unit: int = 1,
     failure: Fraction = FAILURE,
     source: BitSource = SYSTEM,
-) -> list[Interval | None]:
+) -> list[ColumnBounds]:
     """Release bounds that hold the bulk of each of several columns.
 
     Parameters
     ----------
-    counts : ndarray of int64, shape (width, m)
-        Exact counts of columns of the same rows, `dpsql.kernels.cells.MagnitudeCounts.counts`.
+    counts : sequence of ndarray of int64
+        Exact counts of columns of the same rows, each of shape (m,): of the cells of its own type.
+    cells : sequence of TypedCells
+        Those of each column, by its public type.
     squared_mus : sequence of Fraction
         The share of ``mu**2`` that is spent on each column, > 0.
     neighbours : {'add_remove', 'replace'}
@@ -161,14 +211,14 @@ def prefix_bounds(
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
     failure : Fraction
-        In (0, 1): chance, at most, that any of the intervals holds a quarter of its column's rows or fewer.
+        In (0, 1): chance, at most, that any of the clear intervals holds a quarter of its column's rows or fewer.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
     Returns
     -------
-    bounds : list of (float, float) or None
-        Finite, lower < upper, one pair per column; None where the column is undetermined.
+    bounds : list of ColumnBounds
+        One per column; intervals are finite.
 
     Raises
     ------
@@ -180,25 +230,21 @@ def prefix_bounds(
     -----
     - **Guarantee**: mu-Gaussian DP for all columns together, with ``mu**2`` the sum of `squared_mus`.
     - **Neighbouring relation**: add or remove one unit, or replace one.
-    - **Sensitivity**: L2 of the products of one column. A row adds a column of the matrix, so m rows add at most m
-      times the norm of the longest one; under replace m rows leave as well, and no two columns have a negative inner
-      product: ``sqrt(2)`` times that. Columns of the table get noise of their own; their ``mu**2`` add up.
+    - **Sensitivity**: L2 of the products of one column, by the matrix of its own cells; the module's text has the
+      proof. Columns of the table get noise of their own; their ``mu**2`` add up.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: every row is in one cell of each column, by its values alone, or in none; fewer than 2**32 rows.
-    - **Does not protect**: the cells, which are public; the number of columns; running time.
+    - **Does not protect**: the cells, which follow from public types; the number of columns; running time.
     """
     if len(squared_mus) != len(counts) or not all(isinstance(one, Fraction) and one > 0 for one in squared_mus):
         raise ParameterError("P018", "squared_mus must hold a Fraction > 0 per column. Give the privacy loss to spend.")
     if not isinstance(failure, Fraction) or not 0 < failure < 1:
         raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {failure}.")
     rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
-    if len(counts) == 0:
-        return []
-    cells = counts.shape[1]
-    matrix = PrefixMatrix.of(cells)
-    farthest = _farthest(failure, len(counts), cells)
+    farthest = _farthest(failure, [of.count for of in cells])
     bounds = []
-    for column, squared_mu in zip(counts, squared_mus, strict=True):
+    for column, of, squared_mu in zip(counts, cells, squared_mus, strict=True):
+        matrix = PrefixMatrix.of(of.count)
         noisy = gaussian_counts(
             matrix.products(column),
             squared_sensitivity=rows * matrix.squared,
@@ -206,93 +252,112 @@ def prefix_bounds(
             source=source,
         )
         sums = matrix.sums(noisy.values * 2.0**-_BITS)
-        bounds.append(interval_from_sums(sums, noisy.sigma * 2.0**-_BITS, farthest, matrix))
+        bounds.append(interval_from_sums(sums, noisy.sigma * 2.0**-_BITS, farthest, of))
     return bounds
 
 
-def interval_from_sums(sums: Doubles, sigma: float, farthest: float, matrix: PrefixMatrix) -> Interval | None:
+def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: TypedCells) -> ColumnBounds:
     """Return the interval that noisy prefix sums indicate; post-processing, so it costs no privacy.
 
     Parameters
     ----------
     sums : ndarray of float64, shape (m,)
-        Of cells in ascending order of the values in them, the fine cells of `dpsql.kernels.cells`.
+        Of the cells, in ascending order of the values in them.
     sigma : float
         Standard deviation of the noise on every product, in rows.
     farthest : float
         z: how many standard deviations T has to be above 0.
-    matrix : PrefixMatrix
+    cells : TypedCells
 
     Returns
     -------
-    interval : (float, float) or None
-        From the lower edge of the first cell to the upper edge of the last one; None where T may be 0. An end in the
-        zero cell is 0; where both are, the interval is that of the zero cell.
+    bounds : ColumnBounds
+        From the lower end of the first cell to the upper end of the last one, by the rules of the module's text.
     """
+    matrix = PrefixMatrix.of(cells.count)
     ascending = _ascending(sums)
     total = float(ascending[-1])
-    if not total > 0.0:
-        return None
+    if not total > _SEEN * sigma * matrix.prefix_deviation:
+        return UNDETERMINED
     middle = int(np.searchsorted(ascending, total / 2.0))
-    zeros = middle == ZERO_FINE
-    last = middle + _end(total - ascending[middle:], sigma, matrix, zeros)
-    first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix, zeros)
+    last = middle + _end(total - ascending[middle:], sigma, matrix)
+    first = middle - _end(np.concatenate(([0.0], ascending[:middle]))[::-1], sigma, matrix)
     below = sums[first - 1] if first else 0.0
     held = float(sums[last] - below - _HELD * sums[-1])
-    if not held > farthest * sigma * matrix.deviation(first, last):
-        return None
-    if first == last == ZERO_FINE:
-        return ZEROS
-    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
-    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+    clear = held > farthest * sigma * matrix.deviation(first, last)
+    lower, upper = _ends(cells, first, middle, last)
+    alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
+    if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
+        return UNDETERMINED
+    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= FEW * cells.step)
+
+
+def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
+    """Return the interval from the first cell to the last one."""
+    lower, upper = float(cells.low[first]), float(cells.high[last])
+    if cells.digits is None:
+        # As if the values of the zero cell were 0, and so those that nothing tells from it.
+        farther = max(abs(lower), abs(upper))
+        lower = 0.0 if first == cells.zero or abs(lower) < _RELATIVE * farther else lower
+        upper = 0.0 if last == cells.zero or abs(upper) < _RELATIVE * farther else upper
+        return lower, upper
+    if first == middle:
+        lower = max(lower - cells.step, float(cells.low[0]))
+    if last == middle:
+        upper = min(upper + cells.step, float(cells.high[-1]))
     return lower, upper
 
 
-def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix, zeros: bool) -> int:
+def _end(beyond: Doubles, sigma: float, matrix: PrefixMatrix) -> int:
     """Return how many cells from the middle an end is.
 
     Noise may see `_TAIL` deviations of rows beyond the last one, all the way to the end of the cells. So where no more
-    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well. The zero cell is
-    an end wherever no more than `_FAR` are left: the next cell is far smaller than any value that a model could use.
+    than `_FAR` deviations are left, an octave in which noise explains what is seen is an end as well; but no end is
+    before an octave that holds more rows than noise explains.
 
     Parameters
     ----------
     beyond : ndarray of float64
         Noisy numbers of rows beyond the middle, and beyond each cell from there outwards; descending.
-    zeros : bool
-        Whether the middle is the zero cell.
     """
-    unit = sigma * matrix.prefix_deviation
-    octave = beyond - np.append(beyond, np.zeros(SUBCELLS))[SUBCELLS:][: len(beyond)]
-    few = octave <= _TAIL * sigma * matrix.range_deviation
-    ends = (beyond <= _TAIL * unit) | (beyond <= _FAR * unit) & few
-    ends[0] |= zeros and beyond[0] <= _FAR * unit
-    return int(np.argmax(ends))  # the last one has none beyond
+    unit, octave = sigma * matrix.prefix_deviation, sigma * matrix.range_deviation
+    within = beyond - np.append(beyond, np.zeros(OCTAVE))[OCTAVE:][: len(beyond)]
+    ends = (beyond <= _TAIL * unit) | (beyond <= _FAR * unit) & (within <= _TAIL * octave)
+    end = int(np.argmax(ends))  # the last one has none beyond
+    starts = np.arange(end, len(beyond) - 1, OCTAVE)
+    stops = np.minimum(starts + OCTAVE, len(beyond) - 1)
+    away = -NormalDist().inv_cdf(_BEYOND / (2 * len(starts) + 2))
+    held = np.flatnonzero(beyond[starts] - beyond[stops] > away * octave)
+    return int(stops[held[-1]]) if len(held) else end
 
 
 def rows_needed(squared_mu: Fraction, width: int, neighbours: str, max_rows_per_unit: int = 1) -> float:
-    """Return about how many rows a column needs so that its bounds are found in most calls.
+    """Return about how many rows a column of doubles needs so that its bounds are clear in most calls.
 
     Parameters
     ----------
     squared_mu : Fraction
         Share of ``mu**2`` that is spent on the column.
     width : int
-        Columns whose bounds are drawn together.
+        Columns whose bounds are drawn together. Those of other types have fewer cells, and need fewer rows.
     neighbours, max_rows_per_unit
         As for `prefix_bounds`.
     """
-    matrix = PrefixMatrix.of(FINE_CELLS)
+    cells = MOST_CELLS
+    matrix, zero = PrefixMatrix.of(cells), cells // 2
     rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
     sigma = math.sqrt(rows * matrix.squared / min(squared_mu, _LARGEST_SQUARED_MU)) * 2.0**-_BITS
     lost = 2.0 * _LOST * sigma * matrix.prefix_deviation
-    noise = _farthest(FAILURE, width, FINE_CELLS) * sigma * matrix.deviation(ZERO_FINE, ZERO_FINE + SUBCELLS)
+    noise = _farthest(FAILURE, [cells] * width) * sigma * matrix.deviation(zero, zero + OCTAVE)
     return (noise + lost) / (1.0 - _HELD)
 
 
-def _farthest(failure: Fraction, width: int, cells: int) -> float:
-    """Return z: no interval of any column has noise beyond so many deviations, but for the chance `failure`."""
-    return -NormalDist().inv_cdf(float(failure) / (width * cells * (cells + 1) / 2))
+def _farthest(failure: Fraction, counts: Sequence[int]) -> float:
+    """Return z: no interval of any column has noise beyond so many deviations, but for the chance `failure`.
+
+    `counts` has the number of cells of each column.
+    """
+    return -NormalDist().inv_cdf(float(failure) / max(1, sum(cells * (cells + 1) // 2 for cells in counts)))
 
 
 def _ascending(sums: Doubles) -> Doubles:
@@ -301,11 +366,6 @@ def _ascending(sums: Doubles) -> Doubles:
 
     fitted: NDArray[np.float64] = isotonic_regression(sums).x
     return np.maximum(fitted, 0.0)
-
-
-_EDGES = fine_edges()
-# The interval of a column of zeros.
-ZEROS = float(_EDGES[ZERO_FINE]), float(_EDGES[ZERO_FINE + 1])
 
 
 def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fraction]:
@@ -329,11 +389,21 @@ def column_losses(squared_mu: Fraction, width: int, *, last: bool) -> list[Fract
 
 
 def draw_bounds(
-    part: GaussianNoise, share: str, counts: Longs, *, last: bool, neighbours: str, max_rows_per_unit: int
-) -> list[Interval | None]:
+    part: GaussianNoise,
+    share: str,
+    counts: Sequence[Longs],
+    cells: Sequence[TypedCells],
+    *,
+    last: bool,
+    neighbours: str,
+    max_rows_per_unit: int,
+) -> list[ColumnBounds]:
     """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds` and `column_losses`."""
+    if not counts:
+        return []
     return prefix_bounds(
         counts,
+        cells,
         squared_mus=column_losses(part.spend(share) ** 2, len(counts), last=last),
         neighbours=neighbours,
         max_rows_per_unit=max_rows_per_unit,
@@ -345,7 +415,13 @@ _RESOLUTION = 2.0**-40
 
 
 def released_standard(
-    moments: Integers, *, squared_mu: Fraction, neighbours: str, max_rows_per_unit: int = 1, source: BitSource = SYSTEM
+    moments: Integers,
+    *,
+    squared_mu: Fraction,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    reach: Sequence[float] = (),
+    source: BitSource = SYSTEM,
 ) -> Standard:
     """Release means and standard deviations of features.
 
@@ -358,6 +434,9 @@ def released_standard(
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
         Rows that one privacy unit may have, >= 1.
+    reach : sequence of float
+        How many deviations from the mean the bounds of each feature are at most, > 0: so many that no value within
+        them is clipped. Infinite where it may be, as by default. Public.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -365,7 +444,8 @@ def released_standard(
     -------
     standard : Standard
         Means in [-1, 1], and deviations in (0, 1]: at least what noise alone would make of a constant, so that a
-        feature whose spread is drowned by noise is not blown up. Depends on noisy numbers alone.
+        feature whose spread is drowned by noise is not blown up. That of a feature with a finite `reach`
+        is as large as that demands, maybe above 1. Depends on noisy and public numbers alone.
 
     Notes
     -----
@@ -389,4 +469,9 @@ def released_standard(
     variance = values[1 + features :] / rows + 0.5 - mean**2
     deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
-    return Standard(mean, np.maximum(deviation, _RESOLUTION))
+    deviation = np.maximum(deviation, _RESOLUTION)
+    if len(reach):
+        # A step more than needed, so that no rounding of the limits clips.
+        least = (np.ceil((1.0 + np.abs(mean)) / np.asarray(reach) / _RESOLUTION) + 1.0) * _RESOLUTION
+        deviation = np.maximum(deviation, least)
+    return Standard(mean, deviation)

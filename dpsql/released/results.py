@@ -44,7 +44,8 @@ class Fitted(TypedDict):
     """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
 
     A feature without bounds, where others have some, was left out of the fit: its coefficient is 0. `undetermined`
-    names such features.
+    names such features. `unclear` names the terms whose verdict is `unclear` at best, because an interval is not clear
+    or a scale is absurd (`dpsql.functions.regression.method.unclear_terms`).
     Of a pipeline `selection` is the selector, or `NO_SELECTION`.
     Predictions are clipped to `prediction_bounds`, where there are any: None says that they are undetermined.
     """
@@ -57,6 +58,7 @@ class Fitted(TypedDict):
     bounds: Sequence[tuple[float, float] | None] | None
     elements: list[int] | None
     undetermined: NotRequired[list[str]]
+    unclear: NotRequired[list[str]]
     prediction_bounds: NotRequired[tuple[float, float] | None]
     levels: NotRequired[tuple[Level, Level]]
     binary: NotRequired[bool]

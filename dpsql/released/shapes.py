@@ -125,7 +125,7 @@ def _coefficients(result: Fitted) -> Rows:
         return [{"term": NOT_RELEASED, "coefficient": None, "std_error": None, VERDICT: UNDETERMINED}]
     errors: Sequence[float | None] = result["std_errors"] or [None] * len(result["terms"])
     numbers = result["terms"], result["coefficients"], errors
-    verdicts = coefficient_verdicts(*numbers, result.get("undetermined") or ())
+    verdicts = coefficient_verdicts(*numbers, result.get("undetermined") or (), result.get("unclear") or ())
     names = ("term", "coefficient", "std_error", VERDICT)
     return [dict(zip(names, row, strict=True)) for row in zip(*numbers, verdicts, strict=True)]
 

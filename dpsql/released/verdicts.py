@@ -65,7 +65,11 @@ def interval_verdicts(value: Doubles, lower: Doubles, upper: Doubles) -> pa.Arra
 
 
 def coefficient_verdicts(
-    terms: Sequence[str], values: Sequence[float], errors: Sequence[float | None], undetermined: Iterable[str] = ()
+    terms: Sequence[str],
+    values: Sequence[float],
+    errors: Sequence[float | None],
+    undetermined: Iterable[str] = (),
+    unclear: Iterable[str] = (),
 ) -> list[str]:
     """Return whether each coefficient is told from 0, for all features at once but for a chance of 5 %.
 
@@ -78,12 +82,16 @@ def coefficient_verdicts(
         Standard deviation of the noise in each, to first order; None where it is not known.
     undetermined : iterable of str
         Terms to which the mechanism has no answer.
+    unclear : iterable of str
+        Terms that are unclear at best, whatever their errors.
     """
     away = NormalDist().inv_cdf(1 - FAILURE / (2 * max(1, len(terms) - 1)))
-    unknown = set(undetermined)
+    unknown, doubted = set(undetermined), set(unclear)
     return [
         UNDETERMINED
         if term in unknown
+        else UNCLEAR
+        if term in doubted
         else NOT_MEASURED
         if error is None
         else (CLEAR if abs(value) > away * error else UNCLEAR)

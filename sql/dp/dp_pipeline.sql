@@ -6,10 +6,10 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   delta := NULL, selector := NULL, method := NULL, selection_share := NULL, selection_blocks := NULL, lower := NULL,
   upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL,
-  split := NULL, blocks := NULL, n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL,
-  scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL,
-  privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false,
-  condition := NULL, engine := NULL
+  split := NULL, blocks := NULL, n_rows := NULL, clip := NULL, standardize := NULL, bounds_share := NULL,
+  moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL,
+  neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -19,9 +19,9 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
       delta := delta, selector := selector, method := method, selection_share := selection_share,
       selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
-      split := split, blocks := blocks, n_rows := n_rows, standardize := standardize, bounds_share := bounds_share,
-      moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-      count_failure := count_failure, range_share := range_share, neighbours := neighbours,
+      split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
+      bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
+      count_share := count_share, count_failure := count_failure, range_share := range_share, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
       dataset := dataset, release := release, condition := condition, engine := engine)));
 
@@ -29,7 +29,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   x, y, n_features := NULL, names := NULL, k := NULL, epsilon := NULL, delta := NULL, selector := NULL, method := NULL,
   selection_share := NULL, selection_blocks := NULL, lower := NULL, upper := NULL, target_lower := NULL,
   target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL,
-  n_rows := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL, scale_share := NULL,
+  n_rows := NULL, clip := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL, scale_share := NULL,
   count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL, dataset := NULL,
   release := false
 ) AS
@@ -43,10 +43,10 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         delta := delta, selector := selector, method := method, selection_share := selection_share,
         selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
         target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
-        split := split, blocks := blocks, n_rows := n_rows, standardize := standardize, bounds_share := bounds_share,
-        moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-        count_failure := count_failure, range_share := range_share, neighbours := neighbours, dataset := dataset,
-        release := release)))) IS NOT NULL),
+        split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
+        bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
+        count_share := count_share, count_failure := count_failure, range_share := range_share,
+        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_pipeline', 'aggregate', NULL, '',
       system.main.struct_pack(
@@ -54,7 +54,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
         delta := delta, selector := selector, method := method, selection_share := selection_share,
         selection_blocks := selection_blocks, lower := lower, upper := upper, target_lower := target_lower,
         target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
-        split := split, blocks := blocks, n_rows := n_rows, standardize := standardize, bounds_share := bounds_share,
-        moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-        count_failure := count_failure, range_share := range_share, neighbours := neighbours, dataset := dataset,
-        release := release)))));
+        split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
+        bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
+        count_share := count_share, count_failure := count_failure, range_share := range_share,
+        neighbours := neighbours, dataset := dataset, release := release)))));

@@ -55,6 +55,8 @@ def connection() -> Iterator[Any]:
     opened.execute("CREATE TABLE steps AS SELECT unnest([-1.5, -0.5, 0.5, 1.5, 1.5, 1.5, 1.5, 1.5]) AS y")
     opened.execute("CREATE TABLE higher AS FROM steps UNION ALL SELECT 0.5")
     opened.execute("CREATE TABLE nobody AS FROM lone WHERE false")
+    opened.execute("CREATE TABLE whole AS SELECT round(40 * a) AS a, round(40 * b) AS b, y FROM t")
+    opened.execute("CREATE TABLE fractions AS FROM whole UNION ALL SELECT 0.5, 0.5, 0.5")
     yield opened
     opened.close()
 
@@ -79,6 +81,7 @@ COSTS: dict[str, tuple[str, Stated]] = {
     "whole epsilon per sum": (METRICS, Stated("add_remove", ROWS)),
     "one-sided fit": (f"{ADA}, neighbours := 'replace'", Stated("replace", ROWS, features=2)),
     "one-sided cells": (f"{FREE}, neighbours := 'replace'", Stated("replace", 25 * ROWS, features=2)),
+    "norm of another column": (FREE, Stated("add_remove", 25 * ROWS, features=2)),
     "one-sided scans": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
     "one-sided rows": (f"{INTERVAL}, neighbours := 'replace'", Stated("replace", ROWS)),
     "free rows": (INTERVAL, Stated("add_remove", ROWS)),
@@ -132,7 +135,22 @@ ROUNDED = (
 )
 ONE_BLOCK_OF_TEN = f"{TUKEY}, blocks := 10"
 PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
-    "free bounds": (FREE, ("t", "more"), Stated("add_remove", ROWS, features=2)),
+    # So much that no feature is left out.
+    "free bounds": (
+        FREE.replace("epsilon := 1", "epsilon := 8"),
+        ("t", "more"),
+        Stated("add_remove", ROWS, features=2),
+    ),
+    "cells of the data": (
+        FREE.replace("epsilon := 1", "epsilon := 8"),
+        ("t", "more"),
+        Stated("add_remove", ROWS, features=2),
+    ),
+    "types of values": (
+        FREE.replace("epsilon := 1", "epsilon := 8"),
+        ("whole", "fractions"),
+        Stated("add_remove", ROWS + 1, features=2),
+    ),
     "free scale": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
     "free radius": (ADA, ("t", "more"), Stated("add_remove", ROWS, features=2)),
     "free count": (TUKEY, ("t", "more"), Stated("add_remove", ROWS, features=2)),
@@ -193,6 +211,25 @@ def test_an_interval_of_a_pass_before_is_a_release_like_the_others(connection: A
         first = ranged(connection, function, "t")
         with pytest.raises(AssertionError, match="the result depends on the table"):
             pair_loss(first, ranged(connection, function, "more", first))
+
+
+@pytest.mark.parametrize("given", [{}, {"target_lower": -2, "target_upper": 2}], ids=["drawn", "given"])
+def test_predictions_are_clipped_to_what_is_released_or_public(connection: Any, given: dict[str, float]) -> None:
+    def fitted(table: str, answers: Observation | None = None) -> Observation:
+        call = dpsql.Context(connection).dp_linear_regression
+        more = {"features": ["a", "b"], "method": "ada_ssp", "epsilon": 8, "delta": 1e-6, "lower": -1, "upper": 1}
+        return observe(
+            lambda: call(table, target="y", **more, **given).result["prediction_bounds"],
+            None if answers is None else answers.releases,
+        )
+
+    first = fitted("t")
+    assert first.result == [-2.0, 2.0] or not given
+    assert pair_loss(first, fitted("more", first)).within(8, 1e-6)
+    with broken_fit("clipped to the data"):
+        first = fitted("t")
+        with pytest.raises(AssertionError, match="the result depends on the table"):
+            pair_loss(first, fitted("more", first))
 
 
 @pytest.mark.parametrize(("fault", "loss"), [(None, 1.0), ("closed cells", 1 + 1 / 32)])

@@ -7,13 +7,15 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpsql.contract.fold import Batch
-from dpsql.kernels.cells import FINE_CELLS
+from dpsql.kernels.cells import MagnitudeCounts
 from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.gram import gram_products
+from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix
 from dpsql.statistics.counts import squared_l2_sensitivity
 from dpsql.statistics.gram import ColumnMoments, moments_sensitivity
@@ -73,24 +75,56 @@ def test_the_other_rows_do_not_matter() -> None:
     assert squared_move(np.vstack([base, row]), base, 2) == squared_move(row, [], 2)
 
 
+KINDS = [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(5, 2), pa.float64()]
+
+
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 @pytest.mark.parametrize("unit", [1, 2])
-def test_products_of_cells(neighbours: str, unit: int) -> None:
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_products_of_cells(neighbours: str, unit: int, kind: pa.DataType) -> None:
     """Any cells for the rows that come and go; rows of the first and the last cell attain the bound."""
-    matrix = PrefixMatrix.of(FINE_CELLS)
+    number = TypedCells.of(kind).count
+    matrix = PrefixMatrix.of(number)
     bound = squared_l2_sensitivity(neighbours, max_rows_per_unit=unit) * matrix.squared
     generator = np.random.default_rng(2)
 
     def moved(cells: Any, gone: Any) -> int:
-        counts = np.bincount(cells, minlength=FINE_CELLS) - np.bincount(gone, minlength=FINE_CELLS)
+        counts = np.bincount(cells, minlength=number) - np.bincount(gone, minlength=number)
         return sum(int(value) ** 2 for value in matrix.products(counts))
 
     for _ in range(100):
-        cells, gone = generator.integers(0, FINE_CELLS, (2, unit))
+        cells, gone = generator.integers(0, number, (2, unit))
         assert moved(cells, gone if neighbours == "replace" else []) <= bound
     assert moved([0] * unit, []) == unit**2 * matrix.squared
     if neighbours == "replace":
-        assert moved([0] * unit, [FINE_CELLS - 1] * unit) > 0.5 * bound
+        assert moved([0] * unit, [number - 1] * unit) > 0.5 * bound
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("unit", [1, 3])
+def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) -> None:
+    """Tables of all types at once, of odd values: each column moves by at most the norm of its own type's matrix."""
+    generator = np.random.default_rng(unit)
+    cells = [TypedCells.of(kind) for kind in KINDS]
+
+    def rows(count: int) -> np.ndarray:
+        values = generator.standard_cauchy((len(KINDS), count)) * 10.0 ** generator.integers(-3, 9, (len(KINDS), count))
+        odd = generator.choice([np.nan, np.inf, -np.inf, 0.0, 127.0, -128.0, 1e300], values.shape)
+        return np.where(generator.random(values.shape) < 0.3, odd, values)
+
+    def products(table: np.ndarray) -> list[np.ndarray]:
+        magnitudes = MagnitudeCounts(len(KINDS))
+        magnitudes.add(np.stack([of.coded(column) for of, column in zip(cells, table, strict=True)]))
+        every = zip(cells, magnitudes.counts, strict=True)
+        return [PrefixMatrix.of(of.count).products(of.counts(fine)) for of, fine in every]
+
+    most = squared_l2_sensitivity(neighbours, max_rows_per_unit=unit)
+    for _ in range(60):
+        base, came, gone = rows(20), rows(unit), rows(unit if neighbours == "replace" else 0)
+        tables = (np.concatenate([base, other], axis=1) for other in (came, gone))
+        for of, first, second in zip(cells, *map(products, tables), strict=True):
+            moved = sum(int(value) ** 2 for value in first - second)
+            assert moved <= most * PrefixMatrix.of(of.count).squared
 
 
 @pytest.mark.parametrize("width", [1, 3, 6])

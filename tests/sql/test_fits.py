@@ -1017,12 +1017,12 @@ def test_a_range_that_is_undetermined_clips_nothing(fresh: Any) -> None:
     assert made.result["prediction_bounds"] is None
 
 
-def test_levels_have_no_range_of_predictions_and_pay_for_none(fresh: Any) -> None:
+def test_levels_are_the_range_of_predictions_and_none_is_paid_for(fresh: Any) -> None:
     fresh.execute("CREATE OR REPLACE TABLE booleans AS SELECT * REPLACE (y > 0 AS y) FROM t")
     made = dpsql.Context(fresh).dp_linear_regression(
         "booleans", target="y", features=["a", "b"], method="tukey", blocks=3, epsilon=1, delta=DELTA
     )
-    assert "prediction_bounds" not in made.result
+    assert made.result["prediction_bounds"] == [-1.0, 1.0]
     [(_, _, epsilon, delta, _, _)] = entries(fresh)
     assert (epsilon, delta) == (0.95, DELTA)
 

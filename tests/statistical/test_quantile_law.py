@@ -9,9 +9,11 @@ import math
 from fractions import Fraction
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts
+from dpsql.kernels.cells import MagnitudeCounts
+from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix, prefix_bounds
 from dpsql.mechanisms.quantile import quantiles
@@ -44,26 +46,43 @@ def test_quantiles(chosen, epsilon, neighbours, rows):
     judge(sampler, lambda at: quantile_law(ROWS, len(COUNTS), epsilon=at, **given), Fraction(epsilon))
 
 
-def noise_of(monkeypatch, mu, neighbours, rows, width):
-    """Return the noise that bounds of `width` columns add to the products of the counts, in rows, by column."""
+def noise_of(monkeypatch, mu, neighbours, rows, kinds, which=0):
+    """Return the noise that bounds of columns of these types add to the products of counts, in rows, of one column."""
+    width, cells = len(kinds), [TypedCells.of(kind) for kind in kinds]
     magnitudes = MagnitudeCounts(width)
-    magnitudes.add(np.random.default_rng(0).normal(size=(width, 500)))
+    magnitudes.add(np.random.default_rng(0).normal(0, 9, size=(width, 500)).round())
+    counts = [of.counts(fine) for of, fine in zip(cells, magnitudes.counts, strict=True)]
     seen = []
     monkeypatch.setattr(module, "interval_from_sums", lambda sums, *given: seen.append(sums))
     shares = [Fraction(mu) ** 2 / width] * width
-    prefix_bounds(magnitudes.counts, squared_mus=shares, neighbours=neighbours, max_rows_per_unit=rows)
-    column = PrefixMatrix.of(FINE_CELLS).coefficients / 2.0**20
-    size = 1 << (2 * FINE_CELLS).bit_length()
-    added = np.diff([sums - np.cumsum(counts) for sums, counts in zip(seen, magnitudes.counts, strict=True)], prepend=0)
-    return np.fft.irfft(np.fft.rfft(added, size) * np.fft.rfft(column, size), size)[:, :FINE_CELLS]
+    prefix_bounds(counts, cells, squared_mus=shares, neighbours=neighbours, max_rows_per_unit=rows)
+    count = cells[which].count
+    column = PrefixMatrix.of(count).coefficients / 2.0**20
+    size = 1 << (2 * count).bit_length()
+    added = np.diff(seen[which] - np.cumsum(counts[which]), prepend=0)
+    return np.fft.irfft(np.fft.rfft(added, size) * np.fft.rfft(column, size), size)[:count]
 
 
-@pytest.mark.parametrize(("neighbours", "rows", "width"), [("add_remove", 1, 1), ("replace", 2, 3)])
-def test_noise_of_the_prefix_sums(monkeypatch, neighbours, rows, width):
-    """Of each product: ``m sqrt(width) / mu`` times the norm of a column, sqrt(2) times that under replace."""
-    norm = math.sqrt(sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(500)))
-    norm = math.sqrt(norm**2 + math.log(FINE_CELLS / 500) / math.pi)  # the rest is about 1 / (pi k)
-    right = rows * norm * math.sqrt(width * (2 if neighbours == "replace" else 1))
+TINY, WIDE = pa.int8(), pa.float64()
+
+
+@pytest.mark.parametrize(
+    ("neighbours", "rows", "kinds", "which"),
+    [
+        ("add_remove", 1, [WIDE], 0),
+        ("replace", 2, [WIDE] * 3, 0),
+        ("add_remove", 1, [TINY, WIDE], 0),
+        ("replace", 1, [TINY, WIDE], 1),
+    ],
+    ids=str,
+)
+def test_noise_of_the_prefix_sums(monkeypatch, neighbours, rows, kinds, which):
+    """Of each product: ``m sqrt(width) / mu`` times the norm of a column of its own type's matrix; under replace
+    sqrt(2) times that."""
+    count = TypedCells.of(kinds[which]).count
+    norm = math.sqrt(sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(min(count, 500))))
+    norm = math.sqrt(norm**2 + max(0.0, math.log(count / 500)) / math.pi)  # the rest is about 1 / (pi k)
+    right = rows * norm * math.sqrt(len(kinds) * (2 if neighbours == "replace" else 1))
     edges = np.arange(-48, 49) / 8
 
     def law_of(mu):
@@ -74,7 +93,7 @@ def test_noise_of_the_prefix_sums(monkeypatch, neighbours, rows, width):
     def sampler(mu, runs):
         found = []
         while len(found) < runs:
-            noise = noise_of(monkeypatch, mu, neighbours, rows, width)
+            noise = noise_of(monkeypatch, mu, neighbours, rows, kinds, which)
             found += np.searchsorted(edges, noise.ravel() / right).tolist()
         return found
 
@@ -83,5 +102,6 @@ def test_noise_of_the_prefix_sums(monkeypatch, neighbours, rows, width):
 
 def test_all_products_have_their_own_noise(monkeypatch):
     """No two columns, and no two cells, share noise."""
-    every = noise_of(monkeypatch, Fraction(1), "add_remove", 1, 4).round(6)
+    every = np.concatenate([noise_of(monkeypatch, Fraction(1), "add_remove", 1, [WIDE] * 2, at) for at in (0, 1)])
+    every = every.round(6)
     assert len(np.unique(every)) > 0.99 * every.size

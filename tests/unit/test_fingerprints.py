@@ -84,18 +84,18 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_linear_regression",
         {**COLUMNS, **BOUNDS, **TARGET, **BUDGET, "row_norm": 1, "rounds": 5, "method": "boosted_ada_ssp"},
-        "6ba7519ce42b0bc64fb714f301ec92271237979132152c40b1669ab2a3912118",
+        "3a06e7509de4cf8171632819e765b89b64a495d16bf9f5d902de402a75209dd1",
     ),
     (
         "dp_linear_regression",
         {**COLUMNS, **BUDGET, "blocks": 2000, "dataset": "other"},
-        "d518186583d9d41860611afd63df260ad05fda6e2b7cab96f8bf80fe9722787c",
+        "b3e355e00090d862e5c57c256e06d8df62fa8cd6b119aca6ef605067f99fc0be",
     ),
     (
         "dp_pipeline",
         # The share was a default when this was recorded.
         {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3},
-        "da3e9bce268006059d71500a8b7537cf91bc15119f4219e34f87e49d6f4a4f81",
+        "be4e42611941fff57906efadc0571d7d5b0e2fbd168ccb119b71b7d82afa3145",
     ),
     (
         "dp_naive_bayes",

@@ -94,3 +94,24 @@ def test_limits_are_three_deviations_from_the_mean() -> None:
     assert mapped.standard.rows(quantised)[0] == pytest.approx(
         [3 * STANDARD_ONE, 3 * STANDARD_ONE, -3 * STANDARD_ONE], rel=1e-2
     )
+
+
+@pytest.mark.parametrize("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
+def test_whole_features_are_counted_all_the_way_to_their_bounds(mu: Fraction) -> None:
+    """Whatever was drawn, no value within the bounds is clipped, and the bounds come out as they were given."""
+    for _ in range(20):
+        found = released_standard(
+            moments(COLUMNS), squared_mu=mu**2, neighbours="replace", reach=[3, math.inf, 3], max_rows_per_unit=3
+        )
+        low, high = found.limits
+        assert (low[[0, 2]] < -1).all()
+        assert (high[[0, 2]] > 1).all()
+        assert (found.deviation <= 1).all()
+        mapped = MAPPED.standardised(found)
+        assert mapped.counted(np.full(3, -1.0), np.full(3, 1.0))[::2] == [(-1.0, 1.0)] * 2
+        assert mapped.standard is not None
+        ends = mapped.standard.rows(mapped.quantised(np.array([[-1.0, 1.0]] * 3)))
+        assert (np.abs(ends[:, [0, 2]]) <= DEVIATIONS * STANDARD_ONE).all()
+    if mu == 1000:
+        # The spread of the others is their own, and so is that of a whole one that fills its bounds.
+        assert found.deviation[1] == pytest.approx(COLUMNS.std(axis=1)[1], rel=0.05)

@@ -29,7 +29,9 @@ class AdaSsp(LeastSquares):
         if not columns.kept:
             return Waiting(Products(columns, columns.mapped))
         mapped = columns.mapped
-        return Moments(self.plan, columns.kept, mapped, lambda found: Products(columns, mapped.standardised(found)))
+        return Moments(
+            self.plan, columns.kept, mapped, columns.reach, lambda found: Products(columns, mapped.standardised(found))
+        )
 
 
 class Products(KeptFeatures[RowProducts]):

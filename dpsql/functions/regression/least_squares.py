@@ -16,7 +16,7 @@ from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity, refuse_small_part
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.method import (
     Interval,
     Magnitudes,
@@ -25,11 +25,14 @@ from dpsql.functions.regression.method import (
     RegressionCall,
     bounds_needed,
     scaling_numbers,
+    unclear_terms,
 )
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
+from dpsql.mechanisms.prefix_bounds import ColumnBounds
 from dpsql.statistics.regression import (
+    DEVIATIONS,
     STANDARD_ONE,
     RowMap,
     Scales,
@@ -159,18 +162,20 @@ class LeastSquares(Method):
 
     def start(self, call: RegressionCall) -> Collector:
         """Return the collector of the first pass."""
-        features, target = call.intervals, call.bounded_target
+        features, ends = call.given_bounds, call.bounded_target
+        target = None if ends is None else ColumnBounds(ends)
         if not (self.draws_bounds or features is None or target is None):
             return self.bounded(Columns(self, call, features, target))
 
-        def following(drawn: Sequence[Interval | None], other: Interval | None) -> Collector:
-            ends = other if target is None else target
-            if ends is None:
+        def following(drawn: Sequence[ColumnBounds], other: ColumnBounds | None) -> Collector:
+            of_target = other if target is None else target
+            if of_target is None or of_target.interval is None:
                 return NoModel(call, "the noise hides where the target's values lie")
-            return self.bounded(Columns(self, call, drawn if features is None else features, ends))
+            return self.bounded(Columns(self, call, drawn if features is None else features, of_target))
 
-        # Zero columns if the type of the target determines its bounds.
-        return Magnitudes(self.plan, len(call.features) if features is None else 0, target is None, following)
+        # Nothing is counted where types alone determine the bounds.
+        kinds = call.kinds[:-1] if features is None else ()
+        return Magnitudes(self.plan, kinds, call.kinds[-1] if target is None else None, following)
 
 
 class Columns:
@@ -186,22 +191,27 @@ class Columns:
         Whether rows are measured in private standard deviations.
     kept : list of int
         Positions of the features with bounds.
+    reach : list of float
+        How many deviations from the mean the bounds of each of these are at most: what is whole is not clipped.
     scales : Scales
     mapped : RowMap
     target : (float, float)
     """
 
     def __init__(
-        self, method: LeastSquares, call: RegressionCall, features: Sequence[Interval | None], target: Interval
+        self, method: LeastSquares, call: RegressionCall, features: Sequence[ColumnBounds], target: ColumnBounds
     ) -> None:
+        if target.interval is None:
+            raise InternalError("I032", "a fit began without bounds of the target. Report it.")
         self.plan, self.standardizes = method.plan, method.standardizes
         self.call = call
-        self.target = target
-        self._bounds = features
-        found = [(place, pair) for place, pair in enumerate(features) if pair is not None]
-        self.kept = [place for place, _ in found]
-        self._ends = np.array([pair for _, pair in found]).reshape(-1, 2).T
-        self.scales = Scales(*affine_maps([pair for _, pair in found]), *affine_map(*target))
+        self.target = target.interval
+        self._bounds, self._of_target = features, target
+        self.kept = [place for place, column in enumerate(features) if column.interval is not None]
+        self.reach = [DEVIATIONS if features[place].whole else math.inf for place in self.kept]
+        found = [column.interval for column in features if column.interval is not None]
+        self._ends = np.array(found).reshape(-1, 2).T
+        self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
         self.mapped = RowMap(self.scales, method.longest(len(found)))
 
     def result(self, fit: LinearFit, mapped: RowMap, scales: Scales) -> Callable[[], Json]:
@@ -216,17 +226,18 @@ class Columns:
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
         places = [0, *(1 + place for place in self.kept)]
-        bounds: list[Interval | None] = list(self._bounds)
+        bounds: list[Interval | None] = [None] * len(self._bounds)
         for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
             bounds[place] = pair
-        width = 1 + len(bounds)
-        return lambda: self.call.result(_spread(coefficients, places, width), _spread(errors, places, width), bounds)
+        found = _spread(coefficients, places, 1 + len(bounds))
+        spread_errors = None if errors is None else _spread(errors, places, 1 + len(bounds))
+        clips = self.call.clips(self.target)
+        unclear = unclear_terms(self.call.features, found[1:] * unit, self._bounds, bounds, self._of_target)
+        return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
 
 
-def _spread(values: NDArray[np.float64] | None, places: list[int], width: int) -> NDArray[np.float64] | None:
+def _spread(values: NDArray[np.float64], places: list[int], width: int) -> NDArray[np.float64]:
     """Return values at their places among zeros."""
-    if values is None:
-        return None
     found = np.zeros(width)
     found[places] = values
     return found

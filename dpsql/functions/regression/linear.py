@@ -75,6 +75,7 @@ class RegressionPlan(FittingPlan):
             hint=_public_hint,
             most=MOST_ROWS,
         ),
+        flag("clip", "Clip predictions to the target's bounds, given or drawn.", True, earlier=(None,)),
         flag(
             "standardize",
             "Measure features in their private standard deviations; not for Tukey.",
@@ -114,7 +115,7 @@ class RegressionPlan(FittingPlan):
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {
             **cls._read(given, "delta", "method", "rounds", "split", "blocks", "n_rows"),
-            **cls._read(given, "standardize", "bounds_share", "moments_share"),
+            **cls._read(given, "clip", "standardize", "bounds_share", "moments_share"),
             **cls._read(given, "scale_share", "count_share", "count_failure", "range_share"),
             "lower": None,
             "upper": None,

@@ -13,6 +13,7 @@ from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
@@ -52,6 +53,7 @@ from dpsql.functions.regression.method import (
     scaling_numbers,
 )
 from dpsql.kernels.logistic import MOST_FACTORISED
+from dpsql.kernels.typed_cells import is_few
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.objective_perturbation import (
     FINE_EPSILON,
@@ -60,13 +62,23 @@ from dpsql.mechanisms.objective_perturbation import (
     PerturbedObjective,
     calibrate,
 )
+from dpsql.mechanisms.prefix_bounds import ColumnBounds
 from dpsql.progress import Progress
 from dpsql.statistics.logistic_rows import Scaling, SignedFeatures, StepSums
 from dpsql.statistics.regression import DEVIATIONS, Standard
 
 
 class LabelledRows(KeptFeatures[SignedFeatures]):
-    """Rows multiplied by their label, of the features that have bounds; the solver reads them in memory."""
+    """Rows multiplied by their label, of the features that have bounds; the solver reads them in memory.
+
+    `unclear` names the features whose bounds are not clear, here and in the classes that follow.
+    """
+
+    ending = ("unclear",)
+
+    def __init__(self, kept: Sequence[int], unclear: Sequence[str], inner: SignedFeatures) -> None:
+        super().__init__(kept, inner)
+        self.unclear = unclear
 
     @property
     def scaling(self) -> Scaling:
@@ -83,6 +95,7 @@ class FitStep(KeptFeatures[StepSums]):
         Returns the fit, which asks for sums at coefficients step by step; called after the first pass.
     kept : sequence of int
         Positions of the features with bounds.
+    unclear : sequence of str
     scaling : Scaling
     at : list of int, optional
         The coefficients, by default zeros.
@@ -90,18 +103,19 @@ class FitStep(KeptFeatures[StepSums]):
         The fit, once it has begun.
     """
 
-    ending = ("_begin", "_run")
+    ending = ("_begin", "_run", "unclear")
 
     def __init__(
         self,
         begin: Callable[[], PerturbedFit],
         kept: Sequence[int],
+        unclear: Sequence[str],
         scaling: Scaling,
         at: list[int] | None = None,
         run: PerturbedFit | None = None,
     ) -> None:
         super().__init__(kept, StepSums(scaling, at or [0] * (1 + len(kept))))
-        self._begin, self._run = begin, run
+        self._begin, self._run, self.unclear = begin, run, unclear
 
     @property
     def scaling(self) -> Scaling:
@@ -115,9 +129,10 @@ class FitStep(KeptFeatures[StepSums]):
             run = self._begin()
             next(run)  # the first coefficients are zeros
         try:
-            return FitStep(self._begin, self.kept, self.scaling, run.send(self.inner.sums), run)
+            at = run.send(self.inner.sums)
         except StopIteration as end:
-            return Solved(self.kept, self.scaling, end.value)
+            return Solved(self.kept, self.unclear, self.scaling, end.value)
+        return FitStep(self._begin, self.kept, self.unclear, self.scaling, at, run)
 
     def drawn(self) -> NDArray[np.float64]:
         """Return the coefficients, drawn after the last pass.
@@ -136,8 +151,10 @@ class FitStep(KeptFeatures[StepSums]):
 class Solved(Ignoring):
     """The passes after the solver's end: none of them reads rows."""
 
-    def __init__(self, kept: Sequence[int], scaling: Scaling, coefficients: NDArray[np.float64]) -> None:
-        self.kept, self.scaling, self._coefficients = kept, scaling, coefficients
+    def __init__(
+        self, kept: Sequence[int], unclear: Sequence[str], scaling: Scaling, coefficients: NDArray[np.float64]
+    ) -> None:
+        self.kept, self.unclear, self.scaling, self._coefficients = kept, unclear, scaling, coefficients
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Return itself."""
@@ -388,25 +405,37 @@ class LogisticCall(Call):
     def start(self) -> Collector:
         """Return the collector of the first pass."""
         if self.intervals is not None:
-            return self._bounded(self.intervals, None)
-        return Magnitudes(self.plan, len(self.features), False, self._bounded)
+            return self._bounded([ColumnBounds(pair) for pair in self.intervals], None)
+        return Magnitudes(self.plan, self.kinds[: len(self.features)], None, self._bounded)
 
-    def _bounded(self, bounds: Sequence[Interval | None], target: Interval | None) -> Collector:
+    def _bounded(self, bounds: Sequence[ColumnBounds], target: ColumnBounds | None) -> Collector:
         """Return the collector that follows once the bounds are known."""
-        kept = [place for place, pair in enumerate(bounds) if pair is not None]
-        pairs = [pair for pair in bounds if pair is not None]
+        kept = [place for place, column in enumerate(bounds) if column.interval is not None]
+        pairs = [column.interval for column in bounds if column.interval is not None]
+        unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
             scaling = self.plan.scaling(pairs, standard)
             if self.plan.engine is None:
-                return LabelledRows(kept, SignedFeatures(scaling))
-            return FitStep(partial(_begin, self.plan, len(kept)), kept, scaling)
+                return LabelledRows(kept, unclear, SignedFeatures(scaling))
+            return FitStep(partial(_begin, self.plan, len(kept)), kept, unclear, scaling)
 
         if not self.plan.standardizes:
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
-        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, fitted)
+        reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
+        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted)
+
+    def _reach(self, column: ColumnBounds, kind: pa.DataType, count: int) -> float:
+        """Return how many deviations from the mean a feature's bounds are at most.
+
+        A row with a rare flag must not be longer than what rows are shortened to, or that alone would make the flag's
+        coefficient larger. Other columns keep three deviations: less would drown wide ones in noise.
+        """
+        if column.interval is not None and is_few(column.interval, kind):
+            return self.plan.longest(count) / math.sqrt(count)
+        return DEVIATIONS if column.whole else math.inf
 
     def prepare(self, statistic: LabelledRows | FitStep | Solved, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""
@@ -435,6 +464,7 @@ class LogisticCall(Call):
             "levels": list(self.levels),
             "regularization": float(noise.regularization),
             **({"undetermined": left_out} if left_out else {}),
+            **({"unclear": list(statistic.unclear)} if statistic.unclear else {}),
         }
         spent = part.spent(noise)
         scaled = plan.scaling_part

@@ -16,6 +16,7 @@ from fractions import Fraction
 from typing import Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.call import Call
@@ -25,11 +26,12 @@ from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import FINE_CELLS
+from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from dpsql.kernels.typed_cells import MOST_CELLS, TypedCells
 from dpsql.mechanisms import prefix_bounds
 from dpsql.mechanisms.gaussian import GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ZEROS, column_losses, draw_bounds, rows_needed
+from dpsql.mechanisms.prefix_bounds import ColumnBounds, column_losses, draw_bounds, rows_needed
 from dpsql.progress import Progress
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.gram import ColumnMoments
@@ -42,49 +44,61 @@ Inner = TypeVar("Inner", bound=Collector)
 
 
 class Magnitudes(RowTransform[MagnitudeHistogram]):
-    """Histograms of magnitudes, one for each column without public bounds.
+    """Histograms of magnitudes, one for each column without public bounds; the type of a column decides on its cells.
+
+    A BOOLEAN column has the bounds 0 and 1, and is not counted.
 
     Parameters
     ----------
     plan : Plan
-    width : int
-        Features whose bounds are drawn.
-    target : bool
-        Whether those of the target are.
+    features : sequence of pyarrow types
+        Those of all features, where their bounds are drawn; else none.
+    target : pyarrow type or None
+        That of the target, where its bounds are drawn.
     following : callable
-        Takes the bounds of the features and those of the target, each None where undetermined or of zeros alone, and
-        returns the next pass. What is not drawn is left out: no features, or None.
+        Takes the bounds of the features and those of the target, and returns the next pass. What is not drawn is left
+        out: no features, or None.
     """
 
-    ending = ("_plan", "_following")
+    ending = ("_plan", "_following", "_width")
 
     def __init__(
         self,
         plan: Plan,
-        width: int,
-        target: bool,
-        following: Callable[[Sequence[Interval | None], Interval | None], Collector],
+        features: Sequence[pa.DataType],
+        target: pa.DataType | None,
+        following: Callable[[Sequence[ColumnBounds], ColumnBounds | None], Collector],
     ) -> None:
-        super().__init__(MagnitudeHistogram(width, target=target))
-        self._plan, self._target, self._following = plan, target, following
+        self._places = [place for place, kind in enumerate(features) if not is_boolean(kind)]
+        self._cells = [TypedCells.of(features[place]) for place in self._places]
+        self._target = None if target is None else TypedCells.of(target)
+        super().__init__(MagnitudeHistogram(len(self._places), target=target is not None))
+        self._plan, self._following, self._width = plan, following, len(features)
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        coded = np.empty((len(self._places), len(target)))
+        for row, (place, cells) in enumerate(zip(self._places, self._cells, strict=True)):
+            coded[row] = cells.coded(features[place])
+        self.inner.add(target if self._target is None else self._target.coded(target), coded, batch)
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw the bounds."""
-        plan, counts = self._plan, self.inner.cells.counts
-        drawn: list[Interval | None] = []
-        if len(counts):
-            part: GaussianNoise = plan.measurement[PART]
-            drawn = draw_bounds(
-                part,
-                BOUNDS,
-                counts,
-                last=self._target,
-                neighbours=plan.neighbours,
-                max_rows_per_unit=plan.max_rows_per_unit,
-            )
-        target = drawn.pop() if self._target else None
-        # A feature of zeros tells nothing, and its coefficient would be as large as its interval is narrow.
-        return self._following([None if pair == ZEROS else pair for pair in drawn], target)
+        plan, fine = self._plan, self.inner.cells.counts
+        cells = [*self._cells, *([] if self._target is None else [self._target])]
+        part: GaussianNoise = plan.measurement[PART]
+        drawn = draw_bounds(
+            part,
+            BOUNDS,
+            [of.counts(counts) for of, counts in zip(cells, fine, strict=True)],
+            cells,
+            last=self._target is not None,
+            neighbours=plan.neighbours,
+            max_rows_per_unit=plan.max_rows_per_unit,
+        )
+        target = None if self._target is None else drawn.pop()
+        found = dict(zip(self._places, drawn, strict=True))
+        return self._following([found.get(place, ColumnBounds((0.0, 1.0))) for place in range(self._width)], target)
 
 
 class KeptFeatures(RowTransform[Inner]):
@@ -109,21 +123,28 @@ class Moments(KeptFeatures[ColumnMoments]):
         Positions of the features with bounds, at least one.
     mapped : RowMap
         The map of these to [-1, 1].
+    reach : sequence of float
+        How many deviations from the mean the bounds of each are at most; infinite where values may be clipped.
     following : callable
         Takes means and deviations, and returns the next pass.
     """
 
-    ending = ("_plan", "_following")
+    ending = ("_plan", "_reach", "_following")
 
     def __init__(
-        self, plan: Plan, kept: Sequence[int], mapped: RowMap, following: Callable[[Standard], Collector]
+        self,
+        plan: Plan,
+        kept: Sequence[int],
+        mapped: RowMap,
+        reach: Sequence[float],
+        following: Callable[[Standard], Collector],
     ) -> None:
         super().__init__(kept, ColumnMoments(mapped))
-        self._plan, self._following = plan, following
+        self._plan, self._reach, self._following = plan, reach, following
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
-        return self._following(draw_standard(self._plan, self.inner))
+        return self._following(draw_standard(self._plan, self.inner, self._reach))
 
 
 def refuse_too_many(function: str, count: int, most: int) -> None:
@@ -137,26 +158,27 @@ def refuse_too_many(function: str, count: int, most: int) -> None:
 
 
 def scaling_numbers(bounds: int, moments: int) -> int:
-    """Return how many numbers get Gaussian noise: prefix sums of `bounds` columns, and moments of `moments`."""
-    return FINE_CELLS * bounds + 2 * moments + 1
+    """Return how many numbers get Gaussian noise at most: prefix sums of `bounds` columns, moments of `moments`."""
+    return MOST_CELLS * bounds + 2 * moments + 1
 
 
 def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
-    """Return how many rows a feature needs for its bounds to be found, where `width` bounds are drawn."""
+    """Return how many rows a feature needs for its bounds to be clear, where `width` bounds are drawn."""
     part: GaussianNoise = plan.measurement[PART]
     loss = column_losses(part.mu_of(BOUNDS) ** 2, width, last=target)[0]
     rows = rows_needed(loss, width, plan.neighbours, plan.max_rows_per_unit)
-    return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are found in most calls")]
+    return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are clear in most calls")]
 
 
-def draw_standard(plan: Plan, moments: ColumnMoments) -> Standard:
-    """Draw means and deviations of features."""
+def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float]) -> Standard:
+    """Draw means and deviations of features, whose bounds are within so many deviations of the mean."""
     part: GaussianNoise = plan.measurement[PART]
     return prefix_bounds.released_standard(
         moments.total(),
         squared_mu=part.spend(MOMENTS) ** 2,
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
+        reach=reach,
     )
 
 
@@ -181,6 +203,7 @@ class FittingPlan(Plan):
     split: str
     blocks: int | None
     n_rows: int | None
+    clip: bool
     standardize: bool
     bounds_share: Fraction
     moments_share: Fraction
@@ -275,6 +298,11 @@ class RegressionCall(Call):
         return statistic.draw(progress)
 
     @property
+    def given_bounds(self) -> list[ColumnBounds] | None:
+        """Public bounds of the features; None if they are to be drawn."""
+        return None if self.intervals is None else [ColumnBounds(pair) for pair in self.intervals]
+
+    @property
     def bounded_target(self) -> tuple[float, float] | None:
         """Public bounds of the target as this call reads it; None if there are none."""
         levels = (-float(FIXED_POINT_ONE), float(FIXED_POINT_ONE))
@@ -287,6 +315,7 @@ class RegressionCall(Call):
         bounds: Sequence[tuple[float, float] | None] | None = None,
         reason: str = "",
         clips: Mapping[str, Json] = NO_CLIP,
+        unclear: Sequence[str] = (),
     ) -> dict[str, Json]:
         """Return the fit as JSON values for the ledger: a model that `dpsql.released.model` reads back.
 
@@ -301,6 +330,8 @@ class RegressionCall(Call):
             Why there is no model; empty if there is one.
         clips : mapping
             ``prediction_bounds`` that predictions are clipped to; None if they were to be drawn and are undetermined.
+        unclear : sequence of str
+            Terms whose verdict is `unclear` at best, whatever their standard error; see `unclear_terms`.
         """
         plan = self.plan
         left_out = [name for name, pair in zip(self.features, bounds or (), strict=False) if pair is None]
@@ -313,9 +344,22 @@ class RegressionCall(Call):
             "std_errors": None if std_errors is None else self._errors(std_errors, left_out),
             "bounds": None if bounds is None else [None if pair is None else [*map(float, pair)] for pair in bounds],
             **({"undetermined": left_out} if left_out else {}),
+            **({"unclear": list(unclear)} if unclear else {}),
             **({"reason": reason} if reason else {}),
             **clips,
         }
+
+    def clips(self, ends: Interval | None) -> Mapping[str, Json]:
+        """Return what the result says of predictions, which are clipped to an interval of the target unless not asked.
+
+        Parameters
+        ----------
+        ends : (float, float) or None
+            Public or released, as `bounded_target`; None where it is undetermined.
+        """
+        if not self.plan.clip:
+            return NO_CLIP
+        return {"prediction_bounds": None if ends is None else [end / self.target_unit for end in ends]}
 
     def _errors(self, std_errors: Floats, left_out: Sequence[str]) -> list[Json]:
         """Return standard errors: the largest double where one overflowed, NULL for what was left out."""
@@ -357,3 +401,40 @@ class NoModel(Ignoring):
 
 def _finite(values: Floats, unknown: float = 0.0) -> list[float]:
     return [float(value) for value in np.nan_to_num(np.asarray(values, dtype=np.float64), nan=unknown)]
+
+
+# A larger share of the target's interval, for a feature that goes through its own, is no slope of the data.
+_LARGEST_SCALE = 100.0
+
+
+def unclear_terms(
+    features: Sequence[str],
+    slopes: Floats,
+    columns: Sequence[ColumnBounds],
+    counted: Sequence[Interval | None],
+    target: ColumnBounds,
+) -> list[str]:
+    """Return the terms whose verdict is `unclear` at best; post-processing of what is released.
+
+    An interval that is not clear may be anywhere, and what is said of a coefficient with it. The scale of a coefficient
+    is how far the prediction goes where the feature goes through its interval, as a share of the target's interval.
+
+    Parameters
+    ----------
+    features : sequence of str
+    slopes : ndarray of float64, shape (d,)
+        In the unit of `target`.
+    columns : sequence of ColumnBounds
+        What is known of the bounds of each feature.
+    counted : sequence of (float, float) or None
+        The interval to which each feature is clipped; None for one that was left out.
+    target : ColumnBounds
+    """
+    if not target.clear or target.interval is None:
+        return ["intercept", *features]
+    width = target.interval[1] - target.interval[0]
+    return [
+        name
+        for name, slope, column, ends in zip(features, slopes.tolist(), columns, counted, strict=True)
+        if ends is not None and not (column.clear and abs(slope) * (ends[1] - ends[0]) <= _LARGEST_SCALE * width)
+    ]

@@ -57,7 +57,7 @@ class Tukey(Method):
     @property
     def draws_range(self) -> bool:
         """Whether the range of predictions is private; with public bounds of the target it is these."""
-        return not self.plan.target_is_bounded
+        return self.plan.clip and not self.plan.target_is_bounded
 
     @property
     def passes(self) -> tuple[Pass, ...]:
@@ -229,11 +229,8 @@ class Products(RowTransform[BlockProducts]):
 
     @property
     def _clips(self) -> Mapping[str, Json]:
-        """Bounds of predictions: private ones, None if these are undetermined, or public ones; nothing for levels."""
-        ends = self._call.plan.target_bounds if self._drawn is None else self._drawn.ends
-        if ends is None:
-            return {} if self._drawn is None else {"prediction_bounds": None}
-        return {"prediction_bounds": list(ends)}
+        """Bounds of predictions: private ones, None if these are undetermined, or public ones."""
+        return self._call.clips(self._call.bounded_target if self._drawn is None else self._drawn.ends)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
         """Fit every block, and draw a point of high Tukey depth among the models.

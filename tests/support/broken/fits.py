@@ -10,14 +10,17 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.pipeline import SELECTORS
+from dpsql.functions.regression import least_squares, method
 from dpsql.functions.regression import tukey as tukey_method
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey import row_budget
@@ -42,14 +45,83 @@ def broken_fit(name: str) -> AbstractContextManager[None]:
     return planted(*BROKEN_FITS[name].patches)
 
 
-def _free_bounds(found: Any, **_: Any) -> list[tuple[float, float] | None]:
-    edges = fine_edges()
-    filled = [np.flatnonzero(column) for column in found]
-    return [(float(edges[cells[0]]), float(edges[cells[-1] + 1])) if len(cells) else (-1.0, 1.0) for cells in filled]
+def _free_bounds(found: Any, cells: Any, **_: Any) -> list[prefix_bounds.ColumnBounds]:
+    ends = []
+    for column, of in zip(found, cells, strict=True):
+        filled = np.flatnonzero(column)
+        pair = (float(of.low[filled[0]]), float(of.high[filled[-1]])) if len(filled) else (-1.0, 1.0)
+        ends.append(prefix_bounds.ColumnBounds(pair if pair[0] < pair[1] else (pair[0], pair[0] + 1.0), whole=False))
+    return ends
+
+
+_prefix_bounds = prefix_bounds.prefix_bounds
+
+
+def _cut_cells(found: Any, cells: Any, **options: Any) -> Any:
+    """Return bounds from the cells up to that of the largest value."""
+    tops = [int(np.flatnonzero(column).max(initial=0)) + 1 for column in found]
+    cut = [
+        replace(of, starts=of.starts[:top], low=of.low[:top], high=of.high[:top])
+        for of, top in zip(cells, tops, strict=True)
+    ]
+    return _prefix_bounds([column[:top] for column, top in zip(found, tops, strict=True)], cut, **options)
+
+
+class _TypesOfValues(method.Magnitudes):
+    """Columns whose values are whole are counted in the cells of integers, whatever their type is."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._whole = np.ones(len(given[1]), dtype=bool)
+
+    def zero(self) -> Any:
+        other = super().zero()
+        other._whole = np.ones_like(self._whole)
+        return other
+
+    def add(self, target: Any, features: Any, batch: Any) -> None:
+        self._whole &= (features == np.rint(features)).all(axis=1)
+        super().add(target, features, batch)
+
+    def merge(self, other: Any) -> None:
+        self._whole &= other._whole
+        super().merge(other)
+
+    def turn(self, progress: Any) -> Any:
+        integers = TypedCells.of(pa.int64())
+        self._cells = [integers if whole else of for whole, of in zip(self._whole, self._cells, strict=True)]
+        return super().turn(progress)
+
+
+_gaussian_counts = gaussian.gaussian_counts
+
+
+def _norm_of_tinyint(products: Any, *, squared_sensitivity: int, **options: Any) -> Any:
+    own, other = (prefix_bounds.PrefixMatrix.of(cells).squared for cells in (len(products), 47))
+    return _gaussian_counts(products, squared_sensitivity=squared_sensitivity // own * other, **options)
+
+
+class _Ends:
+    """The ends of the target of the rows that were added last."""
+
+    least, most = math.inf, -math.inf
+
+    def add(self, products: Any, target: Any, features: Any, batch: Any) -> None:
+        self.least, self.most = min(self.least, float(target.min())), max(self.most, float(target.max()))
+        _add_products(products, target, features, batch)
+
+    def clips(self, _: Any, __: Any) -> Any:
+        ends, self.least, self.most = [self.least, self.most], math.inf, -math.inf
+        return {"prediction_bounds": ends}
+
+
+_add_products = regression.RowProducts.add
+_ends = _Ends()
 
 
 def _ends_of_the_data(found: Any, _: Any) -> interval_scan.PrivateInterval:
-    [ends] = _free_bounds([found])
+    edges, filled = fine_edges(), np.flatnonzero(found)
+    ends = (float(edges[filled[0]]), float(edges[filled[-1] + 1])) if len(filled) else (-1.0, 1.0)
     return interval_scan.PrivateInterval(ends, int(found.sum()), 0)
 
 
@@ -284,6 +356,18 @@ BROKEN_FITS: dict[str, Fault] = {
         (quantile, "quantiles", _closed_quantiles),
     ),
     "free bounds": _fit("bounds are the ends of the data", (prefix_bounds, "prefix_bounds", _free_bounds)),
+    "cells of the data": _fit("no cells beyond the largest value", (prefix_bounds, "prefix_bounds", _cut_cells)),
+    "types of values": _fit(
+        "the cells follow from the values, not from the column's type", (least_squares, "Magnitudes", _TypesOfValues)
+    ),
+    "norm of another column": _fit(
+        "the noise of every column by the matrix of a TINYINT", (prefix_bounds, "gaussian_counts", _norm_of_tinyint)
+    ),
+    "clipped to the data": _fit(
+        "predictions are clipped to the ends of the target's values",
+        (regression.RowProducts, "add", lambda *given: _ends.add(*given)),
+        (method.RegressionCall, "clips", lambda *given: _ends.clips(*given)),
+    ),
     "free range": _fit(
         "private intervals of a first pass are the ends of the data",
         (interval_scan, "interval_scan", _ends_of_the_data),

@@ -243,8 +243,9 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             least = min(_weighted(one, width)) if one.role == "gram" else min(map(float, one.spread))
             loss.add(loss.squared_mu, one.role, _share(moved**2, least))
         elif one.role == "cells":
-            exact = m * math.sqrt(both * sum(value**2 for value in _coefficients())) * one.unit
-            moved = exact / 2.0**one.shift + (math.sqrt(FINE_CELLS) if one.shift else 0.0)
+            of_type = len(one.statistic)  # the cells of the column's type
+            exact = m * math.sqrt(both * sum(value**2 for value in _coefficients()[:of_type])) * one.unit
+            moved = exact / 2.0**one.shift + (math.sqrt(of_type) if one.shift else 0.0)
             loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role == "count":
             loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
@@ -518,9 +519,9 @@ class _Spy:
         return release
 
     def _columns(self, real: Callable[..., Any]) -> Callable[..., Any]:
-        def bounds(counts: Any, **options: Any) -> Any:
+        def bounds(counts: Any, cells: Any, **options: Any) -> Any:
             self._counts = list(counts)
-            return self._scoped("cells", real)(counts, **options)
+            return self._scoped("cells", real)(counts, cells, **options)
 
         return bounds
 

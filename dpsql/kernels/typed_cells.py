@@ -1,0 +1,128 @@
+"""The cells of a column by its public type: as few as the type allows, each a union of fine cells of `cells`.
+
+============================  =================================================================================
+type                          cells
+============================  =================================================================================
+TINYINT … BIGINT              0, and in the octave from ``2**e`` the smaller of ``2**e`` and 4 equal runs of
+                              integers; both signs: 47, 111, 239 and 495 cells
+unsigned                      the same without negatives
+DECIMAL(w, d), w up to 18     those of an integer of w digits, in units of ``10**-d``
+any other number              0, and 4 equal parts of each octave from ``2**-64`` to ``2**65``; both signs: 1033
+============================  =================================================================================
+
+The type is that of the source's column. It is public, as all types are, and so are the cells. The cell of a value
+follows from that value alone. A value that the type cannot hold counts in the outermost cell, or in that of 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, ZERO_FINE, fine_edges
+
+# Cells within an octave.
+OCTAVE = 4
+# Of a column of doubles; no type has more.
+MOST_CELLS = 2 * OCTAVE * (2 * LARGEST_EXPONENT + 1) + 1
+# Bounds that are at most so many steps apart hold few discrete values, as those of a 0/1 column do.
+FEW = 4
+# Decimals of more digits are counted as doubles.
+_MOST_DIGITS = 18
+
+
+@dataclass(frozen=True, eq=False)
+class TypedCells:
+    """The cells of a column.
+
+    Attributes
+    ----------
+    starts : ndarray of int64, shape (m,)
+        The first fine cell of each cell.
+    low, high : ndarray of float64, shape (m,)
+        The ends of each cell, in the column's unit: of discrete cells the least and the greatest value in them.
+    zero : int
+        The cell of 0.
+    digits : int or None
+        d: values are multiples of ``10**-d``; None for doubles.
+    """
+
+    starts: Longs
+    low: Doubles
+    high: Doubles
+    zero: int
+    digits: int | None
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> TypedCells:
+        """Return the cells of a numeric type."""
+        if pa.types.is_integer(kind):
+            most = (1 << (kind.bit_width - pa.types.is_signed_integer(kind))) - 1
+            least = -most - 1 if pa.types.is_signed_integer(kind) else 0
+            return _of_integers(least, most, 0)
+        if pa.types.is_decimal(kind) and kind.precision <= _MOST_DIGITS and kind.scale >= 0:
+            most = 10**kind.precision - 1
+            return _of_integers(-most, most, kind.scale)
+        return _of_doubles()
+
+    @property
+    def count(self) -> int:
+        """m: how many cells there are."""
+        return len(self.starts)
+
+    @property
+    def step(self) -> float:
+        """The distance of two neighbouring values; 0 for doubles."""
+        return 0.0 if self.digits is None else 1.0 / 10.0**self.digits
+
+    def coded(self, values: Doubles) -> Doubles:
+        """Return values as their fine cells count them: of decimals the integers that they are multiples by."""
+        with np.errstate(over="ignore"):
+            return np.rint(values * 10.0**self.digits) if self.digits else values
+
+    def counts(self, fine: Longs) -> Longs:
+        """Return the rows in each cell from those in the fine cells, exactly."""
+        return np.asarray(np.add.reduceat(fine, self.starts), dtype=np.int64)
+
+
+def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
+    """Whether few values of a type are within an interval, as of a flag: not what is meant for, say, an age.
+
+    Doubles between 0 and 1 are taken for flags, too.
+    """
+    step = 1.0 if pa.types.is_boolean(kind) else TypedCells.of(kind).step
+    return interval == (0.0, 1.0) or interval[1] - interval[0] <= FEW * step
+
+
+@lru_cache
+def _of_integers(least: int, most: int, digits: int) -> TypedCells:
+    """Return the cells of integers in [least, most], least being about -most or 0, in units of ``10**-digits``."""
+    runs, ups = [], []  # the runs of positive integers, and the first fine cell of each
+    for exponent in range(most.bit_length()):
+        number = min(1 << exponent, OCTAVE)
+        width = (1 << exponent) // number
+        for run in range(number):
+            start = (1 << exponent) + run * width
+            if start <= most:
+                runs.append((start, min(start + width - 1, most)))
+                ups.append(ZERO_FINE + 1 + (LARGEST_EXPONENT + exponent) * SUBCELLS + run * (SUBCELLS // number))
+    mirrored = [(-end, -start) for start, end in reversed(runs)] if least else []
+    # A cell ends before the next one begins, and negative cells mirror the positive ones.
+    downs = [2 * ZERO_FINE + 1 - following for following in reversed([*ups, FINE_CELLS])] if least else [0]
+    ends = [*mirrored, (0, 0), *runs]
+    ends[0] = (least, ends[0][1])
+    low, high = (np.array([pair[side] / 10**digits for pair in ends], dtype=np.float64) for side in (0, 1))
+    return TypedCells(np.array([*downs, *ups], dtype=np.int64), low, high, len(mirrored), digits)
+
+
+@lru_cache
+def _of_doubles() -> TypedCells:
+    edges = fine_edges()
+    ups = np.arange(ZERO_FINE + 1, FINE_CELLS, SUBCELLS // OCTAVE)
+    starts = np.concatenate([2 * ZERO_FINE + 1 - np.append(ups[1:], FINE_CELLS)[::-1], [ZERO_FINE], ups])
+    ends = np.append(starts[1:], FINE_CELLS)
+    return TypedCells(starts.astype(np.int64), edges[starts], edges[ends], len(ups), None)
