@@ -5,9 +5,11 @@ of exactly S and features whose norm was clipped (`dpsql.kernels.clipped_rows`).
 for the public integer R. The target t, and a clipped residual, is an integer in [-S, S]. So ``G = sum q q'`` and
 ``h = sum q t`` are exact integers in units of ``S**2``.
 
-Standardised rows are multiples of ``1 / s``, s = floor(S / 3), so that three deviations stay within S. Where such a row
-is longer than R = s sqrt(1 + d), all of it is multiplied by ``R / ||q||`` and truncated, its intercept and its target
-too; it weighs ``R**2 / ||q||**2`` in the least squares. Norms and targets are within the same bounds as without that.
+Standardised rows are multiples of ``1 / s``, s = floor(S / 3), so that three deviations stay within S. A feature is
+clipped there, or it is *whole*: then a row in which it is farther from the mean is multiplied by ``S / |q_j|``, for the
+largest one, and truncated. Where a row is longer than R = s sqrt(1 + d), all of it is multiplied by ``R / ||q||`` and
+truncated. Both shorten the intercept and the target, too: the row weighs less in the least squares, by the square of
+the factor, and no feature is clipped. Norms and targets are within the same bounds as without that.
 
 Sensitivities, with a unit of at most m rows:
 
@@ -135,32 +137,14 @@ class Standard:
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
 
-    @property
-    def limits(self) -> NDArray[np.float64]:
-        """The values that count as they are, shape (2, d): the mean, less and plus `DEVIATIONS` deviations."""
-        reach = DEVIATIONS * self.deviation
-        return np.stack([self.mean - reach, self.mean + reach])
-
-    def rows(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return quantised features in deviations from the mean, as multiples of ``1 / STANDARD_ONE``.
-
-        The integers are at most ``DEVIATIONS * STANDARD_ONE <= S``, as exact products of blocks of rows need.
-        """
-        found = quantised / FIXED_POINT_ONE - self.mean
-        found /= self.deviation
-        np.clip(found, -DEVIATIONS, DEVIATIONS, out=found)
-        found *= STANDARD_ONE
-        np.floor(np.add(found, 0.5, out=found), out=found)
-        return found
-
 
 @dataclass(frozen=True)
 class RowMap:
     """The map from features to the integers of a row: scaled to [-1, 1], maybe standardised, then clipped in norm.
 
-    A standardised row that is too long is scaled down as a whole, with its intercept and its target. So it counts less,
-    as a row in weighted least squares does, and a linear model stays what it is. Where `longest` is given, the features
-    alone are shortened.
+    A standardised row that is too long, or in which a whole feature is too large, is scaled down with its intercept and
+    its target. So it counts less, as a row in weighted least squares does, and a linear model stays what it is. Where
+    `longest` is given, the features alone are shortened.
 
     Attributes
     ----------
@@ -170,11 +154,14 @@ class RowMap:
     standard : Standard or None
         Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
         widths of the bounds, with S for 1.
+    whole : ndarray of bool, shape (d,), or None
+        Which features are not clipped when they are standardised; None if all are. Public.
     """
 
     scales: Scales
     longest: int | None = None
     standard: Standard | None = None
+    whole: NDArray[np.bool_] | None = None
 
     @property
     def one(self) -> int:
@@ -204,14 +191,35 @@ class RowMap:
 
     def counted(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> list[tuple[float, float]]:
         """Return the intervals to which features with these bounds are clipped, maybe at deviations from the mean."""
-        if self.standard is not None:
-            lower, upper = self.scales.middle + self.standard.limits * FIXED_POINT_ONE / self.scales.scale
-            low, high = np.maximum(low, lower), np.minimum(high, upper)
+        standard, middle, unit = self.standard, self.scales.middle, FIXED_POINT_ONE / self.scales.scale
+        if standard is not None:
+            reach = self._farthest() * standard.deviation
+            low = np.maximum(low, middle + (standard.mean - reach) * unit)
+            high = np.minimum(high, middle + (standard.mean + reach) * unit)
         return list(zip(low.tolist(), high.tolist(), strict=True))
+
+    def _farthest(self) -> NDArray[np.float64]:
+        """Return how many deviations from the mean a feature may be: infinitely many if it is whole."""
+        if self.whole is None or self.longest is not None:
+            return np.full(len(self.scales.middle), float(DEVIATIONS))
+        return np.where(self.whole, math.inf, DEVIATIONS)
+
+    def in_deviations(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return quantised features in deviations from the mean, as multiples of ``1 / STANDARD_ONE``."""
+        standard = self.standard
+        if standard is None:
+            return quantised
+        found = quantised / FIXED_POINT_ONE - standard.mean
+        found /= standard.deviation
+        reach = self._farthest()
+        np.clip(found, -reach, reach, out=found)
+        found *= STANDARD_ONE
+        np.floor(np.add(found, 0.5, out=found), out=found)
+        return found
 
     def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one is missing."""
-        values = np.ascontiguousarray(features.T)
+        values = np.array(features.T, order="C")  # a copy: it is quantised in place
         missing = np.isnan(values)
         quantised = quantise(values, self.scales.middle, self.scales.scale)
         if missing.any():
@@ -226,14 +234,24 @@ class RowMap:
         rows, count = quantised.shape
         matrix = np.empty((rows, 1 + count))
         matrix[:, 0] = self.one
-        matrix[:, 1:] = np.nan_to_num(quantised if self.standard is None else self.standard.rows(quantised))
+        matrix[:, 1:] = np.nan_to_num(self.in_deviations(quantised))
         if self.longest is not None:
             features = np.ascontiguousarray(matrix[:, 1:])
             clip_rows(features, self.longest)
             matrix[:, 1:] = features
         elif self.standard is not None:
-            return matrix, clip_rows(matrix, self.radius)
+            factors = np.ones(rows) if self.whole is None else _within_one(matrix)
+            return matrix, factors * clip_rows(matrix, self.radius)
         return matrix, np.ones(rows)
+
+
+def _within_one(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Scale rows down so that no entry exceeds S, in place, and return by how much: as exact products need."""
+    largest = np.abs(matrix).max(axis=1, initial=1.0)
+    factors = np.minimum(1.0, FIXED_POINT_ONE / largest)
+    long = np.flatnonzero(factors < 1.0)
+    matrix[long] = np.clip(np.trunc(matrix[long] * factors[long, None]), -FIXED_POINT_ONE, FIXED_POINT_ONE)
+    return factors
 
 
 class RowProducts(Fold):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -127,8 +128,9 @@ def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) 
             assert moved <= most * PrefixMatrix.of(of.count).squared
 
 
-@pytest.mark.parametrize("width", [1, 3, 6])
-def test_standardised_rows_have_the_stated_norm(width: int) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("width", [1, 3, 6, 20])
+def test_standardised_rows_have_the_stated_norm(width: int, whole: bool) -> None:
     """Random moments and heavy-tailed rows: norms, Gram matrix and cross products never exceed their bounds."""
     generator = np.random.default_rng(width)
     radius = standard_radius(width)
@@ -136,6 +138,8 @@ def test_standardised_rows_have_the_stated_norm(width: int) -> None:
     for _ in range(200):
         deviation = np.maximum(2.0**-40, generator.uniform(0, 1, width) ** 4)
         mapped = plain(width).standardised(Standard(generator.uniform(-1, 1, width), deviation))
+        if whole:
+            mapped = replace(mapped, whole=generator.random(width) < 0.7)
         assert mapped.radius == radius
         features = np.clip(generator.standard_cauchy((width, 20)), -9, 9)
         features[generator.random(features.shape) < 0.1] = np.nan
@@ -161,7 +165,7 @@ def test_rounding_after_the_clip_would_lengthen_rows() -> None:
     mapped = plain(width).standardised(Standard(np.zeros(width), np.full(width, 0.3)))
     generator = np.random.default_rng(0)
     quantised = mapped.quantised(generator.uniform(-1, 1, (width, 500)))
-    features = mapped.standard.rows(quantised) if mapped.standard else quantised
+    features = mapped.in_deviations(quantised)
     length = standard_radius(width)
     norms = np.linalg.norm(features, axis=1)
     wrong = np.rint(features * np.minimum(1.0, length / norms)[:, np.newaxis])

@@ -90,6 +90,7 @@ FILTERED = {**LABELLED, "threshold": "5"}
 FITTED = {**ONE, **DELTA}
 SCORED = {"label": "'b'", "score": "'p'", "epsilon": "1"}
 GROUPS = {"by": "'u'", "keys": "[1, 2]", "other": "true"}
+LISTED = {"by": "'u'", "keys": "[1, 2]"}
 LIMITS = {"privacy_unit": "'u'", "max_groups_per_unit": "2", "max_rows_per_unit_group": "1"}
 PRIVATE = {**DELTA, "by": "'b'", "keys": "'private'"}
 SUMMED = {**ONE, **BOUNDS}
@@ -102,13 +103,13 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**BOUNDED, **NAMED, "mechanism": "'gumbel'"},
         {**BOUNDED, **ARRAY},
         {**BOUNDED, **LONG, "mechanism": "'canonical_lipschitz'", "gamma": "0.5"},
-        {**SELECTED, **WIDE, "score": "'rank'", "verdict_share": "0.1", "n_rows": "50"},
+        {**SELECTED, **WIDE, "score": "'rank'", "verdict_share": "0.1", "verdict": "'set'", "n_rows": "50"},
     ],
     "dp_kendall": [
         {**SELECTED, **WIDE, "verdict_share": "0.1", "n_rows": "50"},
         {**SELECTED, **WIDE, **UNIT, "k": "2", "split": "'scaled'", "mechanism": "'exponential'"},
         {**SELECTED, **WIDE, "row_id": "'u'", "blocks": "3"},
-        {**SELECTED, **ARRAY},
+        {**SELECTED, **ARRAY, "verdict": "'each'", "verdict_share": "0.1"},
         {**SELECTED, **LONG},
     ],
     "dp_two_stage": [
@@ -141,7 +142,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**FITTED, **WIDE, "rounds": "3", "split": "'thirds'", "bounds_share": "0.2", "scale_share": "0.1"},
         {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "method": "'ada_ssp'", "row_norm": "1"},
-        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS},
+        {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "clip": "false"},
         {**FITTED, **WIDE, "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01", "range_share": "0.05"},
         {**FITTED, **WIDE, "method": "'tukey'", "blocks": "5"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "method": "'tukey'", "n_rows": "50"},
@@ -151,7 +152,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_pipeline": [
         {**FITTED, **WIDE, "k": "1", "rounds": "3", "selection_share": "0.05", "bounds_share": "0.2"},
-        {**FITTED, **WIDE, "k": "1", "moments_share": "0.1"},
+        {**FITTED, **WIDE, "k": "1", "moments_share": "0.1", "clip": "false"},
         {**FITTED, **WIDE, "k": "1", "selector": "'two_stage'", "selection_blocks": "3", "method": "'ada_ssp'"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "k": "1", "selector": "'best_subset'", "row_norm": "1"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "k": "1", "selector": "'sis'", "scale_share": "0.1"},
@@ -204,13 +205,18 @@ CALLS: dict[str, list[dict[str, str]]] = {
             {**SUMMED, **more, **PRIVATE, **LIMITS},
             {**SUMMED, **more, **UNIT, "unit_value": "'sum'"},
             {**ONE, **more, "bounds_share": "0.25", **GROUPS},
+            *sized,
         ]
-        for name, more in (
-            ("dp_sum", {}),
-            ("dp_avg", {}),
+        for name, more, *sized in (
+            ("dp_sum", {}, {**SUMMED, "group_sizes": "60"}),
+            ("dp_avg", {}, {**SUMMED, **LISTED, "group_sizes": "[2, 2]"}),
             ("dp_variance", {"ddof": "0"}),
             ("dp_stddev", {"ddof": "1"}),
-            ("dp_aggregate", {"aggregates": "['count', 'avg']", "ddof": "1"}),
+            (
+                "dp_aggregate",
+                {"aggregates": "['count', 'avg']", "ddof": "1"},
+                {**SUMMED, "aggregates": "['sum', 'avg']", "group_sizes": "60"},
+            ),
         )
     },
     "dp_histogram": [
@@ -276,7 +282,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_auc": [
         SCORED,
-        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64"},
+        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64", "noise": "'laplace'"},
         {**SCORED, **UNIT, "method": "'smooth'"},
     ],
     "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],

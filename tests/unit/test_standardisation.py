@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -85,15 +86,32 @@ def test_the_noise_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, neighbours
 
 def test_limits_are_three_deviations_from_the_mean() -> None:
     standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
-    low, high = standard.limits
-    assert high - low == pytest.approx(2 * DEVIATIONS * standard.deviation)
     mapped = MAPPED.standardised(standard)
-    ends = np.array([[high[0]], [high[1]], [low[2]]])
-    quantised = mapped.quantised(ends)
-    assert mapped.standard is not None
-    assert mapped.standard.rows(quantised)[0] == pytest.approx(
+    low, high = np.array(mapped.counted(np.full(3, -1.0), np.full(3, 1.0))).T
+    assert high - low == pytest.approx(2 * DEVIATIONS * standard.deviation)
+    quantised = mapped.quantised(np.array([[high[0]], [high[1]], [low[2]]]))
+    assert mapped.in_deviations(quantised)[0] == pytest.approx(
         [3 * STANDARD_ONE, 3 * STANDARD_ONE, -3 * STANDARD_ONE], rel=1e-2
     )
+
+
+def test_a_row_far_out_in_a_whole_feature_counts_less_and_stays_in_line() -> None:
+    """Features, intercept and target are shortened alike, so a linear truth still goes through the row."""
+    standard = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
+    mapped = replace(MAPPED, whole=np.array([False, True, True])).standardised(standard)
+    given = np.array([[0.5], [0.9], [-0.21]])
+    rows, [weight] = mapped.matrix(mapped.quantised(given))
+    far = (0.9 - standard.mean[1]) / standard.deviation[1]
+    assert far > DEVIATIONS
+    assert rows[0, 1:] / rows[0, 0] == pytest.approx(
+        (given[:, 0] - standard.mean) / standard.deviation, rel=1e-2, abs=1e-4
+    )
+    assert weight == pytest.approx(DEVIATIONS / far * min(1.0, 2 / np.linalg.norm([DEVIATIONS / far, 3])), rel=1e-2)
+    assert np.abs(rows).max() <= FIXED_POINT_ONE
+    # Whole features keep their bounds, and the others have three deviations.
+    counted = mapped.counted(np.full(3, -1.0), np.full(3, 1.0))
+    assert counted[1:] == [(-1.0, 1.0)] * 2
+    assert counted[0][1] < 1.0
 
 
 @pytest.mark.parametrize("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
@@ -103,14 +121,10 @@ def test_whole_features_are_counted_all_the_way_to_their_bounds(mu: Fraction) ->
         found = released_standard(
             moments(COLUMNS), squared_mu=mu**2, neighbours="replace", reach=[3, math.inf, 3], max_rows_per_unit=3
         )
-        low, high = found.limits
-        assert (low[[0, 2]] < -1).all()
-        assert (high[[0, 2]] > 1).all()
         assert (found.deviation <= 1).all()
         mapped = MAPPED.standardised(found)
         assert mapped.counted(np.full(3, -1.0), np.full(3, 1.0))[::2] == [(-1.0, 1.0)] * 2
-        assert mapped.standard is not None
-        ends = mapped.standard.rows(mapped.quantised(np.array([[-1.0, 1.0]] * 3)))
+        ends = mapped.in_deviations(mapped.quantised(np.array([[-1.0, 1.0]] * 3)))
         assert (np.abs(ends[:, [0, 2]]) <= DEVIATIONS * STANDARD_ONE).all()
     if mu == 1000:
         # The spread of the others is their own, and so is that of a whole one that fills its bounds.

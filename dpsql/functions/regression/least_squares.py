@@ -28,6 +28,7 @@ from dpsql.functions.regression.method import (
     unclear_terms,
 )
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
+from dpsql.kernels.typed_cells import is_few
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.prefix_bounds import ColumnBounds
@@ -192,7 +193,8 @@ class Columns:
     kept : list of int
         Positions of the features with bounds.
     reach : list of float
-        How many deviations from the mean the bounds of each of these are at most: what is whole is not clipped.
+        How many deviations from the mean the bounds of each of these are at most. A flag gets units so wide that its
+        rows count in full; rows in which another whole feature is far from the mean count less.
     scales : Scales
     mapped : RowMap
     target : (float, float)
@@ -208,11 +210,13 @@ class Columns:
         self.target = target.interval
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
-        self.reach = [DEVIATIONS if features[place].whole else math.inf for place in self.kept]
         found = [column.interval for column in features if column.interval is not None]
+        flags = [is_few(pair, call.kinds[place]) for place, pair in zip(self.kept, found, strict=True)]
+        self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
-        self.mapped = RowMap(self.scales, method.longest(len(found)))
+        whole = np.array([features[place].whole for place in self.kept], dtype=bool)
+        self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
 
     def result(self, fit: LinearFit, mapped: RowMap, scales: Scales) -> Callable[[], Json]:
         """Return the released model in the units of the columns, from the fit of rows that were mapped so."""
