@@ -606,6 +606,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
@@ -657,6 +658,9 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        nulls : {'middle'}, default left out
+            With 'middle' a row without a value counts as the middle of the bounds in an average. Then every row counts,
+            so several targets share one count, which takes less noise.
         group_sizes : optional
             Rows with a value in every group, where these are published: one number without by, or a list in the order
             of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
@@ -903,6 +907,7 @@ class ContextMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -958,6 +963,9 @@ class ContextMethods:
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
+        nulls : {'middle'}, default left out
+            With 'middle' a row without a value counts as the middle of the bounds in an average. Then every row counts,
+            so several targets share one count, which takes less noise.
         group_sizes : optional
             Rows with a value in every group, where these are published: one number without by, or a list in the order
             of keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and
@@ -2888,6 +2896,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
@@ -2976,6 +2985,7 @@ class FrameMethods:
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
+        nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,

@@ -33,7 +33,7 @@ from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, Sums, ValueBlock, Words
+from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, SharedCount, Sums, ValueBlock, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -126,6 +126,14 @@ class NoisyBlock:
         """Scale of Laplace noise, or standard deviation of Gaussian noise, in units of the block's `unit`."""
         spread = float(self.lattice.spread) if self.lattice.noise == LAPLACE else self.lattice.deviation
         return spread * self.step
+
+    @property
+    def targets(self) -> list[NoisyBlock]:
+        """The numbers of each target: itself, or of a `SharedCount` the count with each of the sums."""
+        if not isinstance(self.block, SharedCount):
+            return [self]
+        parts = enumerate(self.block.targets, start=1)
+        return [NoisyBlock(block, self.lattice, self.words.at([0, place])) for place, block in parts]
 
     def taken(self, places: NDArray[np.intp]) -> NoisyBlock:
         """Return the numbers of some groups."""
@@ -300,7 +308,8 @@ def log_errors(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates:
     alone, so noise may be chosen by them.
     """
     pairs = zip(blocks, lattices, strict=True)
-    errors = [_error(block, lattice, name) for block, lattice in pairs for name in aggregates]
+    each = [(target, lattice) for block, lattice in pairs for target in block.targets]
+    errors = [_error(block, lattice, name) for block, lattice in each for name in aggregates]
     return sum(math.log(error) if error > 0.0 else -math.inf for error in errors)
 
 

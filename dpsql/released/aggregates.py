@@ -30,21 +30,25 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
+    SharedTarget,
     TransformedPair,
     ValueBlock,
     Words,
 )
 
 _KINDS: dict[str, Callable[..., Block]] = {
-    one.kind: one for one in (GroupCount, DirectSum, CentredSum, TransformedPair, Bernstein, CentredPair, Chebyshev)
-}
+    one.kind: one
+    for one in (
+        GroupCount, DirectSum, CentredSum, TransformedPair, Bernstein, CentredPair, Chebyshev, SharedTarget
+    )
+}  # fmt: skip
 
 
 class StoredBlock(TypedDict):
     """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
 
     Where bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
-    target has no values, and only its count is told.
+    target has no values, and only its count is told. `weight` is that of a count that targets share.
     """
 
     target: str | None
@@ -55,6 +59,7 @@ class StoredBlock(TypedDict):
     spread: str
     words: list[list[list[int]]]
     word_bits: int
+    weight: NotRequired[int]
     drawn: NotRequired[list[float | None]]
 
 
@@ -144,13 +149,15 @@ def stored_block(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
         "spread": str(lattice.spread),
         "words": [part.tolist() for part in (words.high, words.low) if isinstance(part, np.ndarray)],
         "word_bits": words.bits,
+        **({"weight": block.weight} if isinstance(block, SharedTarget) else {}),
     }
 
 
 def restored_block(stored: StoredBlock) -> NoisyBlock:
     """Return the block that `stored_block` wrote."""
     kind = _KINDS[stored["kind"]]
-    block = kind() if stored["bounds"] is None else kind(*stored["bounds"])
+    weight = {"weight": stored["weight"]} if "weight" in stored else {}
+    block = kind() if stored["bounds"] is None else kind(*stored["bounds"], **weight)
     lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
     words = [np.array(part, dtype=np.int64) for part in stored["words"]]
     low = words[1] if len(words) > 1 else 0

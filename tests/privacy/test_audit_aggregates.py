@@ -38,6 +38,11 @@ CASES = {
     ),
     "mean": (f"{AVG}, {KEYS}, {UNIT}", (BASE, FULL), 0),
     "mean, replace": (f"{AVG}, {KEYS}, {UNIT}, neighbours := 'replace'", (FULL, OTHER), 0),
+    "shared count": (
+        f"dp_avg('t', target := ['x', 'unit'], lower := -4, upper := 4, nulls := 'middle', {KEYS}",
+        (BASE, ROW),
+        0,
+    ),
     "Gaussian mean": (f"{AVG}, {KEYS}, {UNIT}, delta := 0.01, noise := 'gaussian'", (BASE, FULL), 0.01),
     "variance of sums": (
         f"dp_variance('t', target := 'x', lower := 0, upper := 8, {KEYS}, privacy_unit := 'unit', max_groups_per_unit := 2, "
@@ -59,7 +64,7 @@ def audited(opened: list[Any], name: str, claimed: float, spent: float, runs: in
     copied = f"SELECT copy, 100 * copy + unit AS unit, h, x FROM ({{}}), range({COPIES}) AS c(copy)"
     scripts = (f"CREATE TABLE t AS {copied.format(tables[0])}", f"CREATE TABLE t AS {copied.format(tables[1])}")
     sql = (
-        f"SELECT list(value ORDER BY h) FILTER (value IS NOT NULL) FROM range({{count}}) AS c(copy) "
+        f"SELECT list(value ORDER BY h, target) FILTER (value IS NOT NULL) FROM range({{count}}) AS c(copy) "
         f"LEFT JOIN {call}, epsilon := {spent}) USING (copy) GROUP BY copy"
     )
     options = {"epsilon": claimed, "delta": delta, "runs": runs, "batch": COPIES}
@@ -73,7 +78,8 @@ def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "spent"), [("count of rows", 2.5), ("count of units", 4.0), ("mean", 12.0), ("mean, replace", 12.0)]
+    ("name", "spent"),
+    [("count of rows", 2.5), ("count of units", 4.0), ("mean", 12.0), ("mean, replace", 12.0), ("shared count", 12.0)],
 )
 def test_the_audit_has_power(opened: list[Any], name: str, spent: float) -> None:
     """What spends many times its claim is found; of continuous values fewer releases are alike."""

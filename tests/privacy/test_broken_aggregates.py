@@ -13,12 +13,21 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.contract.relation import Contribution
-from dpsql.statistics.aggregates import Bernstein, CentredPair, DirectSum, GroupCount, TransformedPair
+from dpsql.statistics.aggregates import (
+    Bernstein,
+    CentredPair,
+    DirectSum,
+    GroupCount,
+    Sums,
+    TransformedPair,
+    shared_count,
+)
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.broken.aggregates import (
     coarse_without_charge_law,
     constants_of_one_group,
+    count_for_nothing,
     exact_count_mean_law,
     exactly_centred_law,
     groups_as_squared_norm,
@@ -77,6 +86,16 @@ def test_constants_of_one_group_for_two(block):
     stated = Contribution("replace", keys=2)
     linear, squared = constants_of_one_group(block, stated)
     assert (linear < block.norm(stated), squared < block.squared_norm(stated)) == (True, block.kind != "centred_pair")
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_count_that_is_shared_for_nothing(noise):
+    stated = Contribution("add_remove")
+    block = shared_count([(0.0, 1.0)] * 3, noise, stated)
+    row = block.words(Sums(np.array([1]), np.full((3, 1), block.one))).integers()[:, 0].astype(object)
+    linear, squared = count_for_nothing(block)
+    assert linear < abs(row).sum() == block.norm(stated)
+    assert squared < (row**2).sum() == block.squared_norm(stated)
 
 
 def test_the_width_of_bounds_that_are_above_zero():

@@ -26,11 +26,14 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
+    SharedCount,
+    SharedTarget,
     Sums,
     TransformedPair,
     ValueBlock,
     Words,
     blocks_for,
+    shared_count,
 )
 
 ONE, GROUPS = 4, 3
@@ -168,6 +171,63 @@ def test_a_unit_that_is_replaced_moves_as_stated(block, shape, keys):
     many = Contribution("replace", *shape, 2 * shape[1])
     assert block.norm(unknown) == block.norm(many) >= block.norm(stated)
     assert block.squared_norm(unknown) == block.squared_norm(many) >= block.squared_norm(stated)
+
+
+def shared(weight: int, targets: int = 2) -> SharedCount:
+    return SharedCount((SharedTarget(-1.0, 1.0, ONE, weight),) * targets)
+
+
+def shared_vectors(block: SharedCount, shape: tuple[int, int, int], keys: int) -> np.ndarray:
+    """Return what each unit adds to all groups, with each target of a row at an end of its bounds."""
+    codes = tuple(itertools.product((-ONE, ONE), repeat=len(block.shared)))
+    one = np.array([1])
+    row = {code: block.words(Sums(one, np.array(code)[:, np.newaxis])).integers()[:, 0] for code in codes}
+    added = []
+    for unit in units(*shape, codes, keys):
+        total = np.zeros((keys, block.size), dtype=np.int64)
+        for group, code in unit:
+            total[group] += row[code]
+        added.append(total.ravel())
+    return np.array(added).astype(float)
+
+
+@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] <= 3], ids=str)
+@pytest.mark.parametrize("weight", [1, ONE, 2 * ONE, 9])
+def test_a_shared_count_moves_as_stated(weight: int, shape: tuple[int, int, int]) -> None:
+    """Two targets with one count: under add_remove the bounds are reached, under replace where r divides m."""
+    block = shared(weight)
+    added = shared_vectors(block, shape, GROUPS)
+    coming = Contribution("add_remove", *shape)
+    assert np.abs(added).sum(axis=1).max() == block.norm(coming)
+    assert (added**2).sum(axis=1).max() == block.squared_norm(coming)
+    for keys in range(shape[1], GROUPS + 1):
+        stated = Contribution("replace", *shape, keys)
+        added = shared_vectors(block, shape, keys)
+        longest = max(float(np.abs(added - one).sum(axis=1).max()) for one in added)
+        most = max(float(((added - one) ** 2).sum(axis=1).max()) for one in added)
+        assert longest == block.norm(stated)
+        assert most <= block.squared_norm(stated)
+        assert most == block.squared_norm(stated) or shape[0] % shape[2] or block.row.opposing
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_the_weight_of_a_shared_count(noise: str) -> None:
+    """A free weight moves nothing farther; else it is the one that makes the variance at a bound least."""
+    bounds = [(0.0, 1.0)] * 8
+    alone = Contribution("replace", keys=1)
+    block = shared_count(bounds, noise, alone)
+    lighter = SharedCount(tuple(SharedTarget(0.0, 1.0, weight=block.weight // 2) for _ in bounds))
+    norm = Block.norm if noise == "laplace" else Block.squared_norm
+    assert norm(block, alone) == norm(lighter, alone)
+    coming = Contribution("add_remove")
+    chosen = shared_count(bounds, noise, coming)
+
+    def variance(weight: int) -> float:
+        other = SharedCount(tuple(SharedTarget(0.0, 1.0, weight=weight) for _ in bounds))
+        moved = 2.0 * other.norm(coming) ** 2 if noise == "laplace" else float(other.squared_norm(coming))
+        return moved * (1.0 + (FIXED_POINT_ONE / weight) ** 2)
+
+    assert variance(chosen.weight) < 1.001 * min(variance(int(chosen.weight * part)) for part in (0.7, 0.9, 1.1, 1.4))
 
 
 @pytest.mark.parametrize(("rows", "moved"), [(1, 1), (3, 3)])

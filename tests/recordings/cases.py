@@ -631,6 +631,8 @@ def aggregates() -> Iterator[Case]:
             yield Case(f"aggregates, private bounds: {name}", (call,))
     sized = {"target": "y", "lower": 0, "upper": 8, "epsilon": 1, "neighbours": "replace", "group_sizes": 600}
     yield Case("dp_avg: public size", (table("dp_avg", "people", **sized),))
+    shared = {"target": ["y", "id"], "lower": [0, 0], "upper": [8, 600], "epsilon": 1, "nulls": "middle", **keys}
+    yield Case("dp_avg: one count for two targets", (table("dp_avg", "people", **shared),))
     bare = "SELECT dp_sum(y, epsilon := 20, bounds_share := 0.5), dp_avg(y, epsilon := 0.1) FROM people"
     yield Case("aggregates, private bounds: aggregate form", (bare,))
     nothing = table("dp_avg", "nobody", target="y", epsilon=1, **keys)

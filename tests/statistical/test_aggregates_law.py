@@ -21,7 +21,7 @@ from dpsql.contract.plan import refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import FORMS
-from dpsql.kernels.fixed_point import quantise
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, equal_shares, noise_choice
 from dpsql.released.covariance import estimates
 from dpsql.released.intervals import laplace_quantile
@@ -40,6 +40,7 @@ from dpsql.statistics.aggregates import (
     TransformedPair,
     ValueBlock,
     blocks_for,
+    shared_count,
 )
 from support.audits import judge
 
@@ -286,6 +287,7 @@ CHOICES = [
     ("dp_sum", {"target": ["x", "y"], "lower": [0, -1], "upper": [9, 1]}),
     ("dp_aggregate", {"aggregates": ["count", "avg"], "target": ["x", "y"], "lower": 0, "upper": 1}),
     ("dp_avg", {"target": "x"}),
+    ("dp_avg", {"target": list("abcdefgh"), "lower": 0, "upper": 1, "nulls": "middle"}),
 ]
 
 
@@ -351,6 +353,35 @@ def test_groups_of_public_sizes(neighbours, noise):
     many = drawn(given, [summed(block, np.full(1000, 80.0), 2)])[0]
     absurd = estimates(many, ["avg"], sizes=[1000, 4])["avg"]
     assert (absurd.upper - absurd.lower > 59.0).tolist() == [False, True]
+
+
+@pytest.mark.parametrize("noise", NOISES)
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_targets_that_share_a_count(neighbours, noise):
+    """The count and every sum have the stated noise, and intervals of means cover."""
+    contribution = Contribution(neighbours, keys=1)
+    block = shared_count([(0.0, 10.0)] * 3 + [(-5.0, 5.0)], noise, contribution)
+    values = np.array([[0.0, 1.0, 9.0, 5.0, 10.0] * 8] * 3 + [[-5.0, -5.0, -4.0, -5.0, 0.0] * 8])
+    groups = 20_000
+    codes = [
+        quantise(row.copy(), *one.affine).astype(np.int64).sum() for row, one in zip(values, block.shared, strict=True)
+    ]
+    given = Sums(np.full(groups, 40), np.repeat(np.array(codes)[:, np.newaxis], groups, axis=1))
+    [noisy] = drawn(part([block], noise, contribution=contribution), [given])
+    norm = block.norm(contribution) if noise == LAPLACE else math.sqrt(block.squared_norm(contribution))
+    unit = norm / FIXED_POINT_ONE * (math.sqrt(2) if noise == LAPLACE else 1 / float(gaussian_mu(Fraction(1), DELTA)))
+    for one, row in zip(noisy.targets, values, strict=True):
+        found = estimates(one, ["count", "sum", "avg"])
+        stated = unit * FIXED_POINT_ONE / block.weight
+        assert found["count"].std_error == pytest.approx(stated, rel=1e-3)
+        assert spread_of(found["count"].value, stated**2) < SIX
+        middle, half = one.block.middle_and_half
+        squared = (middle * stated) ** 2 + (half * unit) ** 2
+        assert spread_of(found["sum"].value, squared) < SIX
+        assert found["sum"].value.mean() == pytest.approx(row.sum(), abs=SIX * math.sqrt(squared / groups))
+        for name, truth in (("count", 40), ("sum", row.sum()), ("avg", row.mean())):
+            hit = (found[name].lower <= truth + 1e-6) & (truth - 1e-6 <= found[name].upper)
+            assert hit.mean() > 0.95 - SIX * math.sqrt(0.05 * 0.95 / groups)
 
 
 def test_blocks_under_replace():

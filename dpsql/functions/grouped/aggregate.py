@@ -147,7 +147,7 @@ class AggregateCall(GroupedCall):
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
         units, rows, *targets = collector.sums()
-        given = targets or [rows]
+        given = self.plan.given(rows, targets)
         places, noisy = self.plan.part.draw([units, *given] if self.plan.counts_units else given)
         keys = collector.keys(places) if isinstance(collector, NamedSums) else None
         return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
@@ -159,8 +159,9 @@ class AggregateCall(GroupedCall):
             order, labels = statistic.in_order(len(plan.by))
             record = self._record([noisy.taken(order) for noisy in statistic.noisy], labels)
             return lambda: record
-        places, sums = self.places, statistic.sums()
-        given = sums[1:] if plan.targets else sums[:1]
+        places = self.places
+        rows, *targets = statistic.sums()
+        given = plan.given(rows, targets)
         return lambda: self._record(draw_aggregates(plan, given), places.labels)
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
@@ -193,7 +194,7 @@ class ReleasedKeys(Labels):
 
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:
-    """Draw the noisy blocks of all groups with public keys; see `dpsql.mechanisms.aggregates.GroupedNoise`."""
+    """Draw the noisy numbers of each target, in all groups with public keys; `GroupedNoise` has the guarantee."""
     if not isinstance(plan.part, GroupedNoise):
         raise InternalError("I032", "the keys of a call are private, and were drawn as public. Report it.")
-    return plan.part.draw(sums)
+    return [target for noisy in plan.part.draw(sums) for target in noisy.targets]

@@ -12,8 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
+
+import numpy as np
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
@@ -50,8 +52,11 @@ from dpsql.statistics.aggregates import (
     Block,
     CentredSum,
     GroupCount,
+    SharedCount,
+    Sums,
     ValueBlock,
     blocks_for,
+    shared_count,
 )
 
 _TARGETS = replace(
@@ -97,6 +102,15 @@ GROUP_SIZES = Argument(
     kind="Numbers",
 )
 _SIZED = {SUM, AVG}
+NULLS = Argument(
+    "nulls",
+    "With 'middle' a row without a value counts as the middle of the bounds in an average. Then every row counts, so "
+    "several targets share one count, which takes less noise.",
+    shown="left out",
+    check=partial(parameters.choice, "nulls", options=("middle",)),
+    choices=("middle",),
+)
+_COUNTED = {COUNT, SUM, AVG}
 _MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
 
 
@@ -133,12 +147,13 @@ class AggregatePlan(DrawnBoundsPlan):
     ddof: int
     confidence: Fraction
     group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
+    nulls: str | None  # what a row without a value counts as; None where it adds nothing
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -166,6 +181,7 @@ class AggregatePlan(DrawnBoundsPlan):
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
             "group_sizes": cls._sizes(given, aggregates, own),
+            "nulls": cls._nulls(given, aggregates),
         }  # fmt: skip
 
     @classmethod
@@ -216,6 +232,21 @@ class AggregatePlan(DrawnBoundsPlan):
         if len(sizes) != count:
             raise ParameterError("P046", f"group_sizes has {len(sizes)} numbers for {count} groups. {hint}")
         return sizes
+
+    @classmethod
+    def _nulls(cls, given: Mapping[str, object], aggregates: Sequence[str]) -> str | None:
+        """Return what a row without a value counts as."""
+        if given.get("nulls") is None:
+            return None
+        if not set(aggregates) <= _COUNTED or AVG not in aggregates:
+            raise ParameterError(
+                "P045", "nulls := 'middle' is for averages, and for counts and sums beside them. Leave it out."
+            )
+        if are_missing(given):
+            raise ParameterError("P046", "nulls := 'middle' needs public bounds. Give lower and upper.")
+        if _merges(given) or given.get("group_sizes") is not None:
+            raise ParameterError("P045", "unit_value := 'sum' and group_sizes exclude nulls. Leave nulls out.")
+        return str(NULLS.read(given))
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
@@ -305,7 +336,17 @@ class AggregatePlan(DrawnBoundsPlan):
         if self.has_private_keys and len(blocks) == 1:
             return [self._keyed((block,), law) for block in blocks[0]]
         best = tuple(min(some, key=lambda block: self._log_errors(self._public((block,), law))) for some in blocks)
-        return [self._keyed(best, law)] if self.has_private_keys else [self._public(best, law)]
+        if self.has_private_keys:
+            return [self._keyed(best, law)]
+        shared = self._shared(law)
+        return [self._public(best, law), *([] if shared is None else [self._public((shared,), law)])]
+
+    def _shared(self, law: str) -> SharedCount | None:
+        """Return the block of several targets with one count, where every row counts in each of them."""
+        if self.nulls is None or self.lower is None or self.upper is None or len(self.targets) < 2:
+            return None
+        pairs = bounds_by_feature(self.lower, self.upper, self.targets, fold_case=True)
+        return shared_count(pairs, law, self.contribution)
 
     def _blocks(self, law: str) -> list[tuple[Block, ...]]:
         """Return the blocks that each target may have, or those of all rows."""
@@ -337,10 +378,25 @@ class AggregatePlan(DrawnBoundsPlan):
         lattices = _grouped(part).lattices
         return round(log_errors(part.blocks[-count:], lattices[-count:], self.aggregates), 9)
 
+    @property
+    def _drawn_blocks(self) -> tuple[Block, ...]:
+        """The blocks that are drawn: of the targets, or of all rows."""
+        return self.part.blocks[-(len(self.targets) or 1) :]
+
     @cached_property
     def blocks(self) -> tuple[Block, ...]:
         """The statistic: a block for each target, or one for all rows."""
-        return self.part.blocks[-(len(self.targets) or 1) :]
+        return tuple(block for drawn in self._drawn_blocks for block in drawn.targets)
+
+    def given(self, rows: Sums, targets: Sequence[Sums]) -> list[Sums]:
+        """Return the sums that the blocks are drawn from: of rows with a value, or of all where NULL counts."""
+        if not targets:
+            return [rows]
+        if self.nulls is None:
+            return list(targets)
+        if isinstance(self._drawn_blocks[0], SharedCount):
+            return [replace(rows, s1=np.stack([each.s1 for each in targets]))]
+        return [replace(each, n=rows.n) for each in targets]
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -379,8 +435,9 @@ class AggregatePlan(DrawnBoundsPlan):
         if self.draws_bounds:
             out.append(self.bounds_needed)
             within = ", in half widths of the bounds that are drawn"
-        lattices = _grouped(self.part).lattices[-len(self.blocks) :]
-        for block, lattice in dict.fromkeys(zip(self.blocks, lattices, strict=True)):
+        lattices = _grouped(self.part).lattices[-len(self._drawn_blocks) :]
+        pairs = zip(self._drawn_blocks, lattices, strict=True)
+        for block, lattice in dict.fromkeys((block, lattice) for drawn, lattice in pairs for block in drawn.targets):
             sizes = None if self.group_sizes is None else self.group_sizes[:1] if n_rows is None else [rows]
             expected = estimates(expected_block(block, lattice, rows), self.aggregates, ddof=self.ddof, sizes=sizes)
             for name in self.aggregates:
@@ -442,7 +499,7 @@ def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argu
 FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
     (CountPlan, "Count rows, values or distinct units privately, in groups."),
     (_thin("sum", sizes=[GROUP_SIZES]), "Add up a column privately, in groups."),
-    (_thin("avg", sizes=[GROUP_SIZES]), "Average a column privately, in groups."),
+    (_thin("avg", sizes=[NULLS, GROUP_SIZES]), "Average a column privately, in groups."),
     (_thin("variance", more=[DDOF]), "Estimate the variance of a column privately, in groups."),
     (_thin("stddev", more=[DDOF]), "Estimate the standard deviation of a column privately, in groups."),
     (AggregatePlan, "Release several aggregates of several columns as one, in groups."),

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.contract.relation import Contribution
-from dpsql.statistics.aggregates import Block
+from dpsql.statistics.aggregates import Block, SharedCount
 from support.laws.aggregates import Law, grouped_law, noisy_law
 
 Codes = Sequence[int | None]
@@ -187,6 +187,19 @@ def constants_of_one_group(block: Block, contribution: Contribution) -> tuple[in
     """
     one = Contribution("replace", contribution.rows, 1, contribution.rows, keys=1)
     return block.norm(one), block.squared_norm(one)
+
+
+def count_for_nothing(block: SharedCount) -> tuple[int, int]:
+    """Return the sensitivities of one row's sums, without the count that the targets share.
+
+    Notes
+    -----
+    - **What is wrong**: a row that comes moves the count, too: by w, beside t sums.
+    - **Caught by**: the joint sensitivity over all units within the caps.
+    - **Counter-example**: one row with values at the bounds: t + w against t.
+    """
+    size = len(block.shared)
+    return size * block.one, size * block.one**2
 
 
 def width_of_the_bounds(lower: int, upper: int) -> int:
