@@ -140,7 +140,14 @@ def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, factor: Fraction)
     assert report.accepted == (factor == 1)
 
 
-def audited(opened: list[Any], patch: pytest.MonkeyPatch, function: str, given: float) -> Any:
+def audited(
+    opened: list[Any],
+    patch: pytest.MonkeyPatch,
+    function: str,
+    given: float,
+    confidence: float = CONFIDENCE,
+    runs: int = 1500,
+) -> Any:
     """Audit the verdict of the one feature, given `given` and told 1; nine permutations are enough, and faster."""
     patch.setitem(SHUFFLES, False, (9, 1))
     rank = "score := 'rank', " if function == "dp_sis" else ""
@@ -150,7 +157,7 @@ def audited(opened: list[Any], patch: pytest.MonkeyPatch, function: str, given: 
     )
     arrow = to_arrow(FOLLOWING, ("a", "y")), to_arrow(DENIED, ("a", "y"))
     return audit_sql(
-        connecting(opened), sql, arrow, epsilon=1.0, runs=1500, confidence=CONFIDENCE, power=0.3, batch=500
+        connecting(opened), sql, arrow, epsilon=1.0, runs=runs, confidence=confidence, power=0.3, batch=500
     )
 
 
@@ -165,9 +172,12 @@ def test_audit(opened: list[Any], monkeypatch: pytest.MonkeyPatch, function: str
 
 @pytest.mark.long
 def test_noise_for_a_sensitivity_of_one_is_caught(opened: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The planted fault: a row moves the score by 3/2. The set is clear with chances of 0.31 and 0.065."""
+    """The planted fault: a row moves the score by 3/2. The set is clear with chances of 0.31 and 0.065.
+
+    The loss is 1.56, so near to what is claimed that a fault needs less confidence, and more releases, to be found.
+    """
     with narrow_noise():
-        report = audited(opened, monkeypatch, "dp_sis", 1)
+        report = audited(opened, monkeypatch, "dp_sis", 1, confidence=0.99, runs=2500)
     assert report.verdict == "violates", str(report)
 
 
