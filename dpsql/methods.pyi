@@ -419,6 +419,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -461,6 +462,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -479,7 +483,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -505,6 +509,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -554,6 +559,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -579,7 +587,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -605,6 +613,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -654,6 +663,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -679,7 +691,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -705,6 +717,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -754,6 +767,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -777,7 +793,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -803,6 +819,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -852,6 +869,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -875,7 +895,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -902,6 +922,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -955,6 +976,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -982,7 +1006,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -1082,7 +1106,7 @@ class ContextMethods:
         -------
         release : Release
             ``lower``, ``upper``, ``count``, ``std_error``, ``count_lower``, ``count_upper``, ``cumulative``,
-            ``cumulative_std_error``, ``verdict``.
+            ``cumulative_std_error``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -1164,7 +1188,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2239,7 +2263,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``quantile``, ``value``, ``verdict``.
+            ``quantile``, ``value``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2392,7 +2416,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2467,7 +2491,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2831,6 +2855,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2858,6 +2883,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -2887,6 +2913,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -2916,6 +2943,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -2945,6 +2973,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -2975,6 +3004,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",

@@ -107,7 +107,7 @@ def _sql(value: object) -> str | None:
 
 
 def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what bound a call: the unit, its limits, the bounds, levels and keys that were used, and what it speaks of.
+    """Return what bound a call: the unit, its limits, what it speaks of, and the bounds, levels and keys in use.
 
     Parameters
     ----------

@@ -35,6 +35,12 @@ from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
+from dpsql.functions.grouped.left_out import (
+    LEFT_OUT_SHARE,
+    enforced_limits,
+    left_out_noise,
+    read_left_out_share,
+)
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
 from dpsql.mechanisms.interval_scan import ScannedInterval
@@ -133,12 +139,13 @@ class AggregatePlan(DrawnBoundsPlan):
     ddof: int
     confidence: Fraction
     group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
+    left_out_share: Fraction | None  # None where nothing is measured of what the limits leave out
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -166,7 +173,28 @@ class AggregatePlan(DrawnBoundsPlan):
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
             "group_sizes": cls._sizes(given, aggregates, own),
+            "left_out_share": cls._left_out_share(given, layout, own, bounds),
         }  # fmt: skip
+
+    @classmethod
+    def _left_out_share(
+        cls, given: Mapping[str, object], layout: Layout, own: Mapping[str, object], bounds: Mapping[str, object]
+    ) -> Fraction | None:
+        """Return the share of epsilon that tells what the limits of units leave out."""
+        may = own["keys"] is not None and layout.privacy_unit is not None
+        if may:
+            keys = PublicKeys(*(own[name] for name in ("keys", "key_rows", "keys_table")))  # type: ignore[arg-type]
+            other = bool(own["other"])
+            bounded = cls._contribution(given, layout, keys, other=other)
+            count = cls._group_count(given, keys, other=other)
+            alone = _merges(given)
+            limits = bounded.rows, bounded.groups, bounded.rows_per_group
+            may = any(enforced_limits(*limits, group_count=count, alone=alone))
+        found = read_left_out_share(given, may_leave_out=may)
+        drawn = bounds["bounds_share"]
+        if found is not None and isinstance(drawn, Fraction) and found + drawn >= 1:
+            raise ParameterError("P006", "bounds_share and left_out_share leave nothing of epsilon. Lower one of them.")
+        return found
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -270,6 +298,23 @@ class AggregatePlan(DrawnBoundsPlan):
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
 
+    @property
+    def measures_left_out(self) -> bool:
+        """Whether it is told how much the limits of units leave out."""
+        return self.left_out_share is not None
+
+    @cached_property
+    def remaining_epsilon(self) -> Fraction:
+        """Epsilon that is left for the aggregates."""
+        return self.epsilon - self.bounds_epsilon - self.epsilon * (self.left_out_share or 0)
+
+    @cached_property
+    def left_out_parts(self) -> tuple[GroupedNoise, ...]:
+        """The part that draws what was left out, if it is told."""
+        if self.left_out_share is None:
+            return ()
+        return (left_out_noise(self.epsilon * self.left_out_share, self.contribution, self.blocks),)
+
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:
         """The parts that draw the bounds of each target; none with public bounds."""
@@ -355,12 +400,13 @@ class AggregatePlan(DrawnBoundsPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The private bounds of each target, and one mechanism for all groups and targets."""
-        return measurement_of(*self.bounds_parts, self.part)
+        """The private bounds of each target, one mechanism for all groups and targets, and what was left out."""
+        return measurement_of(*self.bounds_parts, self.part, *self.left_out_parts)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        return [*self.bounds_scales, *_grouped(self.part).laplace_scales()]
+        parts = (_grouped(self.part), *self.left_out_parts)
+        return [*self.bounds_scales, *(scale for part in parts for scale in part.laplace_scales())]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
@@ -389,6 +435,9 @@ class AggregatePlan(DrawnBoundsPlan):
                     meaning += f" of {rows} rows, half of them at each bound"
                 meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
+        for part in self.left_out_parts:
+            deviation = part.lattices[0].deviation
+            out.append(("units_over_std_error", deviation, "that of how many units have more rows than count"))
         return out
 
 
@@ -423,7 +472,7 @@ class CountPlan(AggregatePlan):
     computes = (COUNT,)
     arguments = Signature(
         replace(_TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
-        DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, NOISE, CONFIDENCE, *BUDGET,
+        DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, LEFT_OUT_SHARE, NOISE, CONFIDENCE, *BUDGET,
     )  # fmt: skip
 
 
@@ -431,7 +480,7 @@ def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argu
     """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
     signature = Signature(
         _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     function = f"dp_{aggregate}"
     own = {"function": function, "computes": (aggregate,), "arguments": signature}
