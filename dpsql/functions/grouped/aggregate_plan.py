@@ -35,13 +35,8 @@ from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
-from dpsql.functions.grouped.left_out import (
-    LEFT_OUT_SHARE,
-    enforced_limits,
-    left_out_noise,
-    read_left_out_share,
-)
-from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
+from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
+from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
@@ -126,7 +121,7 @@ _WHICH = Argument(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregatePlan(DrawnBoundsPlan):
+class AggregatePlan(LeftOutPlan):
     """The checked public arguments of one ``dp_aggregate`` call."""
 
     aggregates: tuple[str, ...]
@@ -139,7 +134,6 @@ class AggregatePlan(DrawnBoundsPlan):
     ddof: int
     confidence: Fraction
     group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
-    left_out_share: Fraction | None  # None where nothing is measured of what the limits leave out
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
@@ -173,28 +167,8 @@ class AggregatePlan(DrawnBoundsPlan):
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
             "group_sizes": cls._sizes(given, aggregates, own),
-            "left_out_share": cls._left_out_share(given, layout, own, bounds),
+            "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=_merges(given)),
         }  # fmt: skip
-
-    @classmethod
-    def _left_out_share(
-        cls, given: Mapping[str, object], layout: Layout, own: Mapping[str, object], bounds: Mapping[str, object]
-    ) -> Fraction | None:
-        """Return the share of epsilon that tells what the limits of units leave out."""
-        may = own["keys"] is not None and layout.privacy_unit is not None
-        if may:
-            keys = PublicKeys(*(own[name] for name in ("keys", "key_rows", "keys_table")))  # type: ignore[arg-type]
-            other = bool(own["other"])
-            bounded = cls._contribution(given, layout, keys, other=other)
-            count = cls._group_count(given, keys, other=other)
-            alone = _merges(given)
-            limits = bounded.rows, bounded.groups, bounded.rows_per_group
-            may = any(enforced_limits(*limits, group_count=count, alone=alone))
-        found = read_left_out_share(given, may_leave_out=may)
-        drawn = bounds["bounds_share"]
-        if found is not None and isinstance(drawn, Fraction) and found + drawn >= 1:
-            raise ParameterError("P006", "bounds_share and left_out_share leave nothing of epsilon. Lower one of them.")
-        return found
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -297,23 +271,6 @@ class AggregatePlan(DrawnBoundsPlan):
         """Keys are k0, k1, …, targets t0, t1, …, and what is counted is d0."""
         columns = dict(super().row_columns or {})
         return columns | ({"d0": self.distinct_of} if self.counts_items and self.distinct_of is not None else {})
-
-    @property
-    def measures_left_out(self) -> bool:
-        """Whether it is told how much the limits of units leave out."""
-        return self.left_out_share is not None
-
-    @cached_property
-    def remaining_epsilon(self) -> Fraction:
-        """Epsilon that is left for the aggregates."""
-        return self.epsilon - self.bounds_epsilon - self.epsilon * (self.left_out_share or 0)
-
-    @cached_property
-    def left_out_parts(self) -> tuple[GroupedNoise, ...]:
-        """The part that draws what was left out, if it is told."""
-        if self.left_out_share is None:
-            return ()
-        return (left_out_noise(self.epsilon * self.left_out_share, self.contribution, self.blocks),)
 
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:

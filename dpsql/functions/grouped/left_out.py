@@ -10,14 +10,21 @@ of keys that are not released are left out, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import NamedTuple
 
 from dpsql.contract.arguments import Argument
+from dpsql.contract.json import Json
+from dpsql.contract.keys import PublicKeys
+from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import known, open_unit_interval
 from dpsql.contract.relation import Contribution
 from dpsql.errors import ParameterError
+from dpsql.functions.grouped.plan import DrawnBoundsPlan
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares
 from dpsql.statistics.aggregates import Block
 from dpsql.statistics.left_out import left_out_blocks, left_out_contribution
@@ -91,7 +98,7 @@ def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> 
     Raises
     ------
     ParameterError
-        P045: a share is given where nothing can be left out. P013, P032: it is no share.
+        P006: it is no share. P045: a share is given where nothing can be left out.
     """
     read = LEFT_OUT_SHARE.read(given)
     share = None if read is None else known(Fraction, read)
@@ -102,6 +109,76 @@ def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> 
             "nothing out. Leave it out, or give privacy_unit and max_rows_per_unit.",
         )
     return USUAL_SHARE if may_leave_out and given.get("left_out_share") is None else share
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutPlan(DrawnBoundsPlan):
+    """The plan of a function that tells what the limits of privacy units leave out."""
+
+    left_out_share: Fraction | None  # None where nothing is told
+
+    @classmethod
+    def _left_out_share(
+        cls,
+        given: Mapping[str, object],
+        layout: Layout,
+        own: Mapping[str, object],
+        bounds: Mapping[str, object],
+        *,
+        alone: bool,
+    ) -> Fraction | None:
+        """Return the share of epsilon that tells what limits leave out.
+
+        Parameters
+        ----------
+        given : mapping
+        layout : Layout
+        own, bounds : mapping
+            The checked fields of the keys, and of the bounds.
+        alone : bool
+            Whether a unit has at most one row in a group.
+        """
+        may = own["keys"] is not None and layout.privacy_unit is not None
+        if may:
+            keys = PublicKeys(*(own[name] for name in ("keys", "key_rows", "keys_table")))  # type: ignore[arg-type]
+            other = bool(own["other"])
+            bounded = cls._contribution(given, layout, keys, other=other)
+            count = cls._group_count(given, keys, other=other)
+            limits = bounded.rows, bounded.groups, bounded.rows_per_group
+            may = any(enforced_limits(*limits, group_count=count, alone=alone))
+        found = read_left_out_share(given, may_leave_out=may)
+        drawn = bounds["bounds_share"]
+        if found is not None and isinstance(drawn, Fraction) and found + drawn >= 1:
+            raise ParameterError("P051", "bounds_share and left_out_share leave nothing of epsilon. Lower one of them.")
+        return found
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, which did not tell what limits leave out."""
+        yield from super().earlier_arguments()
+        if self.left_out_share == USUAL_SHARE:
+            yield {name: value for name, value in self.public_arguments.items() if name != "left_out_share"}
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
+        """The statistic: a block for each target, or one for all rows."""
+
+    @property
+    def measures_left_out(self) -> bool:
+        """Whether it is told how much the limits of units leave out."""
+        return self.left_out_share is not None
+
+    @cached_property
+    def remaining_epsilon(self) -> Fraction:
+        """Epsilon that is left for the aggregates."""
+        return self.epsilon - self.bounds_epsilon - self.epsilon * (self.left_out_share or 0)
+
+    @cached_property
+    def left_out_parts(self) -> tuple[GroupedNoise, ...]:
+        """The part that draws what was left out, if it is told."""
+        if self.left_out_share is None:
+            return ()
+        return (left_out_noise(self.epsilon * self.left_out_share, self.contribution, self.blocks),)
 
 
 def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[Block, ...]) -> GroupedNoise:
