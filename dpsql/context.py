@@ -143,7 +143,7 @@ class Context(ContextMethods):
         return self._made(
             stored.sequence,
             lambda: stored,
-            value=self._stored_rows(stored.function, stored.result),
+            value=self._stored_rows(stored),
             function=stored.function,
             dataset=stored.dataset,
             guarantee=stored.guarantee,
@@ -289,12 +289,12 @@ class Context(ContextMethods):
         """Return the rows of a release; keys of groups are columns of their own types."""
         shape = FUNCTIONS[function].shape
         if shape.has_keys:
-            return self._stored_rows(function, self._stored(function, sequence).result)
+            return self._stored_rows(self._stored(function, sequence))
         return pa.Table.from_struct_array(entries).cast(pa.schema(list(shape.arrow)))
 
-    def _stored_rows(self, function: str, result: Json) -> pa.Table:
+    def _stored_rows(self, release: StoredRelease) -> pa.Table:
         with self._turns.alone(), self.connection.cursor() as cursor:
-            return stored_rows(cursor, function, result)
+            return stored_rows(cursor, release)
 
     def _stored(self, function: str, sequence: int) -> StoredRelease:
         """Return what the ledger keeps of a release."""

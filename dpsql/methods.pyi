@@ -419,6 +419,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         dataset: str | None = None,
@@ -461,6 +462,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
         confidence : default 0.95
@@ -479,7 +483,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -505,6 +509,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -554,6 +559,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -579,7 +587,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -605,6 +613,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
@@ -655,6 +664,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -683,7 +695,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -709,6 +721,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -758,6 +771,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -781,7 +797,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -807,6 +823,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -856,6 +873,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -879,7 +899,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -906,6 +926,7 @@ class ContextMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
@@ -960,6 +981,9 @@ class ContextMethods:
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : default max_rows_per_unit
             Rows that one person may contribute to a group. A random choice of them counts.
+        left_out_share : default 0.05, where limits may leave rows out
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         unit_value : {'rows', 'sum'}, default 'rows'
             What a person contributes to a group: its 'rows', or the 'sum' of its values as one row, whose bounds are
             lower and upper.
@@ -990,7 +1014,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -1090,7 +1114,7 @@ class ContextMethods:
         -------
         release : Release
             ``lower``, ``upper``, ``count``, ``std_error``, ``count_lower``, ``count_upper``, ``cumulative``,
-            ``cumulative_std_error``, ``verdict``.
+            ``cumulative_std_error``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -1172,7 +1196,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2247,7 +2271,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``quantile``, ``value``, ``verdict``.
+            ``quantile``, ``value``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2400,7 +2424,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2475,7 +2499,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -2839,6 +2863,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         confidence: Number | None = 0.95,
         release: str | None = None,
@@ -2866,6 +2891,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
@@ -2895,6 +2921,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
@@ -2925,6 +2952,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -2954,6 +2982,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
@@ -2984,6 +3013,7 @@ class FrameMethods:
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
+        left_out_share: Number | None = None,
         unit_value: Literal["rows", "sum"] | None = "rows",
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,

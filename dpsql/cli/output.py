@@ -27,7 +27,7 @@ from rich import box
 from rich.table import Table
 
 from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.file import beside
@@ -123,7 +123,7 @@ def _protects(row: BudgetRow) -> str:
 
 Record = TypeVar("Record", BudgetRow, LedgerRow, PolicyRow)
 VERDICT, _BAR = "verdict", "│"
-_COLOURS = {CLEAR: "green", UNCLEAR: "yellow", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
+_COLOURS = {CLEAR: "green", UNCLEAR: "yellow", BIASED: "red", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
 _rows_on_a_terminal = 40
 _no_limit = 10**6
 _copy_options = {"csv": "FORMAT csv, HEADER true", "json": "FORMAT json, ARRAY true", "parquet": "FORMAT parquet"}

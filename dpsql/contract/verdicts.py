@@ -8,6 +8,7 @@ verdict         meaning
 ==============  =======================================================================================
 clear           the stated claim holds with the stated confidence, whatever the noise was
 unclear         noise of this size explains what is seen
+biased          the limits of privacy units left out more than the interval is wide: it speaks of the rest alone
 undetermined    the mechanism has no answer
 not measured    a claim would cost a share of the budget, and none was paid; or the noise is not known
 ==============  =======================================================================================
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 CLEAR = "clear"
 UNCLEAR = "unclear"
+BIASED = "biased"
 UNDETERMINED = "undetermined"
 NOT_MEASURED = "not measured"
-VERDICTS = (CLEAR, UNCLEAR, UNDETERMINED, NOT_MEASURED)
+VERDICTS = (CLEAR, UNCLEAR, BIASED, UNDETERMINED, NOT_MEASURED)

@@ -12,6 +12,8 @@ rows_needed     rows (of two_stage blocks) from which some data could be clear; 
 lead,           only of a selection whose set has a verdict of its own: the noisy lead over shuffled targets, and the
 lead_std_error  standard deviation of its noise
 bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
+left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out; and
+next_step       what to do where that biases a row
 ==============  ==============================================================================================
 
 No number of rows that was counted is used; `rows_needed` follows from the arguments.
@@ -28,11 +30,13 @@ from typing import Any
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan
+from dpsql.contract.verdicts import BIASED
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
+from dpsql.released.left_out import left_out_statement
 from dpsql.released.shapes import VERDICT, Shape
 from dpsql.released.verdicts import FAILURE, count_reach, whole_verdict
 
@@ -61,6 +65,10 @@ _SCORED_CLAIMS = {
 }
 
 
+RAISE_LIMITS = (
+    "Rows beyond max_rows_per_unit, or another limit of units, fell away: more than the intervals are wide. Raise the "
+    "limit, or read the numbers as those of the rows that count."
+)
 _LEADING = "the features together go with the target as no features do with a target that is independent of them"
 
 
@@ -107,7 +115,15 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         "rows_needed": needed,
         **({name: result[name] for name in ("lead", "lead_std_error")} if has_lead else {}),
         **_drawn_bounds(result),
+        **_left_out(result, whole_verdict(verdicts) if verdicts else None),
     }
+
+
+def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
+    """Return what the limits of privacy units left out, where that was measured; and what to do if it biases rows."""
+    if not isinstance(result, Mapping) or "left_out" not in result:
+        return {}
+    return {"left_out": left_out_statement(result), **({"next_step": RAISE_LIMITS} if verdict == BIASED else {})}
 
 
 def _drawn_bounds(result: Any) -> dict[str, Json]:

@@ -50,7 +50,8 @@ class Receipt:
         When the entry was made, in UTC; of a replay, when it was released first.
     replayed : bool
     policy : dict
-        What bound the call: its privacy unit, relation and limits, and the bounds, levels and keys that were used.
+        What bound the call: its privacy unit, relation and limits, the bounds, levels and keys that were used, and
+        which rows its numbers speak of (`speaks_of`).
     """
 
     entry: int
@@ -66,6 +67,12 @@ class Receipt:
     recorded_at: str
     replayed: bool = False
     policy: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def speaks_of(self) -> str | None:
+        """Which rows the numbers speak of."""
+        found = self.policy.get("speaks_of")
+        return found if isinstance(found, str) else None
 
     @property
     def has_result(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration
 from dpsql.rendering import text
@@ -106,7 +107,7 @@ def _sql(value: object) -> str | None:
 
 
 def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what bound a call: the unit, its limits, and the bounds, levels and keys that were used.
+    """Return what bound a call: the unit, its limits, what it speaks of, and the bounds, levels and keys in use.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     unit = (arguments.get("layout") or {}).get("privacy_unit") or NO_UNIT
     used = {name: arguments[name] for name in _IN_FORCE if arguments.get(name) not in (None, [])}
-    return {"privacy_unit": unit, **used}
+    return {"speaks_of": speaks_of(arguments), "privacy_unit": unit, **used}
 
 
 def of_session(dataset: str, kind: str, base: str | None) -> PolicyRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import Any, TypedDict
 
 from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.contract.names import MARKED
+from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import Row
 from dpsql.ledger.composition import Composition
@@ -36,6 +38,8 @@ class Entry:
         When it was released, in UTC.
     lineage : dict or None
         What was read, as far as the ledger records it.
+    arguments : str
+        The public arguments of the call, as JSON text.
     """
 
     sequence: int
@@ -45,6 +49,12 @@ class Entry:
     hash: str
     recorded_at: str = ""
     lineage: Mapping[str, object] | None = None
+    arguments: str = field(default="{}", compare=False, repr=False)
+
+    @property
+    def speaks_of(self) -> str:
+        """Which rows the numbers speak of."""
+        return speaks_of(json.loads(self.arguments))
 
     @property
     def receipt(self) -> str:

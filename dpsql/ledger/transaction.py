@@ -231,6 +231,7 @@ class Transaction:
                 row["hash"],
                 row["recorded_at"],
                 None if row["lineage"] is None else json.loads(row["lineage"]),
+                row["arguments"],
             )
 
     def stands(self, head: tuple[int, str]) -> bool:

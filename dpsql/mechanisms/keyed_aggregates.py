@@ -152,7 +152,7 @@ class KeyedNoise(Part):
         positions, chosen = self._decide(*first)
         blocks = [chosen]
         for block, lattice, given in others:
-            blocks.append(noisy_block(block, lattice, block.words(_select_places(given, positions))))
+            blocks.append(noisy_block(block, lattice, block.words(given.taken(positions))))
         return positions, blocks
 
     def _decide(self, block: Block, lattice: Lattice, sums: Sums) -> tuple[NDArray[np.intp], NoisyBlock]:
@@ -160,7 +160,7 @@ class KeyedNoise(Part):
         found, kept = [], []
         for start in range(0, max(1, len(sums.n)), _CHUNK):
             places = np.arange(start, min(start + _CHUNK, len(sums.n)))
-            exact = block.words(_select_places(sums, places))
+            exact = block.words(sums.taken(places))
             if self.truncated:
                 noisy = NoisyBlock(block, lattice, Words(exact.high + self.count_noise.draw(len(places))))
             else:
@@ -169,13 +169,6 @@ class KeyedNoise(Part):
             found.append(places[large])
             kept.append(noisy.words.taken(large))
         return np.concatenate(found), NoisyBlock(block, lattice, Words.joined(kept))
-
-
-def _select_places(sums: Sums, places: NDArray[np.intp]) -> Sums:
-    squares = sums.s2
-    if squares is not None:
-        squares = squares.taken(places) if isinstance(squares, Words) else squares[places]
-    return Sums(sums.n[places], sums.s1[places], squares)
 
 
 def key_limits(contribution: Contribution, block: Block) -> KeyLimits:

@@ -6,61 +6,26 @@ the release is read (`dpsql.released.covariance`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from typing import NotRequired, Protocol, TypedDict
+from typing import NotRequired, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.json import Json
-from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
+from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.released.covariance import Estimated, estimates
 from dpsql.released.intervals import interval_record
+from dpsql.released.left_out import LeftOut, are_biased
 from dpsql.released.results import Groups, groups_record
+from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
     COUNT,
-    Bernstein,
-    Block,
-    CentredPair,
-    CentredSum,
-    Chebyshev,
-    DirectSum,
-    GroupCount,
-    SharedTarget,
-    TransformedPair,
-    ValueBlock,
-    Words,
 )
-
-_KINDS: dict[str, Callable[..., Block]] = {
-    one.kind: one
-    for one in (
-        GroupCount, DirectSum, CentredSum, TransformedPair, Bernstein, CentredPair, Chebyshev, SharedTarget
-    )
-}  # fmt: skip
-
-
-class StoredBlock(TypedDict):
-    """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
-
-    Where bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
-    target has no values, and only its count is told. `weight` is that of a count that targets share.
-    """
-
-    target: str | None
-    kind: str
-    bounds: Sequence[float] | None
-    noise: str
-    bits: int
-    spread: str
-    words: list[list[list[int]]]
-    word_bits: int
-    weight: NotRequired[int]
-    drawn: NotRequired[list[float | None]]
 
 
 class Aggregated(Groups):
@@ -71,6 +36,7 @@ class Aggregated(Groups):
     confidence: float
     blocks: list[StoredBlock]
     sizes: NotRequired[list[int]]  # of the groups, where these are public
+    left_out: NotRequired[LeftOut]  # where it was measured
 
 
 class Asked(Protocol):
@@ -137,33 +103,6 @@ def record_of(
     }
 
 
-def stored_block(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
-    """Return what the ledger keeps of a block, a `StoredBlock`."""
-    block, lattice, words = noisy.block, noisy.lattice, noisy.words
-    return {
-        "target": target,
-        "kind": block.kind,
-        "bounds": [block.lower, block.upper] if isinstance(block, ValueBlock) else None,
-        "noise": lattice.noise,
-        "bits": lattice.bits,
-        "spread": str(lattice.spread),
-        "words": [part.tolist() for part in (words.high, words.low) if isinstance(part, np.ndarray)],
-        "word_bits": words.bits,
-        **({"weight": block.weight} if isinstance(block, SharedTarget) else {}),
-    }
-
-
-def restored_block(stored: StoredBlock) -> NoisyBlock:
-    """Return the block that `stored_block` wrote."""
-    kind = _KINDS[stored["kind"]]
-    weight = {"weight": stored["weight"]} if "weight" in stored else {}
-    block = kind() if stored["bounds"] is None else kind(*stored["bounds"], **weight)
-    lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
-    words = [np.array(part, dtype=np.int64) for part in stored["words"]]
-    low = words[1] if len(words) > 1 else 0
-    return NoisyBlock(block, lattice, Words(words[0], low, stored["word_bits"]))
-
-
 def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]:
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
@@ -197,7 +136,8 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
         for part in ("value", "std_error", "lower", "upper")
     }
     columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
-    columns["verdict"] = interval_verdicts(numbers["value"], numbers["lower"], numbers["upper"])
+    biased = np.concatenate(are_biased(result, series))[order] if "left_out" in result else None
+    columns["verdict"] = interval_verdicts(numbers["value"], numbers["lower"], numbers["upper"], biased)
     fields = list(kind)
     return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
 

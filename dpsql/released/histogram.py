@@ -24,11 +24,12 @@ from dpsql.contract.parameters import as_double, list_items, show
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
-from dpsql.released.aggregates import StoredBlock, key_lists, restored_block, stored_block
+from dpsql.released.aggregates import key_lists
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.results import Groups, groups_record
+from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 

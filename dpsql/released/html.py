@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_ROWS = 20
 _CELL = "padding:.1em .6em;text-align:left;border-bottom:1px solid #9aa1ab66"
-_DOTS = {CLEAR: "#2e9e5b", UNCLEAR: "#b8860b", UNDETERMINED: "#d14b4b", NOT_MEASURED: "#7f8791"}
+_DOTS = {CLEAR: "#2e9e5b", UNCLEAR: "#b8860b", BIASED: "#d14b4b", UNDETERMINED: "#d14b4b", NOT_MEASURED: "#7f8791"}
 
 
 def cell_text(value: object) -> str:

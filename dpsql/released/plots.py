@@ -7,6 +7,7 @@ transparent, and ink and colours are light enough for a dark page and dark enoug
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.parameters import show
+from dpsql.contract.speaks_of import ALL_ROWS
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.crosstab import Crosstab, margins_of
@@ -38,6 +40,8 @@ INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
 _SIZE = (3.4, 3.0)
 _BAND = 1.96
 _MOST_BARS = 30
+# Letters of a caption in a line.
+_CAPTION = 64
 
 _STYLE: dict[RcKeyType, object] = {
     "font.size": 8,
@@ -64,7 +68,15 @@ _STYLE: dict[RcKeyType, object] = {
 _Draw = Callable[["Axes"], None]
 
 
-def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = None, ax: Axes | None = None) -> Axes:
+def plot_release(
+    function: str,
+    result: Any,
+    rows: Rows,
+    *,
+    speaks_of: str | None = None,
+    kind: str | None = None,
+    ax: Axes | None = None,
+) -> Axes:
     """Draw a release.
 
     Parameters
@@ -75,6 +87,8 @@ def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = N
         What the ledger keeps of it.
     rows : sequence of mapping
         Its tidy rows.
+    speaks_of : str, optional
+        Which rows the numbers speak of; the caption says it unless it is all of them.
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
         a ROC curve; of a model with bounds ``'effects'`` (the default), on one scale for all features, or
@@ -96,7 +110,10 @@ def plot_release(function: str, result: Any, rows: Rows, *, kind: str | None = N
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
         raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
-    return _drawn(partial(_with_verdict, known[kind or next(iter(known))], _verdict(function, rows)), ax)
+    words = [] if speaks_of in (None, ALL_ROWS) else [speaks_of]
+    verdict = _verdict(function, rows)
+    words += [] if verdict is None else [f"verdict: {verdict}"]
+    return _drawn(partial(_with_words, known[kind or next(iter(known))], words), ax)
 
 
 def _verdict(function: str, rows: Rows) -> str | None:
@@ -106,11 +123,12 @@ def _verdict(function: str, rows: Rows) -> str | None:
     return whole_verdict(judged) if judged else None
 
 
-def _with_verdict(draw: _Draw, verdict: str | None, ax: Axes) -> None:
-    """Draw, and name the verdict in the caption."""
+def _with_words(draw: _Draw, words: Sequence[str], ax: Axes) -> None:
+    """Draw, and say in the caption which rows the picture speaks of, and the verdict."""
     draw(ax)
-    if verdict is not None:
-        ax.set_title("; ".join(filter(None, [ax.get_title(), f"verdict: {verdict}"])), parse_math=False)
+    if words:
+        lines = textwrap.wrap("; ".join(filter(None, [ax.get_title(), *words])), _CAPTION)
+        ax.set_title("\n".join(lines), parse_math=False)
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:

@@ -13,6 +13,7 @@ from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
 from dpsql.released.html import cell_text, release_html
 from dpsql.released.plots import plot_release, svg
+from dpsql.released.shapes import SPEAKS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -120,6 +121,11 @@ class Release:
         return self.bound()
 
     @property
+    def speaks_of(self) -> str:
+        """Which rows the numbers speak of: all, or those that a cap, keys and a condition leave; and their bounds."""
+        return str(self.policy["speaks_of"])
+
+    @property
     def verdict(self) -> str | None:
         """The verdict of the call; `clear` only if every row is."""
         found = self.noise["verdict"]
@@ -145,7 +151,9 @@ class Release:
         ParameterError
             P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
         """
-        return plot_release(self.function, self.result, self.value.to_pylist(), kind=kind, ax=ax)
+        return plot_release(
+            self.function, self.result, self.value.to_pylist(), speaks_of=self.speaks_of, kind=kind, ax=ax
+        )
 
     def to_arrow(self) -> pa.Table:
         """Return the value as an Arrow table."""
@@ -197,7 +205,7 @@ class Release:
         return matrix
 
     def __repr__(self) -> str:
-        rows = [[cell_text(value) for value in row.values()] for row in self.value.to_pylist()]
+        rows = [[cell_text(value) for value in row.values()] for row in without_words(self.value).to_pylist()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
         shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:
@@ -205,6 +213,7 @@ class Release:
         charge = f"at no charge, {self.replay}" if self.replayed else "charged"
         charge += "" if self.engine is None else f", on {self.engine}"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
+        head += f"\n{self.speaks_of}"
         return "\n".join([head, *shown])
 
     def _repr_html_(self) -> str:
@@ -213,9 +222,10 @@ class Release:
             "guarantee": self.guarantee,
             "charged": f"nothing: {self.replay}" if self.replayed else "once, with this release",
             "engine": self.engine or "DuckDB",
-            "policy": "; ".join(f"{name} {show(value)}" for name, value in self.policy.items()),
+            "speaks of": self.speaks_of,
+            "policy": "; ".join(f"{name} {show(value)}" for name, value in self.policy.items() if name != SPEAKS_OF),
         }
-        return release_html(receipt, self.verdict, self.value, self._picture())
+        return release_html(receipt, self.verdict, without_words(self.value), self._picture())
 
     def _picture(self) -> str:
         """Return the picture as SVG; empty where there is none, or no Matplotlib."""
@@ -223,6 +233,11 @@ class Release:
             return svg(self.plot(), f"{self.dataset} {self.ledger_id}")
         except ParameterError:
             return ""
+
+
+def without_words(rows: pa.Table) -> pa.Table:
+    """Return rows without what they speak of, which is the same in all and said above them."""
+    return rows.drop_columns([SPEAKS_OF]) if SPEAKS_OF in rows.column_names else rows
 
 
 def _same(value: Any) -> Any:

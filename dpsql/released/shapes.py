@@ -29,9 +29,12 @@ Rows = Sequence[Mapping[str, Any]]
 NOT_RELEASED = "not released"
 # The column that holds the key of a group, as a list of texts.
 KEYS = "keys"
-# The last column of every result but an interval: what the row says about its noise.
+# What a row says about its noise.
 VERDICT = "verdict"
 _WORD = {VERDICT: "VARCHAR"}
+# The last column where every row is a number of rows or of their values: which rows it speaks of.
+SPEAKS_OF = "speaks_of"
+_SPOKEN = _WORD | {SPEAKS_OF: "VARCHAR"}
 # Of a standard deviation that is shown.
 _FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
@@ -75,10 +78,21 @@ class Shape:
         }
         return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
 
-    def entries(self, result: Any) -> pa.StructArray:
-        """Return the rows of a stored result as an Arrow array."""
-        made = pa.array(self.rows(result), type=self.arrow) if self.table is None else self.table(result, self.arrow)
+    def entries(self, result: Any, speaks_of: str | None = None) -> pa.StructArray:
+        """Return the rows of a stored result as an Arrow array.
+
+        Parameters
+        ----------
+        result : JSON values
+            As the ledger keeps it.
+        speaks_of : str, optional
+            Which rows it speaks of (`dpsql.contract.speaks_of`), where it has a column for that.
+        """
+        bare = pa.struct([field for field in self.arrow if field.name != SPEAKS_OF])
+        made = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
         columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(made)]
+        if SPEAKS_OF in self.columns:
+            columns.append(pa.repeat(pa.scalar(speaks_of, pa.string()), len(made)))
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
@@ -177,6 +191,7 @@ def _keyed(result: Any, shape: Shape) -> Rows:
     """Return rows with their keys by the names of the columns, as texts."""
     found = []
     for row in shape.entries(result).to_pylist():
+        del row[SPEAKS_OF]
         found.append({**dict(zip(result["columns"], row.pop(KEYS), strict=True)), **row})
     return found
 
@@ -207,7 +222,7 @@ RANKED = Shape(
 COEFFICIENTS = Shape(
     "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"} | _WORD, _coefficients
 )
-QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"} | _WORD, _quantiles)
+QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"} | _SPOKEN, _quantiles)
 INTERVAL = Shape(
     "interval",
     {KEYS: "VARCHAR[]"}
@@ -226,7 +241,7 @@ _SHARES = ("accuracy", "precision", "recall", "f1")
 CONFUSION = Shape(
     "confusion", dict.fromkeys(("threshold", *_COUNTS, *_SHARES, "std_error"), "DOUBLE") | _WORD, confusion_rows
 )
-_ESTIMATE = dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE") | _WORD
+_ESTIMATE = dict.fromkeys(("value", "std_error", "lower", "upper"), "DOUBLE") | _SPOKEN
 AGGREGATED = Shape(
     "aggregated",
     {KEYS: "VARCHAR[]", "target": "VARCHAR", "aggregate": "VARCHAR"} | _ESTIMATE,
@@ -238,13 +253,13 @@ COVARIANCE = Shape("covariance", _PAIR, _covariance)
 CORRELATION = Shape("correlation", _PAIR, _correlation)
 _BIN = ("lower", "upper", "count", "std_error", "count_lower", "count_upper", "cumulative", "cumulative_std_error")
 HISTOGRAM = Shape(
-    "histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE") | _WORD, _histogram_rows, table=histogram_rows
+    "histogram", {KEYS: "VARCHAR[]"} | dict.fromkeys(_BIN, "DOUBLE") | _SPOKEN, _histogram_rows, table=histogram_rows
 )
 CROSSTAB = Shape(
     "crosstab",
     {KEYS: "VARCHAR[]", "margin": "VARCHAR"}
     | dict.fromkeys(("count", "std_error", "lower", "upper"), "DOUBLE")
-    | _WORD,
+    | _SPOKEN,
     crosstab_rows,
 )
 SHAPES = (

@@ -7,7 +7,7 @@ says that all are meant at once. The words are those of `dpsql.contract.verdicts
 ===================  ======================================================================================
 rows                 claim
 ===================  ======================================================================================
-aggregates           the interval excludes 0
+aggregates           the interval excludes 0, and it is not shown that limits left out more than it is wide
 bins, cells          the interval excludes 0: there are rows
 covariances,         the interval excludes 0
 correlations
@@ -34,9 +34,10 @@ from statistics import NormalDist
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 # Chance that a row is clear by noise alone, where the call does not say another.
 FAILURE = 0.05
@@ -55,11 +56,18 @@ def interval_verdict(value: float | None, lower: float | None, upper: float | No
     return CLEAR if (lower is not None and lower > null) or (upper is not None and upper < null) else UNCLEAR
 
 
-def interval_verdicts(value: Doubles, lower: Doubles, upper: Doubles) -> pa.Array:
-    """Return what `interval_verdict` says of many numbers, where NaN stands for None."""
+def interval_verdicts(
+    value: Doubles, lower: Doubles, upper: Doubles, biased: NDArray[np.bool_] | None = None
+) -> pa.Array:
+    """Return what `interval_verdict` says of many numbers, where NaN stands for None.
+
+    Of numbers that are `biased` (`dpsql.released.left_out`) that is the verdict, whatever the noise says.
+    """
     words = np.full(np.shape(value), UNCLEAR, dtype=object)
     words[np.isnan(lower) & np.isnan(upper)] = NOT_MEASURED
     words[(lower > 0.0) | (upper < 0.0)] = CLEAR
+    if biased is not None:
+        words[biased] = BIASED
     words[np.isnan(value)] = UNDETERMINED
     return pa.array(words.ravel(), type=pa.string())
 
@@ -129,4 +137,4 @@ def count_reach(deviation: float, failure: float) -> float:
 def whole_verdict(verdicts: Iterable[str]) -> str:
     """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt."""
     found = set(verdicts)
-    return next((word for word in (UNCLEAR, UNDETERMINED, NOT_MEASURED, CLEAR) if word in found), UNDETERMINED)
+    return next((word for word in (BIASED, UNCLEAR, UNDETERMINED, NOT_MEASURED, CLEAR) if word in found), UNDETERMINED)

@@ -143,6 +143,13 @@ class Sums:
     s1: Longs
     s2: Integers | Words | None = None
 
+    def taken(self, places: NDArray[np.intp]) -> Sums:
+        """Return the sums of some groups."""
+        squares = self.s2
+        if squares is not None:
+            squares = squares.taken(places) if isinstance(squares, Words) else squares[places]
+        return Sums(self.n[places], self.s1[..., places], squares)
+
 
 class RowBounds(NamedTuple):
     """What one row adds to a block at most, in units where S is 1: a line of the module's table.

@@ -5,8 +5,9 @@
 CREATE OR REPLACE TEMP MACRO dp_avg(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
   by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, nulls := NULL, group_sizes := NULL,
-  noise := NULL, confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, left_out_share := NULL, unit_value := NULL,
+  nulls := NULL, group_sizes := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
+  condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_avg', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -15,9 +16,9 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
       target := target, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
-      max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, nulls := nulls,
-      group_sizes := group_sizes, noise := noise, confidence := confidence, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
+      nulls := nulls, group_sizes := group_sizes, noise := noise, confidence := confidence, dataset := dataset,
+      release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_avg(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,

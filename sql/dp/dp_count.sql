@@ -5,8 +5,8 @@
 CREATE OR REPLACE TEMP MACRO dp_count(
   source, target := NULL, distinct_of := NULL, epsilon := NULL, delta := NULL, by := NULL, keys := NULL, other := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
-  max_rows_per_unit_group := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
-  condition := NULL, engine := NULL
+  max_rows_per_unit_group := NULL, left_out_share := NULL, noise := NULL, confidence := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -14,8 +14,9 @@ CREATE OR REPLACE TEMP MACRO dp_count(
     system.main.struct_pack(
       target := target, distinct_of := distinct_of, epsilon := epsilon, delta := delta, by := "by", keys := keys,
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
-      max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group, noise := noise,
-      confidence := confidence, dataset := dataset, release := release, condition := condition, engine := engine)));
+      max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
+      left_out_share := left_out_share, noise := noise, confidence := confidence, dataset := dataset,
+      release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_count(
   y, epsilon := NULL, delta := NULL, neighbours := NULL, noise := NULL, confidence := NULL, dataset := NULL,

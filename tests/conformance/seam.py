@@ -30,7 +30,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import ScannedInterval
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise, _select_places
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.mechanisms.prefix_sums import CumulativeCounts
 from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.noise.entropy import OperatingSystemEntropy
@@ -348,9 +348,7 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
         return _of_groups(statistic.sums())
     if isinstance(statistic, KeyedSums):  # whose keys have numbers in any order
         sums = statistic.sums()
-        groups = [
-            _of_groups([_select_places(one, np.array([place])) for one in sums]) for place in range(len(sums[0].n))
-        ]
+        groups = [_of_groups([one.taken(np.array([place])) for one in sums]) for place in range(len(sums[0].n))]
         return tuple(number for group in sorted(groups) for number in group)
     for name in ("counts", "total", "sums", "cells"):
         value = getattr(statistic, name, None)

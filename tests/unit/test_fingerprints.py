@@ -212,7 +212,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_stddev",
-        {"target": "y", **BOUNDS, **BUDGET, "noise": "gaussian", **UNIT},
+        {"target": "y", **BOUNDS, **BUDGET, "noise": "gaussian", **UNIT, "left_out_share": 0},
         "11d74345f588b6c0e88a05d62bbbfe397df96c534088514028f2ad794d5ae3db",
     ),
     (

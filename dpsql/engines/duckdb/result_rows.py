@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
+from dpsql.contract.speaks_of import speaks_of
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.ledger.rows import StoredRelease
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text
 
@@ -93,19 +94,17 @@ def rows_sql(plan: Plan, release: str) -> str:
     return f"SELECT {', '.join(columns)} FROM (SELECT {entries} AS entry, * EXCLUDE (release) FROM (\n{release}))"
 
 
-def stored_rows(connection: duckdb.DuckDBPyConnection, function: str, result: Any) -> pa.Table:
+def stored_rows(connection: duckdb.DuckDBPyConnection, release: StoredRelease) -> pa.Table:
     """Return the rows of a stored release, with the keys of its groups as columns of their own types.
 
     Parameters
     ----------
     connection : duckdb.DuckDBPyConnection
         Casts the keys; of nobody else's use.
-    function : str
-    result : JSON values
-        As the ledger keeps it.
+    release : StoredRelease
     """
-    shape = FUNCTIONS[function].shape
-    rows = pa.Table.from_struct_array(shape.entries(result))
+    shape, result = FUNCTIONS[release.function].shape, release.result
+    rows = pa.Table.from_struct_array(shape.entries(result, speaks_of(release.arguments)))
     if not shape.has_keys:
         return rows
     kinds = key_types(result)

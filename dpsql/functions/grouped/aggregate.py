@@ -21,6 +21,7 @@ from dpsql.contract.fold import Batch, Collector, RowTransform
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
+from dpsql.functions.grouped.left_out import GROUP, RECORD, UNITS
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
@@ -29,9 +30,11 @@ from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
+from dpsql.released.left_out import left_out_record
 from dpsql.statistics.aggregates import Block, Sums, ValueBlock
 from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels, NamedSums, NumberedSums
+from dpsql.statistics.left_out import left_out_blocks
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ class AggregateCall(GroupedCall):
         if self.plan.has_private_keys:
             targets = len(self.plan.targets)
             return NumberedSums(targets) if self.plan.engine is None else NamedSums(targets, len(self.plan.by))
-        return GroupedSums(self.places.count, len(self.plan.targets), squares=self.needs_squares)
+        behind = UNITS if self.plan.measures_left_out else 0
+        return GroupedSums(self.places.count + behind, len(self.plan.targets), squares=self.needs_squares)
 
     def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
         """Pass the sums of some groups to the collector, or their labels; in the aggregate form a batch of rows.
@@ -109,7 +113,11 @@ class AggregateCall(GroupedCall):
             collector.add(np.zeros(len(rows)), self._codes(rows), batch)
             return
         columns = [rows.field(f"p{column}").to_numpy(zero_copy_only=False) for column in range(len(self.plan.by))]
-        collector.add_groups(self.places.of(columns, len(rows)), GroupRecords.read(rows, len(self.plan.targets)))
+        places = self.places.of(columns, len(rows))
+        if self.plan.measures_left_out:
+            record = rows.field(RECORD).to_numpy(zero_copy_only=False)
+            places = np.where(record == GROUP, places, self.places.count - 1 + record)
+        collector.add_groups(places, GroupRecords.read(rows, len(self.plan.targets)))
 
     def _codes(self, rows: pa.StructArray) -> NDArray[np.float64]:
         """Return the codes of a batch of rows, shape (targets, rows); NaN for NULL."""
@@ -147,7 +155,7 @@ class AggregateCall(GroupedCall):
         if not isinstance(collector, KeyedSums) or not isinstance(self.plan.part, KeyedNoise):
             raise TypeError("the collector is of another call")
         units, rows, *targets = collector.sums()
-        given = self.plan.given(rows, targets)
+        given = self.plan.given(rows, *targets)
         places, noisy = self.plan.part.draw([units, *given] if self.plan.counts_units else given)
         keys = collector.keys(places) if isinstance(collector, NamedSums) else None
         return ReleasedKeys(places.astype(np.int64) + 1, noisy[1:] if self.plan.counts_units else noisy, keys)
@@ -160,14 +168,38 @@ class AggregateCall(GroupedCall):
             record = self._record([noisy.taken(order) for noisy in statistic.noisy], labels)
             return lambda: record
         places = self.places
-        rows, *targets = statistic.sums()
-        given = plan.given(rows, targets)
-        return lambda: self._record(draw_aggregates(plan, given), places.labels)
+        sums = statistic.sums()
+        groups = np.arange(places.count)
+        beside = [one.taken(groups) for one in plan.given(*sums)]
+        fallen = self._fallen(sums)
+
+        def draw() -> Json:
+            found = draw_aggregates(plan, beside)
+            return self._record(found, places.labels) | self._left_out(fallen)
+
+        return draw
 
     def _record(self, noisy: Sequence[NoisyBlock], labels: Sequence[Sequence[str | None]]) -> dict[str, Json]:
         """Return what the ledger keeps: noise does not depend on bounds, what is read from it does."""
         found = [replace(one, block=block) for one, block in zip(noisy, self.blocks, strict=True)]
         return record_of(found, self.plan, labels, self.types, self.drawn)
+
+    def _fallen(self, sums: Sequence[Sums]) -> list[Sums]:
+        """Return the exact sums of what was left out: of units, then of each target, or of all rows."""
+        if not self.plan.measures_left_out:
+            return []
+        count = self.places.count
+        rows, units = np.array([count]), np.array([count + 1])
+        return [sums[0].taken(units), *(one.taken(rows) for one in self.plan.counted(*sums))]
+
+    def _left_out(self, fallen: Sequence[Sums]) -> dict[str, Json]:
+        """Draw what was left out; return what the ledger keeps of it, `dpsql.released.left_out.LeftOut`."""
+        for part in self.plan.left_out_parts:
+            noisy = part.draw(fallen)
+            blocks = (noisy[0].block, *left_out_blocks(self.blocks)[1:])
+            found = [replace(one, block=block) for one, block in zip(noisy, blocks, strict=True)]
+            return {"left_out": left_out_record(found, self.plan.targets, self.plan.contribution.rows)}
+        return {}
 
 
 class TargetMagnitudes(RowTransform[MagnitudeHistogram]):

@@ -37,7 +37,8 @@ from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
-from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
+from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
+from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
@@ -134,7 +135,7 @@ _WHICH = Argument(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AggregatePlan(DrawnBoundsPlan):
+class AggregatePlan(LeftOutPlan):
     """The checked public arguments of one ``dp_aggregate`` call."""
 
     aggregates: tuple[str, ...]
@@ -153,7 +154,7 @@ class AggregatePlan(DrawnBoundsPlan):
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -182,6 +183,7 @@ class AggregatePlan(DrawnBoundsPlan):
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
             "group_sizes": cls._sizes(given, aggregates, own),
             "nulls": cls._nulls(given, aggregates),
+            "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=_merges(given)),
         }  # fmt: skip
 
     @classmethod
@@ -388,15 +390,17 @@ class AggregatePlan(DrawnBoundsPlan):
         """The statistic: a block for each target, or one for all rows."""
         return tuple(block for drawn in self._drawn_blocks for block in drawn.targets)
 
-    def given(self, rows: Sums, targets: Sequence[Sums]) -> list[Sums]:
-        """Return the sums that the blocks are drawn from: of rows with a value, or of all where NULL counts."""
+    def counted(self, rows: Sums, *targets: Sums) -> list[Sums]:
+        """Return the sums of each target over the rows that count in it, or those of all rows if there is none."""
         if not targets:
             return [rows]
-        if self.nulls is None:
-            return list(targets)
+        return list(targets) if self.nulls is None else [replace(each, n=rows.n) for each in targets]
+
+    def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
+        """Return the sums that the blocks are drawn from."""
         if isinstance(self._drawn_blocks[0], SharedCount):
             return [replace(rows, s1=np.stack([each.s1 for each in targets]))]
-        return [replace(each, n=rows.n) for each in targets]
+        return self.counted(rows, *targets)
 
     @cached_property
     def target_blocks(self) -> Sequence[ValueBlock | None]:
@@ -411,12 +415,13 @@ class AggregatePlan(DrawnBoundsPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The private bounds of each target, and one mechanism for all groups and targets."""
-        return measurement_of(*self.bounds_parts, self.part)
+        """The private bounds of each target, one mechanism for all groups and targets, and what was left out."""
+        return measurement_of(*self.bounds_parts, self.part, *self.left_out_parts)
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
         """Return the scales of all Laplace noise."""
-        return [*self.bounds_scales, *_grouped(self.part).laplace_scales()]
+        parts = (_grouped(self.part), *self.left_out_parts)
+        return [*self.bounds_scales, *(scale for part in parts for scale in part.laplace_scales())]
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the mu of one row in each block."""
@@ -446,6 +451,9 @@ class AggregatePlan(DrawnBoundsPlan):
                     meaning += f" of {rows} rows, half of them at each bound"
                 meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
+        for part in self.left_out_parts:
+            deviation = part.lattices[0].deviation
+            out.append(("units_over_std_error", deviation, "that of how many units have more rows than count"))
         return out
 
 
@@ -480,7 +488,7 @@ class CountPlan(AggregatePlan):
     computes = (COUNT,)
     arguments = Signature(
         replace(_TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
-        DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, NOISE, CONFIDENCE, *BUDGET,
+        DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, LEFT_OUT_SHARE, NOISE, CONFIDENCE, *BUDGET,
     )  # fmt: skip
 
 
@@ -488,7 +496,7 @@ def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argu
     """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
     signature = Signature(
         _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     function = f"dp_{aggregate}"
     own = {"function": function, "computes": (aggregate,), "arguments": signature}

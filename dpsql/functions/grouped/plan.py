@@ -186,6 +186,11 @@ class GroupedPlan(Plan):
         return False
 
     @property
+    def measures_left_out(self) -> bool:
+        """Whether it is told how much the limits of privacy units leave out."""
+        return False
+
+    @property
     def derived(self) -> DerivedKey | None:
         """A further key that follows from the column v0 of the row; None for none."""
         return None

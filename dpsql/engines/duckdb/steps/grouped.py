@@ -15,14 +15,15 @@ released.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled, short_place
 from dpsql.engines.duckdb.steps import values
+from dpsql.engines.duckdb.steps.left_out import COUNTS, apart, flagged, recorded
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
 from dpsql.engines.duckdb.steps.source import typed_key
 from dpsql.engines.duckdb.steps.step import ITEM, UNIT, Frame, GroupedFrame, Step, select
+from dpsql.functions.grouped.left_out import RECORD, enforced_limits
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text
 
@@ -39,6 +40,8 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
         yield _merged(frame, rows)
         rows = "merged"
     yield kept(frame, rows)
+    if frame.plan.measures_left_out:
+        yield from apart(frame)
 
 
 def _merged(frame: GroupedFrame, rows: str) -> Step:
@@ -73,26 +76,31 @@ def kept(frame: GroupedFrame, step: str) -> Step:
     """
     plan, groups, unit, rows = frame.plan, frame.groups, list(UNIT), frame.name(step)
     sorted_by = frame.items or [*frame.codes, *frame.cell]
-    known: float = math.inf if plan.group_count is None else plan.group_count
     alone = plan.merges_units and not frame.items  # a unit has one row in a group
-    in_group: float = 1 if alone else math.inf
-    conditions, kept_rows = [], []
-    if plan.groups < min(known, plan.max_rows_per_unit):
+    limits = plan.max_rows_per_unit, plan.groups, plan.rows_per_group
+    enforced = enforced_limits(*limits, group_count=plan.group_count, alone=alone)
+    conditions, kept_rows = list[str](), list[str]()
+
+    def among() -> list[str]:
+        """Return the column by which a limit looks only at rows that met those before it, if rows are flagged."""
+        return [COUNTS] if conditions and plan.measures_left_out else []
+
+    if enforced.groups:
         order = order_by(["group_place", *groups])
         conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
         rows = f"(SELECT *, {short_place(frame.ticket, *unit, *groups)} AS group_place\n  FROM {rows})"
-        known = plan.groups
         kept_rows.append(f"{plan.groups} of its groups")
-    if plan.rows_per_group < min(in_group, plan.max_rows_per_unit):
-        conditions.append(sampled(frame.ticket, [*unit, *groups], sorted_by, plan.rows_per_group))
-        in_group = plan.rows_per_group
+    if enforced.rows_per_group:
+        conditions.append(sampled(frame.ticket, [*unit, *groups, *among()], sorted_by, plan.rows_per_group))
         kept_rows.append(f"{plan.rows_per_group} of its rows in a group")
-    if plan.max_rows_per_unit < known * in_group:
-        conditions.append(sampled(frame.ticket, unit, [*groups, *sorted_by], plan.max_rows_per_unit))
+    if enforced.rows:
+        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], plan.max_rows_per_unit))
         kept_rows.append(f"{plan.max_rows_per_unit} of its rows in all")
+    note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
+    if plan.measures_left_out:
+        return flagged(rows, conditions, note)
     for condition in conditions:
         rows = f"(SELECT * FROM {rows}\n  QUALIFY {condition})"
-    note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
     return Step("kept", note, f"SELECT * FROM {rows}")
 
 
@@ -230,6 +238,9 @@ def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
         yield mapped(frame, "placed", frame.name(rows), *_totals(frame), *frame.cell)
         rows = "placed"
     fields = {name: name for name in (*frame.keys, *frame.cell)} | handed_over(frame)
+    if frame.plan.measures_left_out:
+        yield recorded(frame, frame.name(rows), list(_totals(frame)))
+        rows, fields = "recorded", fields | {RECORD: RECORD}
     yield batches(frame, number, frame.name(rows), frame.ticket, struct(fields))
     yield statistic(frame, number)
 

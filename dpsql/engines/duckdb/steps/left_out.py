@@ -1,0 +1,69 @@
+"""The steps that tell what the limits of privacy units leave out, see `dpsql.statistics.left_out`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step, select
+from dpsql.functions.grouped.left_out import GROUP, RECORD, ROWS, UNITS
+from dpsql.rendering import call, cast, coalesce
+
+# The column that says whether a row counts.
+COUNTS = "counts"
+
+
+def flagged(rows: str, conditions: Sequence[str], note: str) -> Step:
+    """Return the step of all rows with the column `COUNTS`, true where every condition holds.
+
+    Each condition looks at the rows that met those before it.
+    """
+    for number, condition in enumerate(conditions or ["true"]):
+        before = "*" if number == 0 else f"* EXCLUDE ({COUNTS})"
+        both = condition if number == 0 else f"{COUNTS} AND {condition}"
+        rows = f"(SELECT {before}, ({both}) AS {COUNTS}\n  FROM {rows})"
+    return Step("limited", f"{note} The others stay, to be told apart.", f"SELECT * FROM {rows}", kept=True)
+
+
+def apart(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the step of the rows that count, and those of what the others add up to: unit by unit and cut, then all."""
+    query = f"SELECT * EXCLUDE ({COUNTS}) FROM {frame.name('limited')} WHERE {COUNTS}"
+    yield Step("kept", "The rows that count.", query)
+    yield from _fallen(frame)
+
+
+def _fallen(frame: GroupedFrame) -> Iterator[Step]:
+    most = str(frame.plan.contribution.rows)
+    numbers = range(len(frame.codes))
+    totals = [f"{call('count_star')} AS n"]
+    for number, code in zip(numbers, frame.codes, strict=True):
+        totals.append(f"{call('count', code)} AS n{number}")
+        totals.append(f"{cast(call('sum', code), 'HUGEINT')} AS s{number}")
+    unit = select(totals, frame.name("limited"), f"WHERE NOT {COUNTS}", f"GROUP BY {', '.join(UNIT)}")
+    parts = [f"{call('least', 'n', most)} AS n"]
+    for number in numbers:
+        kept = call("least", f"n{number}", most)
+        share = call("//", call("*", call("abs", f"s{number}"), cast(kept, "HUGEINT")), f"n{number}")
+        signed = f"CASE WHEN s{number} < 0 THEN {call('-', share)} ELSE {share} END"
+        parts.append(f"{kept} AS n{number}")
+        parts.append(f"CASE WHEN n{number} > 0 THEN {signed} ELSE 0 END AS s{number}")
+    note = f"What each unit has beyond its limits, cut to {most} rows in proportion: as much as counts of it."
+    yield Step("beyond", note, select(parts, f"({unit})"))
+    sums = [f"{call('count_star')} AS units", f"{coalesce(call('sum', 'n'), '0')} AS n"]
+    for number in numbers:
+        sums += [f"{coalesce(call('sum', f'{name}{number}'), '0')} AS {name}{number}" for name in ("n", "s")]
+    yield Step("fallen", "What fell away: units, rows, and sums of values.", select(sums, frame.name("beyond")))
+
+
+def recorded(frame: GroupedFrame, rows: str, totals: Sequence[str]) -> Step:
+    """Return the step of the records of groups, and two more: of the rows that fell away, and of their units."""
+    keys, fallen_rows = [*frame.keys, *frame.cell], frame.name("fallen")
+    nothing = [f"0 AS {name}" for name in keys]
+    of_rows = [name if name[:1] in "ns" and not name.startswith("ss") else f"0 AS {name}" for name in totals]
+    of_units = ["units AS n", *(f"0 AS {name}" for name in totals if name != "n")]
+    queries = (
+        select([f"{GROUP} AS {RECORD}", *keys, *totals], rows),
+        select([f"{ROWS} AS {RECORD}", *nothing, *of_rows], fallen_rows),
+        select([f"{UNITS} AS {RECORD}", *nothing, *of_units], fallen_rows),
+    )
+    note = "The sums of groups, and as two more records what fell away."
+    return Step("recorded", note, "\n  UNION ALL BY NAME\n  ".join(queries))

@@ -1,0 +1,196 @@
+"""The argument `left_out_share`: a part of epsilon that tells how much the limits of privacy units leave out.
+
+The statistic and its sensitivity are in `dpsql.statistics.left_out`, what its noisy numbers say of a row's verdict in
+`dpsql.released.left_out`. It has Laplace noise, whatever the law of the rest.
+
+Nothing is charged where no limit can leave a row out, where the share is 0, and where keys are private: there the rows
+of keys that are not released are left out, too.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import NamedTuple
+
+from dpsql.contract.arguments import Argument
+from dpsql.contract.json import Json
+from dpsql.contract.keys import PublicKeys
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import known, open_unit_interval
+from dpsql.contract.relation import Contribution
+from dpsql.errors import ParameterError
+from dpsql.functions.grouped.plan import DrawnBoundsPlan
+from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares
+from dpsql.statistics.aggregates import Block
+from dpsql.statistics.left_out import left_out_blocks, left_out_contribution
+
+USUAL_SHARE = Fraction(1, 20)
+# The field of what an engine hands over that says what a record is of: a group, the rows that fell away, or the units
+# that have such rows. The last two stand behind the groups.
+RECORD = "record"
+GROUP, ROWS, UNITS = range(3)
+
+
+def _share(given: object) -> Fraction | None:
+    """Return the share; None for 0."""
+    if not isinstance(given, bool) and given == 0:
+        return None
+    return open_unit_interval("left_out_share", given, hint="0.05 is usual; 0 pays for nothing.")
+
+
+LEFT_OUT_SHARE = Argument(
+    "left_out_share",
+    "Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell away. "
+    "Rows are 'biased' where that is more than their intervals show.",
+    shown="0.05, where limits may leave rows out",
+    check=_share,
+    exact=True,
+    earlier=(0,),
+    table_only=True,
+)
+
+
+class Enforced(NamedTuple):
+    """Which limits on a privacy unit may leave a row out, because the others do not imply them."""
+
+    groups: bool
+    rows_per_group: bool
+    rows: bool
+
+
+def enforced_limits(rows: int, groups: int, rows_per_group: int, *, group_count: int | None, alone: bool) -> Enforced:
+    """Return which limits may leave a row out.
+
+    A unit with m rows is in at most m groups, and has at most m rows in each.
+
+    Parameters
+    ----------
+    rows, groups, rows_per_group : int
+        The limits of one unit.
+    group_count : int or None
+        Number of groups in all; None if it is not public.
+    alone : bool
+        Whether a unit has at most one row in a group.
+    """
+    present: float = math.inf if group_count is None else group_count
+    in_group: float = 1 if alone else math.inf
+    by_groups = groups < min(present, rows)
+    present = groups if by_groups else present
+    each = rows_per_group < min(in_group, rows)
+    in_group = rows_per_group if each else in_group
+    return Enforced(by_groups, each, rows < present * in_group)
+
+
+def read_left_out_share(given: Mapping[str, object], *, may_leave_out: bool) -> Fraction | None:
+    """Return the share of epsilon that tells what was left out; None for nothing.
+
+    Parameters
+    ----------
+    given : mapping
+    may_leave_out : bool
+        Whether a limit on units may leave a row out, and keys are public.
+
+    Raises
+    ------
+    ParameterError
+        P006: it is no share. P045: a share is given where nothing can be left out.
+    """
+    read = LEFT_OUT_SHARE.read(given)
+    share = None if read is None else known(Fraction, read)
+    if share is not None and not may_leave_out:
+        raise ParameterError(
+            "P045",
+            "left_out_share tells what the limits of a privacy unit leave out, with public keys, and here they leave "
+            "nothing out. Leave it out, or give privacy_unit and max_rows_per_unit.",
+        )
+    return USUAL_SHARE if may_leave_out and given.get("left_out_share") is None else share
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutPlan(DrawnBoundsPlan):
+    """The plan of a function that tells what the limits of privacy units leave out."""
+
+    left_out_share: Fraction | None  # None where nothing is told
+
+    @classmethod
+    def _left_out_share(
+        cls,
+        given: Mapping[str, object],
+        layout: Layout,
+        own: Mapping[str, object],
+        bounds: Mapping[str, object],
+        *,
+        alone: bool,
+    ) -> Fraction | None:
+        """Return the share of epsilon that tells what limits leave out.
+
+        Parameters
+        ----------
+        given : mapping
+        layout : Layout
+        own, bounds : mapping
+            The checked fields of the keys, and of the bounds.
+        alone : bool
+            Whether a unit has at most one row in a group.
+        """
+        may = own["keys"] is not None and layout.privacy_unit is not None
+        if may:
+            keys = PublicKeys(*(own[name] for name in ("keys", "key_rows", "keys_table")))  # type: ignore[arg-type]
+            other = bool(own["other"])
+            bounded = cls._contribution(given, layout, keys, other=other)
+            count = cls._group_count(given, keys, other=other)
+            limits = bounded.rows, bounded.groups, bounded.rows_per_group
+            may = any(enforced_limits(*limits, group_count=count, alone=alone))
+        found = read_left_out_share(given, may_leave_out=may)
+        drawn = bounds["bounds_share"]
+        if found is not None and isinstance(drawn, Fraction) and found + drawn >= 1:
+            raise ParameterError("P051", "bounds_share and left_out_share leave nothing of epsilon. Lower one of them.")
+        return found
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, which did not tell what limits leave out."""
+        yield from super().earlier_arguments()
+        if self.left_out_share == USUAL_SHARE:
+            yield {name: value for name, value in self.public_arguments.items() if name != "left_out_share"}
+
+    @property
+    @abstractmethod
+    def blocks(self) -> tuple[Block, ...]:
+        """The statistic: a block for each target, or one for all rows."""
+
+    @property
+    def measures_left_out(self) -> bool:
+        """Whether it is told how much the limits of units leave out."""
+        return self.left_out_share is not None
+
+    @cached_property
+    def remaining_epsilon(self) -> Fraction:
+        """Epsilon that is left for the aggregates."""
+        return self.epsilon - self.bounds_epsilon - self.epsilon * (self.left_out_share or 0)
+
+    @cached_property
+    def left_out_parts(self) -> tuple[GroupedNoise, ...]:
+        """The part that draws what was left out, if it is told."""
+        if self.left_out_share is None:
+            return ()
+        return (left_out_noise(self.epsilon * self.left_out_share, self.contribution, self.blocks),)
+
+
+def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[Block, ...]) -> GroupedNoise:
+    """Return the part that draws what was left out, beside blocks of what counts: Laplace noise, equal shares.
+
+    Notes
+    -----
+    - **Guarantee**: pure `epsilon`-DP, beside that of the other parts.
+    - **Neighbouring relation**: that of `contribution`.
+    - **Sensitivity**: `dpsql.statistics.left_out`.
+    """
+    found = left_out_blocks(blocks)
+    return GroupedNoise(
+        "left out", epsilon, None, None, left_out_contribution(contribution), found, equal_shares(len(found))
+    )

@@ -1,0 +1,142 @@
+"""What the limits of privacy units left out, as far as noisy numbers show it; all of it is free post-processing.
+
+A row is `biased` where it is shown that more fell away than half of its interval is wide. The interval speaks of the
+rows that count, and the noise on them; what fell away is beside it.
+
+**Why at least, and not at most.** Each unit's part is cut (`dpsql.statistics.left_out`), so the numbers say how much
+fell away at least, but for noise, with the chance `confidence`. No private number says how much it was at most: one
+person's million rows must not show. Nor would an upper end of the noisy number do: with a share s of epsilon its noise
+is (1 - s) / s times that of a count, so at a share of 5 % it always exceeds the count's own interval, and no row would
+ever be `clear`. So `clear` does not say that nothing fell away; `speaks_of` says what the number is of.
+
+**Groups.** What fell away is known over all groups together. If it is L, at most L / h groups lack more than h, half of
+a row's interval. A row is `biased` where that is at least one group, and more than the share of the groups, one less
+the confidence, whose intervals may fail anyway. With up to 20 groups at 95 % that is any row with h < L, as if all fell
+away in its group; with many groups the rows stay `clear` as long as 95 % of them are within their intervals.
+
+==================  ===================================================================================================
+aggregate           what is compared with h
+==================  ===================================================================================================
+count, sum          rows, or the absolute sum of their values, that fell away at least
+avg                 how far the mean of all groups together would move at least, were they there: to first order,
+                    because the noisy mean is taken for the mean of the rows that count
+variance, stddev    nothing: their rows are judged by noise alone
+==================  ===================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.arrays import Doubles
+from dpsql.contract.json import Json
+from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.released.covariance import Estimated
+from dpsql.released.intervals import noise_quantile
+from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
+from dpsql.statistics.aggregates import AVG, COUNT, SUM, ValueBlock
+
+
+class LeftOut(TypedDict):
+    """What the limits left out: noisy blocks of units, then of each target or of all rows.
+
+    `most` is how many rows of one unit they hold at most.
+    """
+
+    most: int
+    blocks: list[StoredBlock]
+
+
+def left_out_record(noisy: Sequence[NoisyBlock], targets: Sequence[str], most: int) -> dict[str, Json]:
+    """Return what the ledger keeps of what was left out, a `LeftOut`."""
+    named = (None, *(targets or (None,)))
+    return {"most": most, "blocks": [stored_block(name, block) for name, block in zip(named, noisy, strict=True)]}
+
+
+def are_biased(
+    result: Mapping[str, Any], series: Sequence[tuple[str | None, str, Estimated]]
+) -> list[NDArray[np.bool_]]:
+    """Return which rows lack more than half of their intervals, by target, name and estimates of each aggregate."""
+    names, found = result["aggregates"], []
+    for number, (_, name, estimated) in enumerate(series):
+        least = at_least(result, number // len(names), name)
+        groups = len(estimated.value)
+        half = np.fmax(estimated.upper - estimated.value, estimated.value - estimated.lower)
+        some = 1.0 if name == AVG else max(1.0, (1.0 - result["confidence"]) * groups)
+        found.append(np.asarray(least > half * some, dtype=np.bool_))  # false for NaN
+    return found
+
+
+def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
+    """Return how much an aggregate of a target lacks at least, over all groups; 0 where nothing is shown."""
+    units, block = (restored_block(result["left_out"]["blocks"][place]) for place in (0, 1 + target))
+    tail = 1.0 - result["confidence"]
+    if name == COUNT:
+        rows = _shown(block, _weights(block)[0], tail)
+        # Of a unit without a value in any of its rows no value fell away.
+        return rows if result["blocks"][target]["target"] is not None else max(rows, _shown(units, np.ones(1), tail))
+    if not isinstance(block.block, ValueBlock):
+        return 0.0
+    counted, values = _weights(block)
+    middle, half = block.block.middle_and_half
+    if name == SUM:
+        return _shown(block, middle * counted + half * values, tail, signed=True)
+    mean, rows = _mean(result, target)
+    if name != AVG or not counted.any() or mean is None:
+        return 0.0
+    fallen = max(0.0, float(counted @ block.values[:, 0]))
+    return half * _shown(block, values - mean * counted, tail, signed=True) / (rows + fallen)
+
+
+def _weights(noisy: NoisyBlock) -> tuple[Doubles, Doubles]:
+    """Return the forms of the number of rows and of the sum of z; zeros where a block does not tell one."""
+    weights = np.zeros((2, noisy.block.size))
+    for place, one in enumerate(noisy.block.moments[:2]):
+        weights[place] = one
+    return weights[0], weights[1]
+
+
+def _shown(noisy: NoisyBlock, weights: Doubles, tail: float, *, signed: bool = False) -> float:
+    """Return the least size of a form that noise leaves, but for a chance of `tail`; 0 where that is nothing."""
+    value = float(weights @ noisy.values[:, 0])
+    return max(0.0, (abs(value) if signed else value) - float(noise_quantile(noisy, weights, tail)))
+
+
+def _mean(result: Mapping[str, Any], target: int) -> tuple[float | None, float]:
+    """Return the noisy mean z of the rows that count in all groups together, and their noisy number."""
+    noisy = restored_block(result["blocks"][target])
+    counted, values = _weights(noisy)
+    rows = float(sum(result["sizes"]) if "sizes" in result else (counted @ noisy.values).sum())
+    if not rows > 0.0:
+        return None, 0.0
+    return float(np.clip((values @ noisy.values).sum() / rows, -1.0, 1.0)), rows
+
+
+def left_out_statement(result: Mapping[str, Any]) -> dict[str, Json]:
+    """Return what the receipt says of what was left out: noisy numbers with the standard deviations of their noise.
+
+    Rows and sums hold at most `most_rows_of_a_unit` rows of each unit, so they are too small where units have more.
+    """
+    units, *targets = map(restored_block, result["left_out"]["blocks"])
+    told: dict[str, Json] = {
+        "units": float(units.values[0, 0]),
+        "units_std_error": units.deviation,
+        "most_rows_of_a_unit": result["left_out"]["most"],
+    }
+    listed: list[Json] = []
+    for stored, noisy in zip(result["left_out"]["blocks"][1:], targets, strict=True):
+        counted, values = _weights(noisy)
+        forms = {"rows": counted} if counted.any() else {}
+        if isinstance(noisy.block, ValueBlock):
+            middle, half = noisy.block.middle_and_half
+            forms["sum"] = middle * counted + half * values
+        numbers: dict[str, Json] = {}
+        for name, form in forms.items():
+            numbers[name] = float(form @ noisy.values[:, 0])
+            numbers[f"{name}_std_error"] = noisy.deviation * float(np.linalg.norm(form))
+        listed.append({"target": stored["target"], **numbers})
+    return told | {"fell_away": listed}
