@@ -34,6 +34,8 @@ _PARTS = 64
 _OCTAVE = SUBCELLS * _PARTS
 # Cells of equal width between bounds, and values of a type that have a cell each.
 EVEN_CELLS = 1 << 16
+# Below it half a step beside a value is a double of its own.
+_TOLD_APART = 2.0**50
 # Octaves below the width of the bounds that are divided.
 _OCTAVES = 32
 
@@ -138,7 +140,16 @@ def most_cells(cells: int | None, *, bounded: bool) -> int:
         return cells
     if bounded:
         return EVEN_CELLS + 2 * (_OCTAVES + 1) * _OCTAVE
-    return TypedCells.of(pa.float64(), _OCTAVE, _PARTS).count
+    return int(TypedCells.of(pa.float64(), _OCTAVE, _PARTS).count)
+
+
+def whole_steps(lower: float, upper: float, kind: pa.DataType) -> tuple[float, float]:
+    """Return bounds that hold others, and are values of the type where it has steps."""
+    digits = decimals(kind)
+    if digits is None or not max(abs(lower), abs(upper)) * 10**digits < _TOLD_APART:
+        return lower, upper
+    scale = 10**digits
+    return math.floor(lower * scale) / scale, math.ceil(upper * scale) / scale
 
 
 @lru_cache(maxsize=16)
@@ -156,7 +167,7 @@ def _edges(lower: float, upper: float, kind: pa.DataType) -> tuple[Doubles, int 
     if digits is not None:
         scale = 10**digits
         first, last = lower * scale, upper * scale
-        told_apart = max(abs(first), abs(last)) < 2.0**50
+        told_apart = max(abs(first), abs(last)) < _TOLD_APART
         if not told_apart or round(first) / scale != lower or round(last) / scale != upper:
             digits = None
         elif last - first < EVEN_CELLS:

@@ -47,7 +47,7 @@ _MOST_EXACT = 64
 # What the size of a sum of Laplace variables exceeds with a chance of 5 %, in its standard deviations, at most.
 _WIDEST = 2.125
 # Rows, for the definition of a quantile and for noise that is discrete.
-_TOLERANCE = 1.5
+TOLERANCE = 1.5
 
 
 @lru_cache(maxsize=1024)
@@ -107,12 +107,28 @@ def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fracti
     """
     below = np.cumsum(noisy.astype(np.float64))
     distance = below[:-1] - float(quantile) * below[-1]
-    reach = reaches(len(noisy), quantile) * float(scale) + _TOLERANCE
+    reach = reaches(len(noisy), quantile) * float(scale) + TOLERANCE
+    return span_within(distance, reach, cuts, cell)
+
+
+def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int) -> Span:
+    """Return the interval of a quantile from D at each cut but the outermost, and what its noise exceeds with 5 %.
+
+    Parameters
+    ----------
+    distance, reach : ndarray of float64, shape (bins - 1,)
+        In rows; the reach with the tolerance in it.
+    cuts : ndarray of int64, shape (bins + 1,)
+        As numbers of cells below them, from 0 to the number of cells.
+    cell : int
+        The cell that stands for the quantile.
+    """
+    bins = len(cuts) - 1
     above, beneath = np.flatnonzero(distance >= -reach), np.flatnonzero(distance <= reach)
-    start = int(above[0]) if len(above) else len(noisy) - 1
+    start = int(above[0]) if len(above) else bins - 1
     end = int(beneath[-1]) + 2 if len(beneath) else 1
     first, last = min(int(cuts[start]), cell), max(int(cuts[end]) - 1, cell)
-    return Span(first, last, start == 0 and cell > 0, end == len(noisy) and cell < int(cuts[-1]) - 1)
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1)
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
@@ -125,13 +141,13 @@ def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
     for quantile in at:
         reach = reaches(bins, quantile)
         for side, share in ((reach[0], quantile), (reach[-1], 1 - quantile)):
-            needed.append((2.0 * float(side) * float(scale) + _TOLERANCE) / float(share))
+            needed.append((2.0 * float(side) * float(scale) + TOLERANCE) / float(share))
     return max(needed)
 
 
 def rank_reach(at: Sequence[Fraction], scale: Fraction) -> float:
     """Return how far in ranks a cut is told from a quantile, for the widest of all intervals, but for its noise."""
-    return max(float(reaches(most_bins(len(at)), quantile).max()) * float(scale) + _TOLERANCE for quantile in at)
+    return max(float(reaches(most_bins(len(at)), quantile).max()) * float(scale) + TOLERANCE for quantile in at)
 
 
 Ends = tuple[float | None, float | None]

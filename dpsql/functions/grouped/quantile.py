@@ -40,7 +40,7 @@ from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPla
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing
 from dpsql.functions.value_cells import DerivedKey, EvenCells
 from dpsql.kernels.cells import CellCounts
-from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells
+from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
 from dpsql.kernels.typed_cells import decimals
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
@@ -75,7 +75,7 @@ def _interval_share(given: object) -> Fraction | None:
     """Return the share; None for 0."""
     if not isinstance(given, bool) and given == 0:
         return None
-    return parameters.open_unit_interval("interval_share", given, hint="0.2 is usual; 0 pays for no intervals.")
+    return parameters.open_unit_interval("interval_share", given, hint="0.25 is usual; 0 pays for no intervals.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         Argument(
             "interval_share",
             "Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.",
-            0.2,
+            0.25,
             check=_interval_share,
             exact=True,
             earlier=(0,),
@@ -149,7 +149,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @property
     def group_cells(self) -> int:
         """Number of cells of each group: those asked for, or what follows from the bounds and the number of groups."""
-        lower, upper = self.public_bounds or (0.0, 1.0)
+        lower, upper = map(float, self.public_bounds or (0.0, 1.0))
         if self.cells is not None:
             return self.cells
         keys = None if self.public_keys is None else self.public_keys.count
@@ -324,7 +324,8 @@ class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
         if drawn.ends is None:
             return WithoutBounds(drawn)
         # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
-        return BoundedCells(GridHistogram(cells_between(*drawn.ends, self._kind, self._plan.cells)), drawn)
+        ends = whole_steps(*drawn.ends, self._kind)
+        return BoundedCells(GridHistogram(cells_between(*ends, self._kind, self._plan.cells)), drawn)
 
 
 class BoundedCells(RowTransform[GridHistogram]):
