@@ -103,7 +103,7 @@ class Context(ContextMethods):
     def dp_histogram_quantile(
         self, release: str | int | Release, quantiles: object = 0.5, dataset: str | None = None
     ) -> pa.Table:
-        """Return ``keys``, ``quantile``, ``value`` of a released histogram; costs nothing."""
+        """Return ``keys``, ``quantile``, ``value``, ``lower``, ``upper``, ``verdict`` of a released histogram, free."""
         asked = call("list_value", *map(double, read_quantiles(quantiles)))
         return self._curve("dp_histogram_quantile", release, dataset, asked)
 

@@ -214,6 +214,7 @@ class ContextMethods:
         scale_share: Number | None = None,
         quantiles: Numbers | None = None,
         cells: Integer | Number | None = None,
+        interval_share: Number | None = None,
         error_bound: Number | None = None,
         score: Literal["covariance", "rank"]
         | Literal["total_count", "difference_count", "purity", "information_gain"]
@@ -330,6 +331,8 @@ class ContextMethods:
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
         cells : optional
             As of dp_quantile, dp_roc, dp_auc.
+        interval_share : optional
+            Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.
         error_bound : optional
             Bound that errors are clipped to, above 0, in the unit of the target.
         score : optional
@@ -2201,8 +2204,9 @@ class ContextMethods:
         epsilon: Number,
         lower: Number | None = None,
         upper: Number | None = None,
-        cells: Integer | None = 1024,
-        bounds_share: Number | None = 0.25,
+        cells: Integer | None = None,
+        interval_share: Number | None = 0.25,
+        bounds_share: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
         other: bool | None = False,
@@ -2229,14 +2233,16 @@ class ContextMethods:
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
         epsilon : required
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
-        lower : default drawn privately; required with by
+        lower : default none; required with by
             Public lower bound of the values, one number. Values are clipped to it.
-        upper : default drawn privately; required with by
+        upper : default none; required with by
             Public upper bound of the values, one number. Values are clipped to it.
-        cells : default 1024
-            Number of cells between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.
-        bounds_share : default 0.25
-            Share of epsilon spent on private bounds where none are given, between 0 and 1.
+        cells : default by the column's type and the bounds
+            Number of cells of equal width between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.
+        interval_share : default 0.25
+            Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.
+        bounds_share : default no bounds are drawn
+            Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none.
         by : optional
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
@@ -2271,7 +2277,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``quantile``, ``value``, ``verdict``, ``speaks_of``.
+            ``quantile``, ``value``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
 
         Raises
         ------
@@ -3401,8 +3407,9 @@ class FrameMethods:
         epsilon: Number,
         lower: Number | None = None,
         upper: Number | None = None,
-        cells: Integer | None = 1024,
-        bounds_share: Number | None = 0.25,
+        cells: Integer | None = None,
+        interval_share: Number | None = 0.25,
+        bounds_share: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
         other: bool | None = False,

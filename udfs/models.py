@@ -20,7 +20,7 @@ from dpsql.released import curves as roc
 from dpsql.released.histogram import QuantileRow, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
-from dpsql.released.shapes import AREA
+from dpsql.released.shapes import AREA, QUANTILES
 from dpsql.udfs.values import UdfSpec, struct_list
 
 _Rows = TypeVar("_Rows")
@@ -131,7 +131,7 @@ SPECS = (
     UdfSpec(
         "dpsql_histogram_quantile",
         histogram_quantile,
-        struct_list({"keys": "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"}),
+        struct_list(QUANTILES.columns),
         native=True,
     ),
 )

@@ -69,6 +69,7 @@ RAISE_LIMITS = (
     "Rows beyond max_rows_per_unit, or another limit of units, fell away: more than the intervals are wide. Raise the "
     "limit, or read the numbers as those of the rows that count."
 )
+_TOLD_APART = "the quantile lies in the interval, and noise leaves neither end of it open"
 _LEADING = "the features together go with the target as no features do with a target that is independent of them"
 
 
@@ -96,9 +97,11 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     confidence = result.get("confidence") if isinstance(result, Mapping) else None
     resolution, unit = _RESOLUTIONS.get(shape.name, _nothing)(shape, result)
     needed: float | None = None
+    claim = CLAIMS[shape.name]
     plan = _stored_plan(function, arguments, result)
     if isinstance(plan, QuantilePlan):
         resolution, unit, needed = plan.ranks, _ROWS, plan.rows_needed
+        claim = claim if plan.rank_part is None else _TOLD_APART
     elif isinstance(plan, (SisPlan, KendallPlan, TwoStagePlan)):
         certainty = plan.certainty(result["compared"])
         if has_lead and not isinstance(plan, TwoStagePlan):
@@ -108,7 +111,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
             resolution, unit = (resolution, unit) if has_scores else (certainty.gap, "score")
     return {
         "verdict": whole_verdict(verdicts) if verdicts else None,
-        "claim": _LEADING if has_lead else _SCORED_CLAIMS[function] if has_scores else CLAIMS[shape.name],
+        "claim": _LEADING if has_lead else _SCORED_CLAIMS[function] if has_scores else claim,
         "confidence": 1 - FAILURE if confidence is None else confidence,
         "resolution": resolution,
         "unit": unit if resolution is not None else None,
@@ -140,7 +143,7 @@ def _drawn_bounds(result: Any) -> dict[str, Json]:
 def _stored_plan(function: str, arguments: Mapping[str, Any], result: Any) -> Plan | None:
     """Return the plan of a release, where its noise follows from it; None for other releases, and older selections."""
     kind = FUNCTIONS[function].plan
-    known = not arguments.get("by") if kind is QuantilePlan else isinstance(result, Mapping) and "compared" in result
+    known = kind is QuantilePlan or (isinstance(result, Mapping) and "compared" in result)
     if not known or not issubclass(kind, (QuantilePlan, SisPlan, KendallPlan, TwoStagePlan)):
         return None
     record: dict[str, Any] = {field.name: None for field in fields(kind)} | dict(arguments)

@@ -30,8 +30,9 @@ from dpsql.functions.covariance import CorrelationCall, CorrelationPlan, Covaria
 from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import FORMS
+from dpsql.functions.grouped.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.grouped.histogram import HistogramCall, HistogramPlan
-from dpsql.functions.grouped.quantile import BoundsCall, BoundsPlan, QuantileCall, QuantilePlan
+from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan

@@ -135,9 +135,13 @@ class EvenCells(FormulaCells):
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell: rounded once, and in the cell."""
+        return middle(*self.limits(cell, cell))
+
+    def limits(self, first: int, last: int) -> tuple[float, float]:
+        """Return the ends of the cells first to last."""
         lower, upper = self.ends
-        start = lower if cell == 0 else float(self.edges[cell - 1])
-        return middle(start, upper if cell == len(self.edges) else float(self.edges[cell]))
+        start = lower if first == 0 else float(self.edges[first - 1])
+        return start, upper if last == len(self.edges) else float(self.edges[last])
 
     def sql(self, value: str) -> str:
         """Return the cell as SQL."""

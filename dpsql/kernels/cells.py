@@ -7,8 +7,10 @@ division into batches shows. A missing value (NaN) counts in no cell.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from copy import copy
 from fractions import Fraction
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +35,58 @@ MAGNITUDE_BITS = _FRACTION_BITS - _SUBCELL_BITS
 MAGNITUDE_START = ((_BIAS - LARGEST_EXPONENT) << _SUBCELL_BITS) - 1
 
 
-class GridCounts:
+class CellCounts(ABC):
+    """Counts of rows in public cells of one column, in ascending order of their values.
+
+    Parameters
+    ----------
+    cells : int
+        Number of cells, >= 1.
+    """
+
+    def __init__(self, cells: int) -> None:
+        self.cells = cells
+        self._counts = np.zeros(cells, dtype=np.int64)
+
+    @abstractmethod
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Return the cells of values that are not missing, shape (rows,)."""
+
+    @abstractmethod
+    def middle(self, cell: int) -> float:
+        """Return the value that stands for a cell, 0 <= cell < cells; it is in the cell."""
+
+    @abstractmethod
+    def ends(self, first: int, last: int) -> tuple[float | None, float | None]:
+        """Return the least and the greatest value that cells first to last hold; None where there is no such limit."""
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Rows in each cell, shape (cells,): a copy."""
+        return self._counts.copy()
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        """Count values of shape (rows,)."""
+        for start in range(0, len(values), _BLOCK):
+            block = values[start : start + _BLOCK]
+            found = self.of(block[~np.isnan(block)])
+            if len(found) < self.cells // 8:
+                np.add.at(self._counts, found, 1)
+            else:
+                self._counts += np.bincount(found, minlength=self.cells)
+
+    def zero(self) -> Self:
+        """Return empty counts of the same cells."""
+        other = copy(self)
+        other._counts = np.zeros_like(self._counts)
+        return other
+
+    def add_counts(self, counts: NDArray[np.int64]) -> None:
+        """Add rows that were counted elsewhere, shape (cells,)."""
+        self._counts += counts
+
+
+class GridCounts(CellCounts):
     """Counts of rows in the cells of an even grid over [lower, upper].
 
     Parameters
@@ -60,48 +113,24 @@ class GridCounts:
             raise ParameterError("P018", f"bounds must be finite with lower < upper; got {lower} and {upper}.")
         if not 1 <= cells <= _LARGEST_GRID:
             raise ParameterError("P018", f"cells must be an integer in [1, {_LARGEST_GRID}]; got {cells}.")
-        self.cells = cells
+        super().__init__(cells)
         # Halved, so that the width of the range does not overflow. Every step is monotone, roundings included.
         self._half_lower, self._half_width = lower / 2, upper / 2 - lower / 2
-        shares = np.arange(cells + 1) / cells
-        self.edges: NDArray[np.float64] = np.clip(2 * (self._half_lower + self._half_width * shares), lower, upper)
-        self.edges[0], self.edges[-1] = lower, upper
+        self.edges = even_edges(lower, upper, cells)
         if not (self.edges[:-1] < self.edges[1:]).all():
             raise ParameterError(
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
-        self._counts = np.zeros(cells, dtype=np.int64)
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell, 0 <= cell < cells: rounded once, and in the cell."""
         return middle(float(self.edges[cell]), float(self.edges[cell + 1]))
 
-    @property
-    def counts(self) -> NDArray[np.int64]:
-        """Rows in each cell, shape (cells,): a copy."""
-        return self._counts.copy()
+    def ends(self, first: int, last: int) -> tuple[float, float]:
+        """Return the ends of the cells first to last."""
+        return float(self.edges[first]), float(self.edges[last + 1])
 
-    def add(self, values: NDArray[np.float64]) -> None:
-        """Count values of shape (rows,)."""
-        for start in range(0, len(values), _BLOCK):
-            block = values[start : start + _BLOCK]
-            found = self._cells(block[~np.isnan(block)])
-            if len(found) < self.cells // 8:
-                np.add.at(self._counts, found, 1)
-            else:
-                self._counts += np.bincount(found, minlength=self.cells)
-
-    def zero(self) -> GridCounts:
-        """Return empty counts of the same cells."""
-        other = copy(self)
-        other._counts = np.zeros_like(self._counts)
-        return other
-
-    def add_counts(self, counts: NDArray[np.int64]) -> None:
-        """Add rows that were counted elsewhere, shape (cells,)."""
-        self._counts += counts
-
-    def _cells(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.intp]:
         """Return the cells of values that are not missing."""
         values = np.clip(values, self.edges[0], self.edges[-1])
         # A guess, right but for roundings; the edges decide. It may be no number at all where the bounds are close.
@@ -112,6 +141,15 @@ class GridCounts:
         exact = np.searchsorted(self.edges, values[wrong], side="right") - 1
         found[wrong] = np.minimum(exact, self.cells - 1)
         return found
+
+
+def even_edges(lower: float, upper: float, cells: int) -> NDArray[np.float64]:
+    """Return the ends of so many cells of equal width, shape (cells + 1,); not descending."""
+    shares = np.arange(cells + 1) / cells
+    # Halved, so that the width of the range does not overflow.
+    edges: NDArray[np.float64] = np.clip(2 * (lower / 2 + (upper / 2 - lower / 2) * shares), lower, upper)
+    edges[0], edges[-1] = lower, upper
+    return edges
 
 
 def middle(start: float, end: float) -> float:
@@ -161,28 +199,34 @@ class MagnitudeCounts:
         self._counts += counts
 
 
-def magnitude_cells(values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing one."""
+def magnitude_cells(values: NDArray[np.float64], parts: int = 1) -> NDArray[np.int64]:
+    """Return the fine cell of each value of shape (rows,); FINE_CELLS for a missing one.
+
+    `parts`, a power of two, is into how many equal parts each fine cell but that of 0 is divided. Parts are numbered
+    through, and the missing value is the number after the last one.
+    """
     bits = np.ascontiguousarray(values, dtype=np.float64).view(np.int64)
+    more = parts.bit_length() - 1
     # Exponent and leading bits of the fraction are one number, which grows with the magnitude; the sign goes.
-    steps = (bits >> MAGNITUDE_BITS) & ((1 << (11 + _SUBCELL_BITS)) - 1)
-    steps -= MAGNITUDE_START
-    np.clip(steps, 0, ZERO_FINE, out=steps)
+    steps = (bits >> (MAGNITUDE_BITS - more)) & ((1 << (11 + _SUBCELL_BITS + more)) - 1)
+    steps -= ((MAGNITUDE_START + 1) << more) - 1
+    np.clip(steps, 0, ZERO_FINE * parts, out=steps)
     sign = bits >> 63
     steps ^= sign
     steps -= sign
-    steps += ZERO_FINE
-    steps[np.isnan(values)] = FINE_CELLS
+    steps += ZERO_FINE * parts
+    steps[np.isnan(values)] = 2 * ZERO_FINE * parts + 1
     return steps
 
 
-def fine_edges() -> NDArray[np.float64]:
-    """Return the ends of the fine cells, exact doubles in ascending order, shape (FINE_CELLS + 1,).
+def fine_edges(parts: int = 1) -> NDArray[np.float64]:
+    """Return the ends of the fine cells, or of their parts, exact doubles in ascending order, one more than cells.
 
     The two outermost ones, ``-2**65`` and ``2**65``, are where infinities and larger values are counted as well.
     """
     exponents = np.arange(-LARGEST_EXPONENT, LARGEST_EXPONENT + 1)
-    starts = np.ldexp(1.0 + np.arange(SUBCELLS) / SUBCELLS, exponents[:, None]).ravel()
+    number = SUBCELLS * parts
+    starts = np.ldexp(1.0 + np.arange(number) / number, exponents[:, None]).ravel()
     positive = np.append(starts, 2.0 ** (LARGEST_EXPONENT + 1))
     return np.concatenate([-positive[::-1], positive])
 

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.arrays import Doubles, Longs
-from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, ZERO_FINE, fine_edges
+from dpsql.kernels.cells import LARGEST_EXPONENT, SUBCELLS, ZERO_FINE, fine_edges
 
 # Cells within an octave.
 OCTAVE = 4
@@ -58,16 +58,28 @@ class TypedCells:
     digits: int | None
 
     @classmethod
-    def of(cls, kind: pa.DataType) -> TypedCells:
-        """Return the cells of a numeric type."""
+    def of(cls, kind: pa.DataType, octave: int = OCTAVE, parts: int = 1) -> TypedCells:
+        """Return the cells of a numeric or boolean type.
+
+        Parameters
+        ----------
+        kind : pyarrow type
+        octave : int
+            A power of two: cells within an octave, at most `SUBCELLS` times `parts`.
+        parts : int
+            A power of two: into how many parts each fine cell is divided (`dpsql.kernels.cells.magnitude_cells`).
+        """
+        digits = decimals(kind)
+        if pa.types.is_boolean(kind):
+            return _of_integers(0, 1, 0, octave, parts)
         if pa.types.is_integer(kind):
             most = (1 << (kind.bit_width - pa.types.is_signed_integer(kind))) - 1
             least = -most - 1 if pa.types.is_signed_integer(kind) else 0
-            return _of_integers(least, most, 0)
-        if pa.types.is_decimal(kind) and kind.precision <= _MOST_DIGITS and kind.scale >= 0:
+            return _of_integers(least, most, 0, octave, parts)
+        if digits is not None:
             most = 10**kind.precision - 1
-            return _of_integers(-most, most, kind.scale)
-        return _of_doubles()
+            return _of_integers(-most, most, digits, octave, parts)
+        return _of_doubles(octave, parts)
 
     @property
     def count(self) -> int:
@@ -89,30 +101,39 @@ class TypedCells:
         return np.asarray(np.add.reduceat(fine, self.starts), dtype=np.int64)
 
 
+def decimals(kind: pa.DataType) -> int | None:
+    """Return d: the values of a type are multiples of ``10**-d``; None for doubles and what is counted as such."""
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return 0
+    is_counted = pa.types.is_decimal(kind) and kind.precision <= _MOST_DIGITS and kind.scale >= 0
+    return int(kind.scale) if is_counted else None
+
+
 def is_few(interval: tuple[float, float], kind: pa.DataType) -> bool:
     """Whether few values of a type are within an interval, as of a flag: not what is meant for, say, an age.
 
     Doubles between 0 and 1 are taken for flags, too.
     """
-    step = 1.0 if pa.types.is_boolean(kind) else TypedCells.of(kind).step
+    step = TypedCells.of(kind).step
     return interval == (0.0, 1.0) or interval[1] - interval[0] <= FEW * step
 
 
 @lru_cache
-def _of_integers(least: int, most: int, digits: int) -> TypedCells:
+def _of_integers(least: int, most: int, digits: int, octave: int, parts: int) -> TypedCells:
     """Return the cells of integers in [least, most], least being about -most or 0, in units of ``10**-digits``."""
+    subcells, zero = SUBCELLS * parts, ZERO_FINE * parts
     runs, ups = [], []  # the runs of positive integers, and the first fine cell of each
     for exponent in range(most.bit_length()):
-        number = min(1 << exponent, OCTAVE)
+        number = min(1 << exponent, octave)
         width = (1 << exponent) // number
         for run in range(number):
             start = (1 << exponent) + run * width
             if start <= most:
                 runs.append((start, min(start + width - 1, most)))
-                ups.append(ZERO_FINE + 1 + (LARGEST_EXPONENT + exponent) * SUBCELLS + run * (SUBCELLS // number))
+                ups.append(zero + 1 + (LARGEST_EXPONENT + exponent) * subcells + run * (subcells // number))
     mirrored = [(-end, -start) for start, end in reversed(runs)] if least else []
     # A cell ends before the next one begins, and negative cells mirror the positive ones.
-    downs = [2 * ZERO_FINE + 1 - following for following in reversed([*ups, FINE_CELLS])] if least else [0]
+    downs = [2 * zero + 1 - following for following in reversed([*ups, 2 * zero + 1])] if least else [0]
     ends = [*mirrored, (0, 0), *runs]
     ends[0] = (least, ends[0][1])
     low, high = (np.array([pair[side] / 10**digits for pair in ends], dtype=np.float64) for side in (0, 1))
@@ -120,9 +141,9 @@ def _of_integers(least: int, most: int, digits: int) -> TypedCells:
 
 
 @lru_cache
-def _of_doubles() -> TypedCells:
-    edges = fine_edges()
-    ups = np.arange(ZERO_FINE + 1, FINE_CELLS, SUBCELLS // OCTAVE)
-    starts = np.concatenate([2 * ZERO_FINE + 1 - np.append(ups[1:], FINE_CELLS)[::-1], [ZERO_FINE], ups])
-    ends = np.append(starts[1:], FINE_CELLS)
+def _of_doubles(octave: int, parts: int) -> TypedCells:
+    edges, zero = fine_edges(parts), ZERO_FINE * parts
+    ups = np.arange(zero + 1, 2 * zero + 1, SUBCELLS * parts // octave)
+    starts = np.concatenate([2 * zero + 1 - np.append(ups[1:], 2 * zero + 1)[::-1], [zero], ups])
+    ends = np.append(starts[1:], 2 * zero + 1)
     return TypedCells(starts.astype(np.int64), edges[starts], edges[ends], len(ups), None)

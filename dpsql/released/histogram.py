@@ -11,7 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from statistics import NormalDist
 from typing import NotRequired, Protocol, TypedDict
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import as_double, list_items, show
+from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
@@ -28,6 +28,7 @@ from dpsql.released.aggregates import key_lists
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
+from dpsql.released.quantile_spans import TOLERANCE, span_within
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import interval_verdicts
@@ -88,12 +89,20 @@ class HistogramCounts:
     cumulative_std_error: Doubles
 
 
-class QuantileRow(TypedDict):
+class ToldQuantile(TypedDict):
+    """The value of a quantile, the ends of its interval and its verdict."""
+
+    value: float | None
+    lower: float | None
+    upper: float | None
+    verdict: str
+
+
+class QuantileRow(ToldQuantile):
     """One quantile of one group."""
 
     keys: list[str | None]
     quantile: float
-    value: float | None
 
 
 def histogram_record(
@@ -172,11 +181,13 @@ def histogram_rows(result: Histogram, kind: pa.StructType) -> pa.StructArray:
 
 
 def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRow]:
-    """Return quantiles that a released histogram tells, of the rows with a value.
+    """Return quantiles that a released histogram tells, of the rows with a value, with their intervals.
 
     Cumulative counts are made ascending first (`dpsql.released.curves.consistent`). A quantile lies in its bin where an
     even spread of the bin's rows puts it; in a bin with an open end it is the other end. It is NULL where noise has
-    left no rows.
+    left no rows. The interval goes from an end of a bin to another, with the confidence of the histogram
+    (`dpsql.released.quantile_spans`); the end of the outermost bin, NULL if it has none, stands where noise leaves it
+    open.
 
     Parameters
     ----------
@@ -187,12 +198,58 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
     asked = read_quantiles(quantiles)
     counts = histogram_counts(result)
     last = counts.count.shape[1] - result["null_bin"]
+    reaches = [_reach_of_ranks(result, last, at) for at in asked]
     rows: list[QuantileRow] = []
     for group in range(len(counts.count)):
-        sums = consistent(counts.cumulative[group, :last], counts.cumulative_std_error[group, :last])
+        noisy = counts.cumulative[group, :last]
+        sums = consistent(noisy, counts.cumulative_std_error[group, :last])
         keys = [column[group] for column in result["keys"]]
-        rows += [{"keys": keys, "quantile": at, "value": _read(at, sums, result["ends"])} for at in asked]
+        rows += [
+            {"keys": keys, "quantile": at, **_told(at, sums, noisy, reach, result["ends"])}
+            for at, reach in zip(asked, reaches, strict=True)
+        ]
     return rows
+
+
+def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
+    """Return what the noise in the rows up to each bin's end, less the quantile of all, exceeds with the tail's chance.
+
+    For each bin but the last one with a value; in rows, with the tolerance of `dpsql.released.quantile_spans`.
+    """
+    tail = 1.0 - result["confidence"]
+    if "block" in result:
+        noisy = restored_block(result["block"])
+        below = np.arange(1, bins, dtype=np.float64)
+        weights = np.tile([1.0 - quantile, quantile], (bins - 1, 1))
+        times = np.stack([below, bins - below], axis=1)
+        unit, law = noisy.deviation, noisy.lattice.noise
+    else:
+        strategy = prefix_strategy(len(result["sums"][0]), name=result["curve"], noise=result["noise"])
+        prefix = strategy.reconstruction
+        weights = prefix[: bins - 1] - quantile * prefix[bins - 1]
+        times, unit, law = np.ones(weights.shape), result["deviation"], result["noise"]
+    deviations: Doubles = unit * np.sqrt((times * weights**2).sum(axis=1))
+    if law != LAPLACE:
+        return -NormalDist().inv_cdf(tail / 2.0) * deviations + TOLERANCE
+    parts = [slice(at, at + _BINS_AT_ONCE) for at in range(0, bins - 1, _BINS_AT_ONCE)]
+    found = [combined_quantile(weights[part], times[part], tail) for part in parts]
+    return deviations * np.concatenate([np.empty(0), *found]) + TOLERANCE
+
+
+def _told(quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None]) -> ToldQuantile:
+    """Return what is told of a quantile."""
+    if not sums[-1] > 0:
+        return {"value": None, "lower": ends[0], "upper": ends[-1], "verdict": UNDETERMINED}
+    place = int(np.searchsorted(sums, quantile * float(sums[-1]), side="left"))
+    distance = noisy[:-1] - quantile * noisy[-1]
+    found = span_within(distance, reach, np.arange(len(noisy) + 1), place)
+    doubted = found.lower_open or found.upper_open
+    return {
+        "value": _read(quantile, place, sums, ends),
+        "lower": ends[found.first],
+        "upper": ends[found.last + 1],
+        "verdict": UNCLEAR if doubted else CLEAR,
+    }
 
 
 def read_quantiles(given: object) -> list[float]:
@@ -214,13 +271,10 @@ def _quantile(given: object) -> float:
     return value
 
 
-def _read(quantile: float, sums: Doubles, ends: Sequence[float | None]) -> float | None:
-    """Return the value below which a share of the rows lies, from ascending cumulative counts."""
-    if not sums[-1] > 0:
-        return None
+def _read(quantile: float, place: int, sums: Doubles, ends: Sequence[float | None]) -> float | None:
+    """Return the value below which a share of the rows lies, in the bin at a place, from ascending counts."""
     rank = quantile * float(sums[-1])
-    place = int(np.searchsorted(sums, rank, side="left"))
-    lower, upper = list(pairwise(ends))[place]
+    lower, upper = ends[place], ends[place + 1]
     if lower is None or upper is None:
         return upper if lower is None else lower
     before = float(sums[place - 1]) if place else 0.0

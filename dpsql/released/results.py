@@ -126,17 +126,29 @@ def groups_record(
 
 
 class GroupedQuantiles(Groups):
-    """Quantiles of several groups: the shares, and the values of each group."""
+    """Quantiles of several groups: the shares, and by group the values, the ends of their intervals and verdicts.
+
+    Without a share for intervals there are values alone.
+    """
 
     quantiles: list[float]
     values: list[list[float]]
+    lower: NotRequired[list[list[float | None]]]
+    upper: NotRequired[list[list[float | None]]]
+    verdicts: NotRequired[list[list[str]]]
 
 
-class BoundedQuantiles(TypedDict):
-    """Quantiles within private bounds: pairs of share and value, None without bounds, and what was drawn for these."""
+class Quantiles(TypedDict):
+    """Quantiles of all rows: pairs of share and value, the ends of their intervals and verdicts, and drawn bounds.
+
+    A value is None without bounds, or where the verdict is `undetermined`.
+    """
 
     values: list[tuple[float, float | None]]
-    bounds: Interval
+    lower: NotRequired[list[float | None]]
+    upper: NotRequired[list[float | None]]
+    verdicts: NotRequired[list[str]]
+    bounds: NotRequired[Interval]
 
 
 class GroupedIntervals(Groups):

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpsql.contract.verdicts import NOT_MEASURED, UNDETERMINED
+from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
 from dpsql.released.covariance import correlation, covariance
 from dpsql.released.crosstab import crosstab_rows
 from dpsql.released.curves import area_rows, confusion_rows, roc_rows
 from dpsql.released.histogram import histogram_rows
 from dpsql.released.intervals import interval_row
+from dpsql.released.quantile_spans import quantile_rows
 from dpsql.released.results import (
     FeatureMoments,
     Fitted,
@@ -144,22 +145,6 @@ def _coefficients(result: Fitted) -> Rows:
     return [dict(zip(names, row, strict=True)) for row in zip(*numbers, verdicts, strict=True)]
 
 
-def _quantiles(result: Any) -> Rows:
-    """Return the rows of `GroupedQuantiles`, of `BoundedQuantiles`, or of pairs of share and value."""
-    drawn: list[tuple[list[str | None], float, float | None]]
-    if isinstance(result, Mapping) and "keys" in result:
-        groups = zip(_group_keys(result), result["values"], strict=True)
-        drawn = [
-            (key, at, value) for key, values in groups for at, value in zip(result["quantiles"], values, strict=True)
-        ]
-    else:
-        drawn = [([], at, value) for at, value in (result["values"] if isinstance(result, Mapping) else result)]
-    return [
-        {KEYS: key, "quantile": at, "value": value, VERDICT: UNDETERMINED if value is None else NOT_MEASURED}
-        for key, at, value in drawn
-    ]
-
-
 def _interval(result: Any) -> Rows:
     """Return the rows of an `Interval`, of `GroupedIntervals`, or of a pair of ends from a version without counts."""
     if not isinstance(result, Mapping):
@@ -222,7 +207,11 @@ RANKED = Shape(
 COEFFICIENTS = Shape(
     "coefficients", {"term": "VARCHAR", "coefficient": "DOUBLE", "std_error": "DOUBLE"} | _WORD, _coefficients
 )
-QUANTILES = Shape("quantiles", {KEYS: "VARCHAR[]", "quantile": "DOUBLE", "value": "DOUBLE"} | _SPOKEN, _quantiles)
+QUANTILES = Shape(
+    "quantiles",
+    {KEYS: "VARCHAR[]"} | dict.fromkeys(("quantile", "value", "lower", "upper"), "DOUBLE") | _SPOKEN,
+    quantile_rows,
+)
 INTERVAL = Shape(
     "interval",
     {KEYS: "VARCHAR[]"}

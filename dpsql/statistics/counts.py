@@ -78,7 +78,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Contribution, Relation, relation_of
-from dpsql.kernels.cells import FINE_CELLS, GridCounts, MagnitudeCounts
+from dpsql.kernels.cells import FINE_CELLS, CellCounts, MagnitudeCounts
 from dpsql.statistics.aggregates import GroupCount
 
 
@@ -205,15 +205,15 @@ class RowCount(Fold):
 
 
 class GridHistogram(Fold):
-    """Histogram of the target on an even grid over public bounds; see `dpsql.kernels.cells.GridCounts`.
+    """Histogram of the target in public cells; see `dpsql.kernels.cells` and `dpsql.kernels.column_cells`.
 
     Parameters
     ----------
-    cells : GridCounts
+    cells : CellCounts
         An empty histogram.
     """
 
-    def __init__(self, cells: GridCounts) -> None:
+    def __init__(self, cells: CellCounts) -> None:
         self.cells = cells
 
     @staticmethod

@@ -381,7 +381,8 @@ class GroupedCall(Call):
                 raise SourceError(
                     "S003", f"by {show(name)} has a type that keys cannot have. Cast it to text in a view."
                 )
-        call = cls(plan, (), TargetCode(), (), types=tuple(types))
+        of_cells = () if plan.derived is None else (kinds["v0"],)
+        call = cls(plan, (), TargetCode(), (), kinds=of_cells, types=tuple(types))
         call.check()
         return call
 

@@ -1,27 +1,34 @@
-"""dp_quantile: private quantiles of one column, or of each group of it, within public bounds, or within private ones.
+"""dp_quantile: private quantiles of one column, or of each group of it, with an interval for each.
 
-Groups need public bounds. Without public bounds there are two passes over the rows. The first draws an interval that
-holds the bulk of the column (`dpsql.mechanisms.interval_scan`) at `bounds_share` of epsilon; it is released. The second
-counts the rows in the cells of that interval, and the quantiles are drawn at the rest of epsilon. By basic composition
-both cost epsilon, and under zCDP what their events add up to. Where no interval is found nothing more is drawn, and the
-rest is not charged.
+Without `by` the rows are counted in cells that follow from the column's type, and from bounds where there are some
+(`dpsql.kernels.column_cells`); so the quantiles need no bounds. Groups need public bounds: their rows are counted in
+SQL, in cells of equal width. What is drawn from the counts:
 
-**Bounds.** dp_bounds: a private interval that holds the bulk of one column, or of each group of it, without any prior
-bounds.
+1. with `bounds_share`, in a pass before, an interval that holds the bulk of the column
+   (`dpsql.mechanisms.interval_scan`), which is released, and bounds the cells of the second pass;
+2. the quantiles (`dpsql.mechanisms.quantile`);
+3. noisy counts around them at `interval_share` of what is left (`dpsql.mechanisms.rank_counts`), from which the
+   intervals are read (`dpsql.released.quantile_spans`).
+
+By basic composition all of it costs epsilon, and under zCDP what the events add up to. Where bounds are drawn and not
+found, nothing more is drawn, and the rest is not charged.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
 from typing import ClassVar
 
+import pyarrow as pa
+
+from dpsql.arrays import Longs
 from dpsql.contract import parameters
-from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer, share
+from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer
 from dpsql.contract.bounds import column_bounds
 from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
@@ -30,98 +37,27 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
-from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
-from dpsql.functions.value_cells import DerivedKey, EvenCells, MagnitudeCells
-from dpsql.kernels.cells import GridCounts
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
+from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing
+from dpsql.functions.value_cells import DerivedKey, EvenCells
+from dpsql.kernels.cells import CellCounts
+from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
+from dpsql.kernels.typed_cells import decimals
+from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
+from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
+from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
+from dpsql.released.quantile_spans import rank_reach, rows_needed, span, span_record
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
 
-
-@dataclass(frozen=True, kw_only=True)
-class BoundsPlan(ColumnPlan):
-    """The checked public arguments of one ``dp_bounds`` call."""
-
-    failure: Fraction
-
-    function: ClassVar[str] = "dp_bounds"
-    arguments: ClassVar[Signature] = Signature(
-        TARGET,
-        EPSILON,
-        share(
-            "failure",
-            "Chance, at most, that either claim about a clear interval is false, between 0 and 1.",
-            0.01,
-            hint="0.01 is the usual value.",
-            earlier=(0.001,),
-        ),
-        *GROUPED_COLUMN,
-    )
-
-    @classmethod
-    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        return {**super()._own(given, layout), **cls._read(given, "failure")}
-
-    @cached_property
-    def derived(self) -> DerivedKey:
-        """The universal cells; a row without a value is in none."""
-        return DerivedKey(MagnitudeCells(), -math.inf, math.inf, missing=False, divides=False)
-
-    @property
-    def interval_noise(self) -> IntervalNoise:
-        """The noise of each interval: of a unit all rows count that its limits leave, in all groups together."""
-        return IntervalNoise(self.epsilon, self.neighbours, self.contribution.rows, self.failure)
-
-    @cached_property
-    def measurement(self) -> Measurement:
-        """The measurement: the interval of the column, or those of all groups."""
-        return measurement_of(ScannedInterval("interval", self.interval_noise))
-
-    def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scales of the noise in scans and counts."""
-        return self.interval_noise.scales
-
-    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
-        """Return how noisy the call would be, of the rows of one group: what an interval needs and leaves out."""
-        noise = self.interval_noise
-        return [
-            (
-                "rows_needed",
-                float(noise.rows_needed),
-                "rows with a value from which the verdict is clear, but for noise",
-            ),
-            ("rows_left", float(noise.rows_left), "rows that either end leaves outside, but for noise"),
-            ("std_error", noise.deviation, "standard deviation of the noise in rows_inside and in rows_outside"),
-            ("count_reach", float(noise.count_reach), "error of both, with a chance of at least 1 - failure"),
-        ]
-
-
-@dataclass(frozen=True)
-class BoundsCall(ColumnCall):
-    """A dp_bounds call, with the column types of its source."""
-
-    plan: BoundsPlan
-
-    def start(self) -> Collector:
-        """Return empty counts."""
-        return super().start() if self.plan.by else MagnitudeHistogram(0, target=True)
-
-    def prepare(self, statistic: GroupedSums | MagnitudeHistogram, progress: Progress) -> Callable[[], Json]:
-        """Return the draw of the interval, or of those of all groups."""
-        part: ScannedInterval = self.plan.measurement["interval"]
-        error: dict[str, Json] = {"std_error": part.noise.deviation}
-        if isinstance(statistic, MagnitudeHistogram):
-            counts = statistic.cells.counts[0]
-            return lambda: {"interval": interval_record(part.draw(counts)), **error}
-        groups, keys = self.counts(statistic), self.keys_record
-        return lambda: {**keys, "intervals": [interval_record(drawn) for drawn in part.draw_groups(groups)], **error}
-
-
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000
+# Cells of one group where none are asked for: of all groups together at most so many, unless each has the fewest.
+_LEAST_GROUP_CELLS, _ALL_GROUP_CELLS = 1 << 10, 1 << 20
+# Of bounds that are whole numbers, the cells of which there are at least so many, the same number between two of them.
+_WHOLE_CELLS = 1 << 12
 
 
 def _quantiles(given: object) -> tuple[str, ...]:
@@ -135,14 +71,22 @@ def _quantiles(given: object) -> tuple[str, ...]:
     return tuple(str(quantile) for quantile in checked)
 
 
+def _interval_share(given: object) -> Fraction | None:
+    """Return the share; None for 0."""
+    if not isinstance(given, bool) and given == 0:
+        return None
+    return parameters.open_unit_interval("interval_share", given, hint="0.25 is usual; 0 pays for no intervals.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     """The checked public arguments of one ``dp_quantile`` call."""
 
     quantiles: tuple[str, ...]  # exact decimals
-    lower: float | None  # None where bounds are private
+    lower: float | None  # None where there are no public bounds
     upper: float | None
-    cells: int
+    cells: int | None  # None where they follow from type and bounds
+    interval_share: Fraction | None  # of what bounds leave; None for no intervals
 
     function: ClassVar[str] = "dp_quantile"
     arguments: ClassVar[Signature] = Signature(
@@ -155,36 +99,77 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             kind="Numbers",
         ),
         EPSILON,
-        *(replace(one, shown="drawn privately; required with by", stand_in=None) for one in COLUMN_BOUNDS),
-        integer(
-            "cells",
-            "Number of cells between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.",
-            1024,
-            hint="1024 is the usual value.",
-            most=_MOST_CELLS,
+        *(replace(one, shown="none; required with by", stand_in=None) for one in COLUMN_BOUNDS),
+        replace(
+            integer(
+                "cells",
+                "Number of cells of equal width between the bounds, from 1 to 1048576. A quantile is the midpoint of a "
+                "cell.",
+                hint="Leave it out for cells that follow from the column's type and the bounds.",
+                most=_MOST_CELLS,
+                shown="by the column's type and the bounds",
+            ),
+            earlier=(1024,),
         ),
-        BOUNDS_SHARE,
+        Argument(
+            "interval_share",
+            "Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.",
+            0.25,
+            check=_interval_share,
+            exact=True,
+            earlier=(0,),
+        ),
+        replace(
+            BOUNDS_SHARE,
+            doc="Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none.",
+            default=None,
+            shown="no bounds are drawn",
+            earlier=(0.25,),
+        ),
         *GROUPED_COLUMN,
     )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
-        own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles")}
-        if not given["by"] and are_missing(given):
-            return {**own, "lower": None, "upper": None, "bounds_share": read_share(given)}
-        return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
+        own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles", "interval_share")}
+        if given["by"] or not are_missing(given):
+            return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
+        read = cls._read(given, "bounds_share")
+        if own["cells"] is not None and read["bounds_share"] is None:
+            raise ParameterError(
+                "P046", "cells divide bounds, and there are none. Give lower and upper, or leave cells out."
+            )
+        return {**own, "lower": None, "upper": None, **read}
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments; the noise of groups does not depend on their bounds."""
         return {**super().stand_ins(given), **({"lower": 0, "upper": 1} if given.get("by") else {})}
 
+    @property
+    def group_cells(self) -> int:
+        """Number of cells of each group: those asked for, or what follows from the bounds and the number of groups."""
+        lower, upper = map(float, self.public_bounds or (0.0, 1.0))
+        if self.cells is not None:
+            return self.cells
+        keys = None if self.public_keys is None else self.public_keys.count
+        groups = _ALL_GROUP_CELLS if keys is None else keys + self.other
+        each = _ALL_GROUP_CELLS // max(1, groups)
+        most = min(max(1 << max(0, each.bit_length() - 1), _LEAST_GROUP_CELLS), EVEN_CELLS)
+        width = upper - lower
+        if not (lower.is_integer() and upper.is_integer() and 2 * width <= most):
+            return most
+        whole, cells = int(width), 2 * int(width)
+        while cells < _WHOLE_CELLS and 2 * cells <= most:
+            cells *= 2
+        return max(cells, whole)
+
     @cached_property
     def grid(self) -> EvenCells:
         """The cells between public bounds, of the rows of each group."""
         if self.public_bounds is None:
-            raise InternalError("I032", "cells between private bounds were asked for too early. Report it.")
-        return EvenCells(*self.public_bounds, self.cells)
+            raise InternalError("I032", "cells of groups were asked for without bounds. Report it.")
+        return EvenCells(*self.public_bounds, self.group_cells)
 
     @cached_property
     def derived(self) -> DerivedKey:
@@ -194,7 +179,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
     @property
     def public_bounds(self) -> tuple[float, float] | None:
-        """The public bounds; None where they are private."""
+        """The public bounds; None where there are none."""
         return None if self.lower is None or self.upper is None else (self.lower, self.upper)
 
     @cached_property
@@ -203,31 +188,53 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         return halving_levels(len(self.quantiles))
 
     @cached_property
-    def measurement(self) -> Measurement:
-        """The measurement: one exponential mechanism per level, in all groups together, after any private bounds."""
-        at = tuple(map(Fraction, self.quantiles))
+    def at(self) -> tuple[Fraction, ...]:
+        """The quantiles."""
+        return tuple(map(Fraction, self.quantiles))
+
+    @cached_property
+    def rank_part(self) -> RankCounts | None:
+        """The noisy counts for intervals; None where none are paid for, or the noise would be too wide to be drawn."""
+        if self.interval_share is None:
+            return None
+        epsilon = self.remaining_epsilon * self.interval_share
+        part = RankCounts("ranks", epsilon, self.neighbours, self.contribution.rows)
+        return part if part.scale <= LARGEST_SCALE else None
+
+    @cached_property
+    def selection(self) -> QuantileSelection:
+        """The selection of the quantiles, at what bounds and intervals leave."""
+        left = self.remaining_epsilon - (0 if self.rank_part is None else self.rank_part.epsilon)
         select = GroupQuantileSelection if self.by else QuantileSelection
-        selection = select("quantiles", self.remaining_epsilon, at, self.neighbours, self.contribution.rows)
+        return select("quantiles", left, self.at, self.neighbours, self.contribution.rows)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The measurement: any bounds, an exponential mechanism per level, and counts; in all groups together."""
         bounds = (ScannedInterval("bounds", self.bounds_noise),) if self.draws_bounds else ()
-        return measurement_of(*bounds, selection)
+        return measurement_of(*bounds, self.selection, *(() if self.rank_part is None else (self.rank_part,)))
 
     def laplace_scales(self, count: int) -> Iterable[Fraction]:
-        """Return the scales of the noise of private bounds."""
-        return self.bounds_scales
+        """Return the scales of the noise of private bounds, and of the counts for intervals."""
+        return (*self.bounds_scales, *(() if self.rank_part is None else (self.rank_part.scale,)))
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be, as the error of a quantile in ranks (rows), of its group if there are."""
-        ranks = self.ranks
-        if self.by:
-            return [("rank_error", ranks, "rows of its group that a first quantile is off by, in 95 % of calls")]
-        out: list[Quantity] = [("rank_error", ranks, "rows that the first quantile drawn is off by, in 95 % of calls")]
-        if n_rows is not None:
-            out.append(("rank_error_share", ranks / n_rows, "that as a share of the rows"))
-        needed = self.rows_needed
+        whose = "rows of its group" if self.by else "rows"
+        which = "a first quantile is" if self.by else "the first quantile drawn is"
+        out: list[Quantity] = [("rank_error", self.ranks, f"{whose} that {which} off by, in 95 % of calls")]
+        if n_rows is not None and not self.by:
+            out.append(("rank_error_share", self.ranks / n_rows, "that as a share of the rows"))
+        if self.rank_part is not None:
+            meaning = f"{whose} between a quantile and either end of its interval, but for noise of as many"
+            out.append(("interval_ranks", rank_reach(self.at, self.rank_part.scale), meaning))
+        needed: float = self.rows_needed
         if self.draws_bounds:
             out.append(self.bounds_needed)
             needed = max(needed, self.bounds_noise.rows_needed)
-        meaning = "rows from which that error leaves rows on both sides of the outermost quantile"
+        meaning = f"{whose} from which that error leaves rows on both sides of the outermost quantile"
+        if self.rank_part is not None:
+            meaning = f"{whose} from which noise leaves no end of an interval open"
         if n_rows is not None and n_rows < needed:
             meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
         out.append(("rows_needed", needed, meaning))
@@ -236,17 +243,20 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @property
     def ranks(self) -> float:
         """Rows that the first quantile drawn is off by, in 95 % of calls."""
-        middle = Fraction(self.quantiles[len(self.quantiles) // 2])
+        middle = self.at[len(self.at) // 2]
         rows = self.contribution.rows
         spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
         # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
-        candidates = self.cells * parts_of_a_cell(self.cells, len(self.quantiles))
-        return math.log(20 * candidates) * float(spread * self.levels / self.remaining_epsilon)
+        cells = self.group_cells if self.by else most_cells(self.cells, bounded=self.lower is not None)
+        candidates = cells * parts_of_a_cell(cells, len(self.at))
+        return math.log(20 * candidates) * float(spread * self.levels / self.selection.epsilon)
 
     @property
     def rows_needed(self) -> int:
-        """Rows from which that error leaves rows on both sides of every quantile."""
-        return math.ceil(self.ranks / float(min(min(at, 1 - at) for at in map(Fraction, self.quantiles))))
+        """Rows from which that error leaves rows on both sides of every quantile, and noise no interval open."""
+        of_ranks = self.ranks / float(min(min(one, 1 - one) for one in self.at))
+        part = self.rank_part
+        return math.ceil(of_ranks if part is None else max(of_ranks, rows_needed(self.at, part.scale)))
 
 
 @dataclass(frozen=True)
@@ -259,43 +269,47 @@ class QuantileCall(ColumnCall):
         """Return the collector of the first pass: empty counts."""
         if self.plan.by:
             return super().start()
+        if self.plan.draws_bounds:
+            return ColumnMagnitudes(self.plan, self.kind)
         bounds = self.plan.public_bounds
-        return ColumnMagnitudes(self.plan) if bounds is None else GridHistogram(GridCounts(*bounds, self.plan.cells))
+        return GridHistogram(
+            ScaleCounts(self.kind) if bounds is None else cells_between(*bounds, self.kind, self.plan.cells)
+        )
+
+    @property
+    def kind(self) -> pa.DataType:
+        """The type of the column."""
+        return self.kinds[-1]
 
     def prepare(
         self, statistic: GroupedSums | GridHistogram | BoundedCells | WithoutBounds, progress: Progress
     ) -> Callable[[], Json] | Draw:
         """Return the draw of the quantiles, of all groups if there are."""
-        plan, shares = self.plan, [float(Fraction(quantile)) for quantile in self.plan.quantiles]
+        plan = self.plan
         if isinstance(statistic, GroupedSums):
-            part: GroupQuantileSelection = plan.measurement["quantiles"]
             counts, keys = self.counts(statistic), self.keys_record
-
-            def draw() -> Json:
-                values: list[Json] = [list(map(plan.grid.middle, cells)) for cells in part.draw_groups(counts)]
-                return {**keys, "quantiles": [*shares], "values": values}
-
-            return draw
+            cells = GroupCells(plan, self.kind)
+            return lambda: {**keys, **draw_group_quantiles(plan, cells, counts)}
         if isinstance(statistic, GridHistogram):
-            cells = statistic.cells
-            return lambda: draw_quantiles(plan, cells)
+            column = statistic.cells
+            return lambda: draw_quantiles(plan, column)
         known_bounds: dict[str, Json] = {
             "interval": interval_record(statistic.drawn),
             "std_error": plan.bounds_noise.deviation,
         }
         if isinstance(statistic, WithoutBounds):
-            values: list[Json] = [[share, None] for share in shares]
+            values: list[Json] = [[float(share), None] for share in plan.at]
             return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
-        cells = statistic.inner.cells
-        return lambda: {"values": [*draw_quantiles(plan, cells)], "bounds": known_bounds}
+        column = statistic.inner.cells
+        return lambda: {**_as_mapping(draw_quantiles(plan, column)), "bounds": known_bounds}
 
 
 class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
     """The pass that finds bounds: the rows by their universal cells."""
 
-    def __init__(self, plan: QuantilePlan) -> None:
+    def __init__(self, plan: QuantilePlan, kind: pa.DataType) -> None:
         super().__init__(MagnitudeHistogram(0, target=True))
-        self._plan = plan
+        self._plan, self._kind = plan, kind
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw the bounds, and return the pass over the cells between them.
@@ -310,7 +324,8 @@ class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
         if drawn.ends is None:
             return WithoutBounds(drawn)
         # No interval is too narrow for the cells: it is a sixteenth of a power of two wide, or around zero.
-        return BoundedCells(GridHistogram(GridCounts(*drawn.ends, self._plan.cells)), drawn)
+        ends = whole_steps(*drawn.ends, self._kind)
+        return BoundedCells(GridHistogram(cells_between(*ends, self._kind, self._plan.cells)), drawn)
 
 
 class BoundedCells(RowTransform[GridHistogram]):
@@ -328,14 +343,90 @@ class WithoutBounds(Ignoring):
         self.drawn = drawn
 
 
-def draw_quantiles(plan: QuantilePlan, cells: GridCounts) -> list[list[float]]:
-    """Draw the quantiles; return pairs of quantile and value.
+class GroupCells:
+    """The cells of a group, with the values that stand for them; of whole numbers these are whole.
+
+    Parameters
+    ----------
+    plan : QuantilePlan
+    kind : pyarrow type
+        Of the column.
+    """
+
+    def __init__(self, plan: QuantilePlan, kind: pa.DataType) -> None:
+        self._grid = plan.grid
+        self._whole = plan.cells is None and decimals(kind) == 0
+
+    def middle(self, cell: int) -> float:
+        """Return the value that stands for a cell; it is within the bounds."""
+        found = self._grid.middle(cell)
+        lower, upper = self._grid.ends
+        return min(max(float(round(found)), lower), upper) if self._whole else found
+
+    def ends(self, first: int, last: int) -> tuple[float, float]:
+        """Return the least and the greatest value in the cells first to last."""
+        lower, upper = self._grid.limits(first, last)
+        if not self._whole:
+            return lower, upper
+        inside = upper if upper == self._grid.ends[1] else math.nextafter(upper, -math.inf)
+        ends = float(math.ceil(lower)), float(math.floor(inside))
+        return ends if ends[0] <= ends[1] else (lower, upper)
+
+
+def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
+    """Draw the quantiles and their intervals; return what the ledger keeps of them.
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.remaining_epsilon``, see `dpsql.mechanisms.quantile.quantiles`.
+    - **Guarantee**: pure DP at ``plan.remaining_epsilon``, see `dpsql.mechanisms.quantile.quantiles` and
+      `dpsql.mechanisms.rank_counts`: what is counted follows from the cells that were drawn before.
     """
-    part: QuantileSelection = plan.measurement["quantiles"]
-    found = part.draw_tied(cells.counts)
-    shares = [float(Fraction(quantile)) for quantile in plan.quantiles]
-    return [[share, cells.middle(cell)] for share, cell in zip(shares, found, strict=True)]
+    counts = cells.counts
+    found = plan.selection.draw_tied(counts)
+    [record] = _records(plan, cells, [counts], [found])
+    pairs: list[Json] = [[float(share), value] for share, value in zip(plan.at, record["values"], strict=True)]
+    return pairs if plan.rank_part is None else {**record, "values": pairs}
+
+
+def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -> dict[str, Json]:
+    """Draw the quantiles of all groups and their intervals; return what the ledger keeps of them.
+
+    Parameters
+    ----------
+    plan : QuantilePlan
+    cells : GroupCells
+    counts : ndarray of int64, shape (groups, cells)
+
+    Notes
+    -----
+    - **Guarantee**: pure DP at ``plan.epsilon`` for all groups together, as of `draw_quantiles`.
+    """
+    if not isinstance(plan.selection, GroupQuantileSelection):
+        raise InternalError("I032", "quantiles of groups were asked for of a plan without groups. Report it.")
+    records = _records(plan, cells, list(counts), plan.selection.draw_groups(counts))
+    lists: dict[str, Json] = {name: [record[name] for record in records] for name in (records or [{}])[0]}
+    return {"quantiles": [float(share) for share in plan.at], "values": [], **lists}
+
+
+def _records(
+    plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], found: Sequence[Sequence[int]]
+) -> list[dict[str, list[Json]]]:
+    """Return the values of each group, and what its intervals are, for which counts are drawn."""
+    values = [[cells.middle(cell) for cell in group] for group in found]
+    part = plan.rank_part
+    if part is None:
+        return [{"values": [*group]} for group in values]
+    cuts = [cuts_around(group, len(counts)) for group, counts in zip(found, groups, strict=True)]
+    noisy = part.draw([bins_between(counts, between) for counts, between in zip(groups, cuts, strict=True)])
+    bounded = plan.public_bounds is not None or plan.draws_bounds
+    records = []
+    for each, drawn, between, rows in zip(values, found, cuts, noisy, strict=True):
+        spans = [span(rows, between, cell, at, part.scale) for cell, at in zip(drawn, plan.at, strict=True)]
+        ends = [cells.ends(one.first, one.last) for one in spans]
+        records.append(span_record(each, spans, ends, bounded=bounded))
+    return records
+
+
+def _as_mapping(record: Json) -> dict[str, Json]:
+    """Return a record of quantiles as a mapping, which has room for bounds."""
+    return dict(record) if isinstance(record, Mapping) else {"values": record}

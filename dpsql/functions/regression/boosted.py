@@ -17,7 +17,7 @@ from dpsql.contract.plan import Pass
 from dpsql.errors import InternalError
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.method import KeptFeatures, draw_standard
-from dpsql.kernels.cells import GridCounts
+from dpsql.kernels.cells import CellCounts, GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
@@ -211,7 +211,7 @@ def _first_round(columns: Columns, mapped: RowMap, scales: Scales) -> Collector:
     return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
 
 
-def _draw_scales(columns: Columns, cells: GridCounts) -> Scales:
+def _draw_scales(columns: Columns, cells: CellCounts) -> Scales:
     """Return the scales, with that of the target derived from its private quantiles.
 
     Notes

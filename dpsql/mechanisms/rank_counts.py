@@ -1,0 +1,121 @@
+"""Noisy counts of the rows between public cuts around quantiles that were drawn, for intervals of these quantiles.
+
+Given the cells that were drawn (`dpsql.mechanisms.quantile`), the cuts follow from them and from public numbers: both
+ends of each cell, and ends at growing distances on either side. The cuts divide the column's cells into bins. Every row
+is in one bin, by its value alone, and the counts of all bins get discrete Laplace noise.
+
+What is read off them is `dpsql.released.quantile_spans`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.arrays import Longs
+from dpsql.contract.events import DiscreteLaplace, Event
+from dpsql.contract.measurement import Part, sampled
+from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.counts import l1_sensitivity
+
+# Cuts on each side of one quantile; of several, so many in all for one side.
+_STEPS, _SHARED_STEPS = 10, 15
+
+
+def steps_of(count: int) -> int:
+    """Return how many cuts each of so many quantiles has on either side, beside the ends of its cell."""
+    return min(_STEPS, _SHARED_STEPS // count)
+
+
+def most_bins(count: int) -> int:
+    """Return the largest number of bins for so many quantiles."""
+    return count * (2 * steps_of(count) + 1) + 1
+
+
+def cuts_around(found: Sequence[int], cells: int) -> Longs:
+    """Return the cuts, as numbers of cells below them: ascending, from 0 to `cells`.
+
+    Parameters
+    ----------
+    found : sequence of int
+        The drawn cells, in [0, cells).
+    cells : int
+        Number of cells.
+
+    Notes
+    -----
+    Distances from a drawn cell grow by the same factor from one to the next, the last one short of all cells.
+    """
+    steps = steps_of(len(found))
+    away = np.rint(float(cells) ** (np.arange(steps) / max(steps, 1))).astype(np.int64)
+    cuts = {0, cells}
+    for cell in found:
+        cuts.update([cell, cell + 1, *(cell - away).tolist(), *(cell + 1 + away).tolist()])
+    return np.array(sorted(cut for cut in cuts if 0 <= cut <= cells), dtype=np.int64)
+
+
+def bins_between(counts: Longs, cuts: Longs) -> Longs:
+    """Return the rows between cuts, from those in each cell, exactly."""
+    return np.add.reduceat(counts, cuts[:-1])
+
+
+def noisy_bins(bins: Sequence[Longs], scale: Fraction, source: BitSource = SYSTEM) -> list[Longs]:
+    """Return the counts of disjoint bins with discrete Laplace noise.
+
+    Parameters
+    ----------
+    bins : sequence of ndarray of int64
+        Exact counts, of each group.
+    scale : Fraction
+        In rows, > 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``L1 / scale``-DP for all counts together, with the L1 sensitivity of
+      `dpsql.statistics.counts.l1_sensitivity` for one histogram: m rows of a unit leave or come under add_remove,
+      ``2 m`` under replace, in whichever bins and groups they are.
+    - **Neighbouring relation**: add or remove one unit, or replace one.
+    - **Sensitivity**: L1. The cuts are fixed by released cells and public numbers, so they are the same for neighbours.
+    - **Randomness**: exact sampler, operating-system entropy, no seed.
+    - **Assumes**: every row is in one bin of one group, or in none.
+    - **Does not protect**: the number of bins; running time.
+    """
+    return [one + discrete_laplace(scale, len(one), source=source) for one in bins]
+
+
+@dataclass(frozen=True)
+class RankCounts(Part):
+    """Noisy counts around drawn quantiles, of one column or of disjoint groups of its rows; see `noisy_bins`.
+
+    Attributes
+    ----------
+    epsilon : Fraction
+    neighbours : str
+    max_rows_per_unit : int
+        In all groups together.
+    """
+
+    epsilon: Fraction
+    neighbours: str
+    max_rows_per_unit: int
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        return DiscreteLaplace(self.epsilon)
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the noise on each count, in rows."""
+        return Fraction(l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit)) / self.epsilon
+
+    @sampled
+    def draw(self, bins: Sequence[Longs]) -> list[Longs]:
+        """Return the counts of all groups with noise."""
+        return noisy_bins(bins, self.scale)

@@ -1,0 +1,227 @@
+"""Intervals of drawn quantiles from noisy counts between public cuts (`dpsql.mechanisms.rank_counts`): post-processing.
+
+Let D(c) be the rows below a cut c, less q times all rows. A cut at or below the quantile has ``D <= 0``, one above it
+``D >= 0``. The noise in D has a known law: that of ``(1 - q)`` times the noise of the bins below c, less q times that
+of the others. Let z be what its size exceeds with a chance of at most 5 %, and a row and a half more. The interval
+begins at the last cut before the first one with ``D >= -z``, and ends at the first cut after the last one with
+``D <= z``.
+Of the two cuts beside the true quantile, the one above it has ``D < -z`` with a chance of at most 2.5 %, and the one
+below it ``D > z`` with no larger one; otherwise the interval holds the quantile. So it does with at least 95 %, for
+every table and whatever cells were drawn. Nothing is compared for all cuts at once, and a selection that went astray
+makes an interval wide and not false.
+
+One row of the tolerance is for the definition of a quantile: each of the nine usual ones lies between the values of
+ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for noise that is discrete.
+
+An end is *open* where noise leaves it at an end of the cells although the drawn cell is not there.
+
+==============  ==================================================================================================
+verdict         meaning
+==============  ==================================================================================================
+clear           neither end is open: with 95 % the quantile lies between two values that rows tell apart from it
+unclear         one end is open, or within bounds both: the bound stands there, or NULL without bounds
+undetermined    both ends are open and there are no bounds, or no bounds were found: the value is NULL
+not measured    no share was paid for an interval
+==============  ==================================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.contract.json import Json
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.mechanisms.rank_counts import most_bins
+from dpsql.released.intervals import combined_quantile
+from dpsql.released.verdicts import FAILURE
+
+# Of more bins the quantile of the noise is not computed for each cut.
+_MOST_EXACT = 64
+# What the size of a sum of Laplace variables exceeds with a chance of 5 %, in its standard deviations, at most.
+_WIDEST = 2.125
+# Rows, for the definition of a quantile and for noise that is discrete.
+TOLERANCE = 1.5
+
+
+@lru_cache(maxsize=1024)
+def reaches(bins: int, quantile: Fraction) -> Doubles:
+    """Return what the noise in D exceeds with a chance of at most `FAILURE`, in scales, for each cut but the outermost.
+
+    Parameters
+    ----------
+    bins : int
+        >= 1.
+    quantile : Fraction
+        q, in (0, 1).
+
+    Returns
+    -------
+    reaches : ndarray of float64, shape (bins - 1,)
+    """
+    below, q = np.arange(1, bins), float(quantile)
+    times = np.stack([below, bins - below], axis=1).astype(np.float64)
+    weights = np.tile([1.0 - q, q], (bins - 1, 1))
+    deviations: Doubles = np.sqrt(2.0 * (times * weights**2).sum(axis=1))
+    return deviations * (combined_quantile(weights, times, FAILURE) if bins <= _MOST_EXACT else _WIDEST)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The interval of a quantile, in cells.
+
+    Attributes
+    ----------
+    first, last : int
+        The cells at its ends; the drawn cell is among them.
+    lower_open, upper_open : bool
+        Whether noise leaves the end at an end of the cells.
+    """
+
+    first: int
+    last: int
+    lower_open: bool
+    upper_open: bool
+
+
+def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction) -> Span:
+    """Return the interval of a quantile from noisy counts between cuts; see the module's text.
+
+    Parameters
+    ----------
+    noisy : ndarray of int64, shape (bins,)
+        Counts with discrete Laplace noise of that scale.
+    cuts : ndarray of int64, shape (bins + 1,)
+        Of `cuts_around`.
+    cell : int
+        The drawn cell.
+    quantile : Fraction
+    scale : Fraction
+        In rows, > 0.
+    """
+    below = np.cumsum(noisy.astype(np.float64))
+    distance = below[:-1] - float(quantile) * below[-1]
+    reach = reaches(len(noisy), quantile) * float(scale) + TOLERANCE
+    return span_within(distance, reach, cuts, cell)
+
+
+def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int) -> Span:
+    """Return the interval of a quantile from D at each cut but the outermost, and what its noise exceeds with 5 %.
+
+    Parameters
+    ----------
+    distance, reach : ndarray of float64, shape (bins - 1,)
+        In rows; the reach with the tolerance in it.
+    cuts : ndarray of int64, shape (bins + 1,)
+        As numbers of cells below them, from 0 to the number of cells.
+    cell : int
+        The cell that stands for the quantile.
+    """
+    bins = len(cuts) - 1
+    above, beneath = np.flatnonzero(distance >= -reach), np.flatnonzero(distance <= reach)
+    start = int(above[0]) if len(above) else bins - 1
+    end = int(beneath[-1]) + 2 if len(beneath) else 1
+    first, last = min(int(cuts[start]), cell), max(int(cuts[end]) - 1, cell)
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1)
+
+
+def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
+    """Return the rows from which both ends of all intervals are found with a chance of at least 95 % each.
+
+    Both noise and the tolerance for it are at most the reach then, at the cut with all rows above it, or below it.
+    """
+    bins = most_bins(len(at))
+    needed = []
+    for quantile in at:
+        reach = reaches(bins, quantile)
+        for side, share in ((reach[0], quantile), (reach[-1], 1 - quantile)):
+            needed.append((2.0 * float(side) * float(scale) + TOLERANCE) / float(share))
+    return max(needed)
+
+
+def rank_reach(at: Sequence[Fraction], scale: Fraction) -> float:
+    """Return how far in ranks a cut is told from a quantile, for the widest of all intervals, but for its noise."""
+    return max(float(reaches(most_bins(len(at)), quantile).max()) * float(scale) + TOLERANCE for quantile in at)
+
+
+Ends = tuple[float | None, float | None]
+
+
+def span_record(
+    values: Sequence[float], spans: Sequence[Span], ends: Sequence[Ends], *, bounded: bool
+) -> dict[str, list[Json]]:
+    """Return what the ledger keeps of quantiles with intervals: lists of values, ends and verdicts.
+
+    Parameters
+    ----------
+    values : sequence of float
+    spans : sequence of Span
+    ends : sequence of (float or None, float or None)
+        The values at the ends of each span.
+    bounded : bool
+        Whether there are bounds, which an open end is at.
+    """
+    record: dict[str, list[Json]] = {"values": [], "lower": [], "upper": [], "verdicts": []}
+    for value, one, (lower, upper) in zip(values, spans, ends, strict=True):
+        lower = None if lower is None else min(lower, value)  # a value is rounded where those of its cell are whole
+        upper = None if upper is None else max(upper, value)
+        void = one.lower_open and one.upper_open and not bounded
+        record["values"].append(None if void else value)
+        record["lower"].append(None if one.lower_open and not bounded else lower)
+        record["upper"].append(None if one.upper_open and not bounded else upper)
+        doubted = one.lower_open or one.upper_open
+        record["verdicts"].append(UNDETERMINED if void else UNCLEAR if doubted else CLEAR)
+    return record
+
+
+def quantile_rows(result: Any) -> list[Mapping[str, Json]]:
+    """Return the rows of quantiles, whatever the ledger keeps of them.
+
+    These are `GroupedQuantiles`, `Quantiles`, or pairs of share and value from before there were intervals.
+    """
+    if not isinstance(result, Mapping):
+        result = {"values": result}
+    if "keys" in result:
+        keys = [list(key) for key in zip(*result["keys"], strict=True)]
+        groups = [
+            {"quantiles": result["quantiles"]} | {name: result[name][place] for name in _LISTS if name in result}
+            for place in range(len(keys))
+        ]
+    else:
+        keys, pairs = [[]], result["values"]
+        groups = [{**result, "quantiles": [at for at, _ in pairs], "values": [value for _, value in pairs]}]
+    return [row for key, group in zip(keys, groups, strict=True) for row in _rows(key, group)]
+
+
+_LISTS = ("values", "lower", "upper", "verdicts")
+
+
+def _rows(key: Json, group: Mapping[str, Any]) -> list[Mapping[str, Json]]:
+    """Return the rows of one group."""
+    values = group["values"]
+    nothing = [None] * len(values)
+    columns = zip(
+        group["quantiles"],
+        values,
+        group.get("lower", nothing),
+        group.get("upper", nothing),
+        group.get("verdicts", nothing),
+        strict=True,
+    )
+    return [
+        {
+            "keys": key,
+            "quantile": at,
+            "value": value,
+            "lower": lower,
+            "upper": upper,
+            "verdict": verdict or (UNDETERMINED if value is None else NOT_MEASURED),
+        }
+        for at, value, lower, upper, verdict in columns
+    ]
