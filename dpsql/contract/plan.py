@@ -223,6 +223,11 @@ class Plan(ABC):
         """Whether a numeric target needs bounds, because the statistic sums its coded values; else it is not coded."""
         return True
 
+    @property
+    def levels_argument(self) -> str:
+        """The argument that gives the two levels of a target."""
+        return "target_levels"
+
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments that the noise does not depend on, beside the given ones, by name."""

@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.arrays import Doubles
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 # Chance that a row is clear by noise alone, where the call does not say another.
 FAILURE = 0.05
@@ -129,4 +129,5 @@ def count_reach(deviation: float, failure: float) -> float:
 def whole_verdict(verdicts: Iterable[str]) -> str:
     """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt."""
     found = set(verdicts)
-    return next((word for word in (UNCLEAR, UNDETERMINED, NOT_MEASURED, CLEAR) if word in found), UNDETERMINED)
+    order = (UNCLEAR, NO_EVIDENCE, UNDETERMINED, NOT_MEASURED, CLEAR, DIFFERS)
+    return next((word for word in order if word in found), UNDETERMINED)
