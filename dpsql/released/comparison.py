@@ -7,8 +7,8 @@ depend on each other: the difference reaches down as far as the first one down a
 ==========  ==========================================  ============================================================
 of          noise                                       sampling
 ==========  ==========================================  ============================================================
-mean        the means that are compatible with the      the largest variance that is compatible with the noisy sum
-            noisy sums of each group                    of squares, over the fewest rows that are
+mean        the means that are compatible with the      the largest sum of squares about the noisy mean that is
+            noisy sums of each group                    compatible with the noise, over the fewest rows that are
 share       the same                                    ``p (1 - p)``, which no values in [0, 1] exceed at that mean
 count       that of both counts                         of units that come as a Poisson process does: the sum of
                                                         both counts, times the rows of a unit
@@ -41,13 +41,17 @@ from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NotRequired, TypedDict
 
+import numpy as np
+
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import DIFFERS, NO_EVIDENCE, UNDETERMINED
+from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.aggregates import StoredBlock, restored_block
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import per_concordance
+from dpsql.released.intervals import noise_quantile
 from dpsql.released.sampling import count_reach_of_sampling, mean_reaches
-from dpsql.statistics.aggregates import AVG, COUNT, VARIANCE, ValueBlock
+from dpsql.statistics.aggregates import AVG, COUNT, ValueBlock
 
 MEAN, SHARE, OF_COUNT, AREA, ERROR = KINDS = ("mean", "share", "count", "auc", "error")
 
@@ -201,8 +205,7 @@ def block_means(
     if not isinstance(noisy.block, ValueBlock):
         raise TypeError("the block counts rows, and has no mean")
     tells = squares and noisy.block.needs_squares
-    names = (COUNT, AVG, VARIANCE) if tells else (COUNT, AVG)
-    told = estimates(noisy, names, confidence=confidence, ddof=0)
+    told = estimates(noisy, (COUNT, AVG), confidence=confidence)
     middle, half = noisy.block.middle_and_half
     found = []
     for place in range(noisy.words.high.shape[-1]):
@@ -216,8 +219,8 @@ def block_means(
         nearest = 0.0 if ends[0] <= 0.0 <= ends[1] else min(map(abs, ends))
         variance = max(0.0, 1.0 - nearest**2)
         if tells:
-            most = float(told[VARIANCE].upper[place]) / half**2
-            variance = variance if math.isnan(most) else min(variance, most)
+            about = _squares_about(noisy, place, (value - middle) / half, 1.0 - confidence)
+            variance = min(variance, max(0.0, about) / max(1.0, fewest))
         ways = (0.0, 0.0, 0.0)
         if sampling:
             ways = mean_reaches((value - middle) / half, variance, fewest / rows_per_unit, 1.0 - confidence)
@@ -235,6 +238,13 @@ def block_means(
             )
         )
     return found
+
+
+def _squares_about(noisy: NoisyBlock, place: int, centre: float, tail: float) -> float:
+    """Return an upper end of the sum of squares about a number, which is at least that about the mean."""
+    rows, values, squares = np.array(noisy.block.moments)
+    form = squares - 2.0 * centre * values + centre**2 * rows
+    return float(form @ noisy.values[:, place] + noise_quantile(noisy, form, tail))
 
 
 def _counts(result: Compared) -> tuple[float, float, _Estimate]:
