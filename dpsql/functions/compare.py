@@ -31,16 +31,8 @@ from typing import Any, ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
-    CLASSES,
-    COLUMN_BOUNDS,
-    COLUMN_PROTECTION,
-    EPSILON,
-    Argument,
     Signature,
-    flag,
-    word,
 )
-from dpsql.contract.bounds import bounds_by_feature, column_bounds, feature_bounds, refuse_extremes
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
@@ -51,7 +43,8 @@ from dpsql.contract.parameters import fold, known
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, COUNT_DELTA, NOISE, read_noise
+from dpsql.functions.compare_arguments import COMPARE, SCORES, read_bounds, read_thresholds
+from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, read_noise
 from dpsql.functions.roc import CELLS
 from dpsql.functions.value_cells import EvenCells
 from dpsql.mechanisms.aggregates import (
@@ -67,10 +60,9 @@ from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import stored_block
-from dpsql.released.comparison import AREA, ERROR, KINDS, MEAN, OF_COUNT, SHARE, Compared, comparison_rows
+from dpsql.released.comparison import AREA, ERROR, MEAN, OF_COUNT, SHARE, Compared, comparison_rows
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, VARIANCE, Block, Sums, blocks_for
 from dpsql.statistics.comparison import (
-    LOSSES,
     ZERO_ONE,
     ErrorDifferences,
     LevelSums,
@@ -78,7 +70,6 @@ from dpsql.statistics.comparison import (
     disagreement_sensitivity,
 )
 
-_SCORES = (AREA, ERROR)
 # What the first error costs beside the difference, and the disagreement of scores beside their areas.
 _LEVEL = Fraction(1, 5)
 _DISAGREEMENT = Fraction(1, 5)
@@ -86,10 +77,6 @@ _DISAGREEMENT = Fraction(1, 5)
 _FINEST, _WIDEST = 20, 1 << 47
 # Rows up to which `rows_needed` is sought.
 _MOST_ROWS = 10**12
-
-
-def _column(name: str, doc: str, kind: str = "str") -> Argument:
-    return Argument(name, doc, names_column=True, table_only=True, kind=kind)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,53 +98,7 @@ class ComparePlan(Plan):
     adds_fast: ClassVar[bool] = True
     target_needs_bounds: ClassVar[bool] = False
     stated_as: ClassVar[Mapping[str, str | None]] = {"target_lower": None, "target_upper": None}
-    arguments: ClassVar[Signature] = Signature(
-        word(
-            "of",
-            "What is compared: the mean of a column, the share of rows in which it is true, or the number of rows, in "
-            "two groups; or the area or the error of two scores on the same rows.",
-            KINDS,
-            MEAN,
-        ),
-        _column("target", "Column whose means or shares are compared; with 'count' only rows with a value count."),
-        _column("groups", "Column that says which of the two groups a row is in."),
-        Argument(
-            "keys",
-            "The two groups, from public knowledge: the difference is the first less the second. Other rows are "
-            "ignored.",
-            shown="[false, true], [0, 1], or stated by the owner",
-            table_only=True,
-            kind="Iterable[object]",
-        ),
-        _column("scores", "The two columns of scores, or of predictions, that are compared on the same rows.", "Names"),
-        _column("label", "Column of the label, or of the numeric truth for losses of size, of 'auc' and 'error'."),
-        EPSILON,
-        COUNT_DELTA,
-        replace(COLUMN_BOUNDS[0], shown="required for means, else 0", statistic=False, stand_in=None),
-        replace(COLUMN_BOUNDS[1], shown="required for means, else 1", statistic=False, stand_in=None),
-        word(
-            "loss",
-            "The error of a row: whether the predicted class is wrong, or how far the prediction is off.",
-            LOSSES,
-            ZERO_ONE,
-        ),
-        Argument(
-            "thresholds",
-            "Score from which the positive class is predicted: one number, or one for each score.",
-            shown="the middle of the bounds",
-            kind="Numbers",
-        ),
-        flag(
-            "sampling",
-            "Whether the interval is about the population that the rows are from, rather than about these rows.",
-            True,
-        ),
-        CONFIDENCE,
-        NOISE,
-        CELLS,
-        replace(CLASSES, statistic=False),
-        *(replace(one, statistic=False) for one in COLUMN_PROTECTION),
-    )
+    arguments: ClassVar[Signature] = COMPARE
 
     @classmethod
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
@@ -186,15 +127,15 @@ class ComparePlan(Plan):
     def _layout(cls, given: Mapping[str, object]) -> Layout:
         """Return the layout: groups or label are the target, values or scores the features."""
         of = cls.arguments["of"].read(given)
-        names = ("scores", "label") if of in _SCORES else ("target", "groups")
-        others = ("target", "groups") if of in _SCORES else ("scores", "label")
+        names = ("scores", "label") if of in SCORES else ("target", "groups")
+        others = ("target", "groups") if of in SCORES else ("scores", "label")
         for name in others:
             if given[name] is not None:
                 raise ParameterError("P045", f"{name} has no effect beside of := '{of}'. Leave it out.")
         for name in names:
             if given[name] is None and not (of == OF_COUNT and name == "target"):
                 raise ParameterError("P046", f"of := '{of}' needs {name}. Name it.")
-        if of in _SCORES:
+        if of in SCORES:
             scores = parameters.text_list("scores", given["scores"], hint="Give the names of two columns.")
             if len(scores) != 2:
                 raise ParameterError("P035", f"scores must name two columns; got {len(scores)}. Give two names.")
@@ -214,55 +155,22 @@ class ComparePlan(Plan):
             raise ParameterError("P045", "loss and thresholds are of errors. Leave them out, or give of := 'error'.")
         if loss != ZERO_ONE and given["thresholds"] is not None:
             raise ParameterError("P045", f"loss := '{loss}' predicts no classes. Leave thresholds out.")
-        bounds = cls._bounds(given, known(str, of), loss)
+        bounds = read_bounds(given, known(str, of), loss)
         return {
             "of": of,
             **bounds,
             "loss": loss,
-            "thresholds": cls._thresholds(given["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
+            "thresholds": read_thresholds(given["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
             **cls._read(given, "sampling"),
             **read_noise(given, COUNT_DELTA),
             "grid": CELLS.read(given),
         }
 
     @classmethod
-    def _bounds(cls, given: Mapping[str, object], of: str, loss: str) -> dict[str, float | None]:
-        """Return the bounds of the target or of the scores."""
-        missing = given["lower"] is None and given["upper"] is None
-        if of in (OF_COUNT, SHARE):
-            if not missing:
-                raise ParameterError("P045", f"of := '{of}' takes no bounds. Leave lower and upper out.")
-            return {"lower": 0.0, "upper": 1.0} if of == SHARE else {"lower": None, "upper": None}
-        if of in _SCORES:
-            if missing and loss == ZERO_ONE:
-                return {"lower": 0.0, "upper": 1.0}
-            found = column_bounds(given, "they bound both scores")
-            pair = (found["lower"], found["upper"])
-        else:
-            sides = feature_bounds(given)
-            [pair] = bounds_by_feature(sides["lower"], sides["upper"], (str(given["target"]),), fold_case=True)
-        refuse_extremes([pair])
-        return {"lower": pair[0], "upper": pair[1]}
-
-    @staticmethod
-    def _thresholds(given: object, bounds: Mapping[str, float | None]) -> tuple[float, ...]:
-        lower, upper = known(float, bounds["lower"]), known(float, bounds["upper"])
-        if given is None:
-            return (lower / 2 + upper / 2,) * 2
-        items = parameters.list_items(given, most=2)
-        hint = "Give one number between the bounds, or one for each score."
-        found = [
-            parameters.finite_float("a threshold", one, hint=hint) for one in ((given,) if items is None else items)
-        ]
-        if len(found) not in (1, 2) or not all(lower <= one <= upper for one in found):
-            raise ParameterError("P032", f"thresholds are one or two numbers between lower and upper. {hint}")
-        return tuple(found * 2)[:2]
-
-    @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Return columns for what is compared; the noise does not depend on bounds."""
         of = given.get("of") or MEAN
-        if of in _SCORES:
+        if of in SCORES:
             bounds = {} if (given.get("loss") or ZERO_ONE) == ZERO_ONE else {"lower": 0, "upper": 1}
             return {"scores": ["first", "second"], "label": "label", **bounds}
         return {"groups": "groups", "target": "target", **({"lower": 0, "upper": 1} if of == MEAN else {})}
@@ -273,9 +181,9 @@ class ComparePlan(Plan):
         return self.loss == ZERO_ONE
 
     @property
-    def levels_argument(self) -> str:
+    def levels_argument(self) -> str:  # type: ignore[override]
         """The argument that gives the two levels."""
-        return "target_levels" if self.of in _SCORES else "keys"
+        return "target_levels" if self.of in SCORES else "keys"
 
     @cached_property
     def contribution(self) -> Contribution:

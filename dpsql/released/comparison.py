@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import NotRequired, TypedDict
 
@@ -265,17 +265,22 @@ def _counts(result: Compared) -> tuple[float, float, _Estimate]:
 
 
 def _errors(result: Compared) -> Mapping[str, Json]:
-    given = {"sampling": result["sampling"], "rows_per_unit": result["rows_per_unit"], "squares": True}
-    [found] = block_means(result["blocks"][0], result["confidence"], **given)
-    [level] = block_means(result["blocks"][1], result["confidence"], sampling=False, rows_per_unit=1, squares=False)
+    confidence, unit = result["confidence"], result["rows_per_unit"]
+    [found] = block_means(
+        result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit, squares=True
+    )
+    [level] = block_means(result["blocks"][1], confidence, sampling=False, rows_per_unit=unit, squares=False)
     scale = result["scale"]
     first = min(max(level.value, found.value, 0.0), 1.0, 1.0 + found.value)
-    scaled = _Estimate(
-        *(scale * part for part in (found.value, found.below, found.above, found.noise, found.sampling)),
-        -scale,
-        scale,
-        found.rows,
-        found.empty,
+    scaled = replace(
+        found,
+        value=scale * found.value,
+        below=scale * found.below,
+        above=scale * found.above,
+        noise=scale * found.noise,
+        sampling=scale * found.sampling,
+        least=-scale,
+        most=scale,
     )
     return _row(result, scale * first, scale * (first - found.value), scaled)
 
