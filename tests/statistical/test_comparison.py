@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, t
 
 from dpsql.contract.fold import Batch
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.compare import CompareCall, ComparePlan, draw_areas, draw_sums
 from dpsql.released.comparison import comparison_rows
+from dpsql.released.sampling import mean_reaches, student
 
 GROUPED = {"groups": "g", "keys": [0, 1]}
 PAIRED = {"scores": ["s1", "s2"], "label": "g"}
@@ -117,3 +118,25 @@ def most(draws: int) -> int:
 @pytest.mark.parametrize("name", NULLS)
 def test_no_difference_is_rarely_told(name: str, epsilon: float) -> None:
     assert false_alarms(name, epsilon, 150)[0] <= most(150)
+
+
+@pytest.mark.parametrize(("first", "second"), [(5, 5), (40, 40), (5, 5000), (20, 300), (100, 100)])
+def test_shares_without_noise_are_right_at_every_share(first: int, second: int) -> None:
+    """Exactly, over all pairs of counts: two equal shares differ in at most 5 % of samples."""
+    ways = [
+        np.array([(z, *mean_reaches(z, 1 - z * z, rows, 0.05)[:2]) for z in 2 * np.arange(rows + 1) / rows - 1])
+        for rows in (first, second)
+    ]
+    one, other = ways[0][:, np.newaxis], ways[1][np.newaxis]
+    difference = one[..., 0] - other[..., 0]
+    low = difference - np.hypot(one[..., 1], other[..., 2])
+    high = difference + np.hypot(one[..., 2], other[..., 1])
+    for share in (0.01, 0.05, 0.1, 0.3, 0.5):
+        law = np.outer(*(binom.pmf(np.arange(rows + 1), rows, share) for rows in (first, second)))
+        assert law[(low > 0) | (high < 0)].sum() <= 0.05
+
+
+@pytest.mark.parametrize("freedom", [3.0, 7.5, 60.0, 250.0])
+def test_student(freedom: float) -> None:
+    for tail in (0.1, 0.05, 1e-3):
+        assert student(tail, freedom) == pytest.approx(t.isf(tail / 2, freedom), rel=2e-3)
