@@ -249,6 +249,9 @@ class ContextMethods:
         verdict: Literal["set", "each"] | None = None,
         standardize: bool | None = None,
         moments_share: Number | None = None,
+        of: Literal["mean", "share", "count", "auc", "error"] | None = None,
+        loss: Literal["zero_one", "absolute", "squared"] | None = None,
+        sampling: bool | None = None,
     ) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table.
 
@@ -401,6 +404,13 @@ class ContextMethods:
             As of dp_two_stage, dp_linear_regression, dp_pipeline, dp_logistic_regression.
         moments_share : optional
             As of dp_linear_regression, dp_pipeline, dp_logistic_regression.
+        of : optional
+            What is compared: the mean of a column, the share of rows in which it is true, or the number of rows, in two
+            groups; or the area or the error of two scores on the same rows.
+        loss : optional
+            The error of a row: whether the predicted class is wrong, or how far the prediction is off.
+        sampling : optional
+            Whether the interval is about the population that the rows are from, rather than about these rows.
         """
 
     def dp_count(
