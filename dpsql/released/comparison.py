@@ -102,8 +102,6 @@ class _Estimate:
         Noisy rows behind it.
     empty : bool
         Whether there may be no rows at all.
-    grows : bool
-        Whether the number grows with the rows, as a count does.
     """
 
     value: float
@@ -115,7 +113,6 @@ class _Estimate:
     most: float
     rows: float
     empty: bool = False
-    grows: bool = False
 
 
 def comparison_rows(result: Compared) -> list[Mapping[str, Json]]:
@@ -150,13 +147,14 @@ def _row(result: Compared, first: float, second: float, found: _Estimate) -> Map
 
 def _needed(found: _Estimate, tail: float) -> float | None:
     """Return the rows with which the difference would be told; None where there is none."""
-    away, rows = -NormalDist().inv_cdf(tail / 2.0), max(1.0, found.rows)
-    unit = rows if found.grows else 1.0
-    by_row, by_square = (away * found.sampling / unit) ** 2 * rows, (away * found.noise / unit * rows) ** 2
-    square = (found.value / unit) ** 2
-    if not square > 0.0:
+    if found.value == 0.0:
         return None
-    needed = (by_row + math.sqrt(by_row**2 + 4.0 * square * by_square)) / (2.0 * square)
+    rows, unit = max(1.0, found.rows), abs(found.value)
+    away = -NormalDist().inv_cdf(tail / 2.0)
+    # In units of the difference; products, which are infinite where powers raise.
+    sampling, noise = away * found.sampling / unit, away * found.noise / unit * rows
+    by_row, by_square = sampling * sampling * rows, noise * noise
+    needed = (by_row + math.sqrt(by_row * by_row + 4.0 * by_square)) / 2.0
     return float(math.ceil(needed)) if math.isfinite(needed) else None
 
 
@@ -260,7 +258,7 @@ def _counts(result: Compared) -> tuple[float, float, _Estimate]:
     way = math.hypot(away, sampling)
     noise = math.hypot(*told.std_error.tolist())
     rows = max(0.0, first) + max(0.0, second)
-    found = _Estimate(first - second, way, way, noise, deviation, -math.inf, math.inf, rows, grows=True)
+    found = _Estimate(first - second, way, way, noise, deviation, -math.inf, math.inf, rows)
     return first, second, found
 
 
