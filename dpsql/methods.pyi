@@ -213,7 +213,7 @@ class ContextMethods:
         bounds_share: Number | None = None,
         scale_share: Number | None = None,
         quantiles: Numbers | None = None,
-        cells: Integer | Number | None = None,
+        cells: Number | Integer | None = None,
         interval_share: Number | None = None,
         error_bound: Number | None = None,
         score: Literal["covariance", "rank"]
@@ -229,12 +229,12 @@ class ContextMethods:
         vocabulary: Literal["public", "private"] | None = None,
         vocabulary_share: Number | None = None,
         regularization: Number | None = None,
-        thresholds: Literal["recursive", "fixed", "smooth_medians"] | Numbers | None = None,
+        thresholds: Numbers | Literal["recursive", "fixed", "smooth_medians"] | None = None,
         n_thresholds: Integer | None = None,
         threshold_share: Number | None = None,
         curve: Literal["auto", "identity", "tree", "wavelet", "toeplitz"] | None = None,
         aggregates: Names | None = None,
-        keys: Keys | None = None,
+        keys: Keys | Iterable[object] | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = None,
@@ -250,6 +250,9 @@ class ContextMethods:
         verdict: Literal["set", "each"] | None = None,
         standardize: bool | None = None,
         moments_share: Number | None = None,
+        of: Literal["mean", "share", "count", "auc", "error"] | None = None,
+        loss: Literal["zero_one", "absolute", "squared"] | None = None,
+        sampling: bool | None = None,
     ) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table.
 
@@ -264,7 +267,7 @@ class ContextMethods:
         epsilon : optional
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
-            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab,
+            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab, dp_compare,
             dp_score_filter, dp_linear_regression, dp_pipeline, dp_naive_bayes, dp_logistic_regression, dp_covariance,
             dp_correlation, dp_roc, dp_auc, dp_confusion.
         n_rows : optional
@@ -304,20 +307,20 @@ class ContextMethods:
         selection_blocks : optional
             Public number of blocks for the selector 'two_stage', from 1 to 1000000.
         lower : optional
-            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_sis, dp_best_subset,
-            dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance, dp_correlation,
-            dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
+            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_compare, dp_sis,
+            dp_best_subset, dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance,
+            dp_correlation, dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
         upper : optional
-            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_sis, dp_best_subset,
-            dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance, dp_correlation,
-            dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
+            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_compare, dp_sis,
+            dp_best_subset, dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance,
+            dp_correlation, dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
         target_lower : optional
             Public lower bound of a numeric target, one number in its own unit.
         target_upper : optional
             Public upper bound of a numeric target, above target_lower.
         target_levels : optional
-            As of dp_sis, dp_kendall, dp_two_stage, dp_best_subset, dp_score_filter, dp_linear_regression, dp_pipeline,
-            dp_naive_bayes, dp_logistic_regression, dp_roc, dp_auc, dp_confusion.
+            As of dp_compare, dp_sis, dp_kendall, dp_two_stage, dp_best_subset, dp_score_filter, dp_linear_regression,
+            dp_pipeline, dp_naive_bayes, dp_logistic_regression, dp_roc, dp_auc, dp_confusion.
         row_norm : optional
             As of dp_linear_regression, dp_pipeline, dp_logistic_regression.
         rounds : optional
@@ -330,7 +333,7 @@ class ContextMethods:
         quantiles : optional
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
         cells : optional
-            As of dp_quantile, dp_roc, dp_auc.
+            As of dp_compare, dp_quantile, dp_roc, dp_auc.
         interval_share : optional
             Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.
         error_bound : optional
@@ -357,7 +360,7 @@ class ContextMethods:
         regularization : optional
             Ridge penalty: weight of the squared coefficients against the loss summed over all rows, above 0.
         thresholds : optional
-            As of dp_roc, dp_confusion.
+            As of dp_compare, dp_roc, dp_confusion.
         n_thresholds : optional
             Number of thresholds, from 1 to 255 and below the number of cells.
         threshold_share : optional
@@ -368,7 +371,7 @@ class ContextMethods:
             What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev', from the same
             noise.
         keys : optional
-            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab,
+            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab, dp_compare,
             dp_quantile, dp_bounds.
         max_groups_per_unit : optional
             Groups in which one person may have rows. A random choice of them counts.
@@ -404,6 +407,13 @@ class ContextMethods:
             As of dp_two_stage, dp_linear_regression, dp_pipeline, dp_logistic_regression.
         moments_share : optional
             As of dp_linear_regression, dp_pipeline, dp_logistic_regression.
+        of : optional
+            What is compared: the mean of a column, the share of rows in which it is true, or the number of rows, in two
+            groups; or the area or the error of two scores on the same rows.
+        loss : optional
+            The error of a row: whether the predicted class is wrong, or how far the prediction is off.
+        sampling : optional
+            Whether the interval is about the population that the rows are from, rather than about these rows.
         """
 
     def dp_count(
@@ -1200,6 +1210,108 @@ class ContextMethods:
         -------
         release : Release
             ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+
+        Raises
+        ------
+        DpsqlError
+            With a code and the next step; it depends on public values only.
+        """
+
+    def dp_compare(
+        self,
+        source: object,
+        *,
+        of: Literal["mean", "share", "count", "auc", "error"] | None = "mean",
+        target: str | None = None,
+        groups: str | None = None,
+        keys: Iterable[object] | None = None,
+        scores: Names | None = None,
+        label: str | None = None,
+        epsilon: Number,
+        delta: Number | None = None,
+        lower: Number | None = None,
+        upper: Number | None = None,
+        loss: Literal["zero_one", "absolute", "squared"] | None = "zero_one",
+        thresholds: Numbers | None = None,
+        sampling: bool | None = True,
+        confidence: Number | None = 0.95,
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        cells: Number | None = 4096,
+        target_levels: Iterable[object] | None = None,
+        neighbours: Literal["add_remove", "replace"] | None = None,
+        privacy_unit: str | None = None,
+        max_rows_per_unit: Integer | None = None,
+        row_id: str | None = None,
+        dataset: str | None = None,
+        release: str | None = None,
+        condition: str | None = None,
+        engine: str | None = None,
+    ) -> Release:
+        """Tell privately whether two groups or two scores differ.
+
+        Parameters
+        ----------
+        source : str or frame
+            Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
+        of : {'mean', 'share', 'count', 'auc', 'error'}, default 'mean'
+            What is compared: the mean of a column, the share of rows in which it is true, or the number of rows, in two
+            groups; or the area or the error of two scores on the same rows.
+        target : optional
+            Column whose means or shares are compared; with 'count' only rows with a value count.
+        groups : optional
+            Column that says which of the two groups a row is in.
+        keys : default [false, true], [0, 1], or stated by the owner
+            The two groups, from public knowledge: the difference is the first less the second. Other rows are ignored.
+        scores : optional
+            The two columns of scores, or of predictions, that are compared on the same rows.
+        label : optional
+            Column of the label, or of the numeric truth for losses of size, of 'auc' and 'error'.
+        epsilon : required
+            Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
+        delta : optional
+            Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian.
+        lower : required for means, else 0
+            Public lower bound of the values, one number. Values are clipped to it.
+        upper : required for means, else 1
+            Public upper bound of the values, one number. Values are clipped to it.
+        loss : {'zero_one', 'absolute', 'squared'}, default 'zero_one'
+            The error of a row: whether the predicted class is wrong, or how far the prediction is off.
+        thresholds : default the middle of the bounds
+            Score from which the positive class is predicted: one number, or one for each score.
+        sampling : default True
+            Whether the interval is about the population that the rows are from, rather than about these rows.
+        confidence : default 0.95
+            Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
+            itself.
+        noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
+            The law of the noise; 'auto' takes what is smaller.
+        cells : default 4096
+            Number of equal-width cells that scores are counted in, from 1 to 65536.
+        target_levels : default [false, true], or [0, 1]
+            The negative and the positive class of the label. Rows of neither class are ignored.
+        neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
+            The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
+            replacing one ('replace').
+        privacy_unit : optional
+            Name of the column of the id of the person to protect. Without it one row is protected.
+        max_rows_per_unit : required with privacy_unit
+            Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.
+        row_id : optional
+            Name of the column of the row's id in long rows, or of a stored unique id.
+        dataset : default the source's name
+            Name of the budget that is charged.
+        release : optional
+            Name of this release. The same call with the same name returns the stored result and costs nothing.
+        condition : optional
+            A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL
+            or an error do not.
+        engine : default DuckDB itself
+            Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+
+        Returns
+        -------
+        release : Release
+            ``first``, ``second``, ``difference``, ``std_error``, ``lower``, ``upper``, ``rows_needed``, ``verdict``.
 
         Raises
         ------
@@ -3087,6 +3199,38 @@ class FrameMethods:
         """Count the combinations of columns privately, with margins.
 
         The rows of the release, as a Polars frame; see `dp_crosstab` of SQL.
+        """
+
+    def compare(
+        self,
+        *,
+        of: Literal["mean", "share", "count", "auc", "error"] | None = "mean",
+        target: str | None = None,
+        groups: str | None = None,
+        keys: Iterable[object] | None = None,
+        scores: Names | None = None,
+        label: str | None = None,
+        epsilon: Number,
+        delta: Number | None = None,
+        lower: Number | None = None,
+        upper: Number | None = None,
+        loss: Literal["zero_one", "absolute", "squared"] | None = "zero_one",
+        thresholds: Numbers | None = None,
+        sampling: bool | None = True,
+        confidence: Number | None = 0.95,
+        noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        cells: Number | None = 4096,
+        target_levels: Iterable[object] | None = None,
+        neighbours: Literal["add_remove", "replace"] | None = None,
+        privacy_unit: str | None = None,
+        max_rows_per_unit: Integer | None = None,
+        row_id: str | None = None,
+        release: str | None = None,
+        condition: str | None = None,
+    ) -> pl.DataFrame:
+        """Tell privately whether two groups or two scores differ.
+
+        The rows of the release, as a Polars frame; see `dp_compare` of SQL.
         """
 
     def sis(

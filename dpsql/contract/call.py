@@ -64,7 +64,8 @@ class TargetCode:
             return cls(levels=(0.0, 1.0))
         if of_text:
             raise SourceError(
-                "S005", f"target {show(column)} is text. Give target_levels := [..., ...], its two public levels."
+                "S005",
+                f"target {show(column)} is text. Give {plan.levels_argument} := [..., ...], its two public levels.",
             )
         if is_boolean(kind) and (plan.target_bounds is None or not plan.target_needs_bounds):
             return cls(levels=("false", "true"))

@@ -140,6 +140,8 @@ class Plan(ABC):
     names_after: ClassVar[str | None] = None
     # Whether the target has two public levels, by default false and true, or 0 and 1; other rows are ignored.
     target_is_label: ClassVar[bool] = False
+    # The argument that gives the two levels.
+    levels_argument: ClassVar[str] = "target_levels"
     # The names under which this function takes the owner's stated bounds; None drops a bound.
     stated_as: ClassVar[Mapping[str, str | None]] = {}
     # Whether a row of few columns takes less time to add up than to reach Python.

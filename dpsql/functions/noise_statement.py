@@ -57,6 +57,7 @@ CLAIMS: Mapping[str, str] = {
     "roc": "the rates of the two classes differ",
     "confusion": "the rates of the two classes differ",
     "area": "the interval excludes 1/2",
+    "comparison": "the interval of the difference excludes 0",
 }
 _SCORED_CLAIMS = {
     "dp_score_filter": "the score without noise is above the threshold, or above 0, for all features at once",
@@ -206,6 +207,7 @@ _RESOLUTIONS: Mapping[str, Callable[[Shape, Any], _Resolution]] = {
     "crosstab": _longest("count", ("upper",), _ROWS),
     "covariance": _longest("value", ("lower", "upper"), "product of the units"),
     "correlation": _longest("value", ("lower", "upper"), "correlation"),
+    "comparison": _longest("difference", ("lower", "upper"), "unit of the difference"),
     "area": _longest("auc", ("lower", "upper"), "area"),
     "roc": _of_curve,
     "confusion": _of_curve,

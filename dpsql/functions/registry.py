@@ -26,6 +26,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.plan import Plan
 from dpsql.functions.auc import AucCall, AucPlan, ConfusionCall, ConfusionPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
+from dpsql.functions.compare import CompareCall, ComparePlan
 from dpsql.functions.covariance import CorrelationCall, CorrelationPlan, CovarianceCall, CovariancePlan
 from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
 from dpsql.functions.grouped.aggregate import AggregateCall
@@ -49,6 +50,7 @@ from dpsql.released.shapes import (
     AGGREGATED,
     AREA,
     COEFFICIENTS,
+    COMPARISON,
     CONFUSION,
     CORRELATION,
     COVARIANCE,
@@ -158,6 +160,9 @@ FUNCTIONS: dict[str, Function] = {
     ),
     "dp_crosstab": Function(
         CrosstabPlan, CrosstabCall, CROSSTAB, "Count the combinations of columns privately, with margins."
+    ),
+    "dp_compare": Function(
+        ComparePlan, CompareCall, COMPARISON, "Tell privately whether two groups or two scores differ."
     ),
     "dp_sis": Function(SisPlan, SisCall, RANKED, "Select k features privately by covariance or rank correlation."),
     "dp_kendall": Function(KendallPlan, KendallCall, RANKED, "Select k features privately by rank correlation."),

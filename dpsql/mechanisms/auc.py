@@ -36,6 +36,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from statistics import NormalDist
+from typing import ClassVar
 
 import numpy as np
 
@@ -100,6 +101,9 @@ class ConcordanceNoise(Part):
     neighbours: str
     max_rows_per_unit: int
 
+    # What rounding moves a released concordance by at most, in its unit.
+    rounded: ClassVar[float] = 0.5
+
     @property
     def event(self) -> Event:
         """What the ledger records."""
@@ -109,6 +113,11 @@ class ConcordanceNoise(Part):
     def relation(self) -> Relation:
         """The neighbouring relation."""
         return relation_of(self.neighbours, self.max_rows_per_unit)
+
+    @property
+    def moved(self) -> int:
+        """How far a privacy unit moves what is released of concordance."""
+        return concordance_sensitivity(self.relation)
 
     @cached_property
     def losses(self) -> tuple[Fraction, Fraction]:
@@ -120,20 +129,20 @@ class ConcordanceNoise(Part):
     @cached_property
     def bits(self) -> int:
         """T is released in units of ``2**-bits``, which is public; then no noise has to be rounded."""
-        width = concordance_sensitivity(self.relation) / self.losses[0]
+        width = self.moved / self.losses[0]
         return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
         """Scales of Laplace noise: of the concordance in units of ``2**-bits``, and of each count."""
         scaled, counted = self.losses
-        moved = concordance_sensitivity(self.relation) << self.bits
+        moved = self.moved << self.bits
         return moved / scaled, class_sensitivity(self.relation) / counted
 
     @property
     def _squares(self) -> tuple[int, int]:
         """Squared L2 sensitivities: of the concordance in units of ``2**-bits``, and of the counts."""
-        moved = concordance_sensitivity(self.relation) << self.bits
+        moved = self.moved << self.bits
         return moved**2, squared_class_sensitivity(self.relation)
 
     @cached_property
@@ -147,7 +156,7 @@ class ConcordanceNoise(Part):
 
     def reaches(self, failure: Fraction) -> tuple[float, float]:
         """Return what the error of T, its rounding included, and that of a count exceed with that chance at most."""
-        rounding = math.ldexp(0.5, -self.bits)
+        rounding = math.ldexp(self.rounded, -self.bits)
         if self.mu is None:
             scaled, counted = (laplace_reach(scale, failure) for scale in self.scales)
             return math.ldexp(scaled, -self.bits) + rounding, float(counted)
@@ -158,16 +167,61 @@ class ConcordanceNoise(Part):
     @sampled
     def draw(self, exact: Concordance) -> NoisyConcordance:
         """Return the numbers with noise."""
-        scaled, counts = [exact.scaled(self.bits)], [exact.positives, exact.negatives]
-        if self.mu is None:
-            drawn = [
-                _with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)
-            ]
-        else:
-            given = zip((scaled, counts), self._squares, self.losses, strict=True)
-            drawn = [_with_gaussian(numbers, square, mu) for numbers, square, mu in given]
-        [concordance], [positives, negatives] = drawn
+        [concordance], [positives, negatives] = self._noisy([exact.scaled(self.bits)], exact)
         return NoisyConcordance(math.ldexp(concordance, -self.bits), positives, negatives)
+
+    def _noisy(self, scaled: list[int], exact: Concordance) -> list[list[float]]:
+        """Return the scaled numbers, and the rows of both classes, positives first, with noise."""
+        counts = [exact.positives, exact.negatives]
+        if self.mu is None:
+            return [_with_laplace(numbers, scale) for numbers, scale in zip((scaled, counts), self.scales, strict=True)]
+        given = zip((scaled, counts), self._squares, self.losses, strict=True)
+        return [_with_gaussian(numbers, square, mu) for numbers, square, mu in given]
+
+
+@dataclass(frozen=True)
+class NoisyPair:
+    """Two concordances and the rows of both classes, each with noise.
+
+    Attributes
+    ----------
+    difference, total : float
+        D = T1 - T2, and M = T1 + T2.
+    positives, negatives : float
+        In rows.
+    """
+
+    difference: float
+    total: float
+    positives: float
+    negatives: float
+
+
+@dataclass(frozen=True)
+class PairedConcordanceNoise(ConcordanceNoise):
+    """Difference and sum of two concordances on the same rows, and the rows of both classes, as one mechanism.
+
+    Notes
+    -----
+    - **Guarantee**: that of `ConcordanceNoise`, for the same epsilon or mu.
+    - **Sensitivity**: difference and sum together move by twice what one concordance moves, in the L1 norm and in the
+      L2 norm (`dpsql.statistics.comparison`). So every step of the module's table spends the share that it has there,
+      with noise of twice the scale.
+    """
+
+    rounded: ClassVar[float] = 1.0
+
+    @property
+    def moved(self) -> int:
+        """How far a privacy unit moves difference and sum together."""
+        return 2 * super().moved
+
+    @sampled
+    def draw_pair(self, first: Concordance, second: Concordance) -> NoisyPair:
+        """Return the numbers with noise; both concordances are of the same rows."""
+        one, other = first.scaled(self.bits), second.scaled(self.bits)
+        [difference, total], [positives, negatives] = self._noisy([one - other, one + other], first)
+        return NoisyPair(math.ldexp(difference, -self.bits), math.ldexp(total, -self.bits), positives, negatives)
 
 
 def _with_laplace(values: list[int], scale: Fraction) -> list[float]:

@@ -406,8 +406,8 @@ def interval(result: ScaledArea) -> tuple[float, float]:
         for side in (-1, 1)
     )
     low, high = (result["concordance"] + side * result["concordance_reach"] for side in (-1, 1))
-    lower = 0.5 + low * _per_concordance(*(most if low > 0 else fewest))
-    upper = 0.5 + high * _per_concordance(*(fewest if high > 0 else most))
+    lower = 0.5 + low * per_concordance(*(most if low > 0 else fewest))
+    upper = 0.5 + high * per_concordance(*(fewest if high > 0 else most))
     return (0.0, 1.0) if lower > 1.0 or upper < 0.0 else (_clipped(lower), _clipped(upper))
 
 
@@ -417,7 +417,7 @@ def point(result: ScaledArea) -> float:
     Noise may carry them beyond the areas that there are. Then the end of [0, 1] would claim a perfect score, and the
     middle of the interval, all of which the noise explains, is closer to the truth.
     """
-    raw = 0.5 + result["concordance"] * _per_concordance(*_counts(result))
+    raw = 0.5 + result["concordance"] * per_concordance(*_counts(result))
     return raw if 0.0 <= raw <= 1.0 else sum(interval(result)) / 2
 
 
@@ -427,7 +427,7 @@ def standard_error(result: ScaledArea) -> float:
     slope = result["concordance"]
     by_count = (slope * (y - 1) / (2 * x * x * y), slope * (x - 1) / (2 * y * y * x))
     noise = (
-        _per_concordance(x, y) * result["concordance_error"],
+        per_concordance(x, y) * result["concordance_error"],
         *(by * result["count_error"] for by in by_count),
     )
     return math.hypot(*noise)
@@ -437,7 +437,7 @@ def _counts(result: ScaledArea) -> tuple[float, float]:
     return max(1.0, result["positives"]), max(1.0, result["negatives"])
 
 
-def _per_concordance(positives: float, negatives: float) -> float:
+def per_concordance(positives: float, negatives: float) -> float:
     """Return h; counts are at least 1."""
     return (1 / positives + 1 / negatives - 1 / positives / negatives) / 2
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from statistics import NormalDist
 from typing import Any
 
@@ -34,9 +35,9 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNDETERMINED
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.statistics.aggregates import LAPLACE
+from dpsql.statistics.aggregates import LAPLACE, Block, Words
 
 Interval = tuple[Doubles, Doubles]
 
@@ -236,10 +237,20 @@ def _narrowed(out: _Point, within: _Point, x: Doubles, excess: Doubles) -> tuple
 def mean_interval(noisy: NoisyBlock, tail: float) -> Interval:
     """Return the means z that are compatible with the noisy sums; NaN where there is none."""
     rows, values = np.array(noisy.block.moments[:2])
-    table = noise_quantile(noisy, values - _MEAN_NODES[:, np.newaxis] * rows, tail)
+    table = _mean_quantiles(noisy.block, noisy.lattice, tail)
     count, total = rows @ noisy.values, values @ noisy.values
     ends = np.full_like(count, -1.0), np.full_like(count, 1.0)
     return compatible(lambda z: total - z * count, lambda z: np.interp(z, _MEAN_NODES, table), *ends)
+
+
+@lru_cache(maxsize=64)
+def _mean_quantiles(block: Block, lattice: Lattice, tail: float) -> Doubles:
+    """Return the quantile of ``sum(z - m)`` by the nodes of m."""
+    rows, values = np.array(block.moments[:2])
+    nothing = NoisyBlock(block, lattice, Words(np.empty((block.size, 0), dtype=np.int64)))
+    table = noise_quantile(nothing, values - _MEAN_NODES[:, np.newaxis] * rows, tail)
+    table.setflags(write=False)
+    return table
 
 
 def variance_interval(noisy: NoisyBlock, tail: float, ddof: int) -> Interval:

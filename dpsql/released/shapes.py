@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
+from dpsql.released.comparison import comparison_rows
 from dpsql.released.covariance import correlation, covariance
 from dpsql.released.crosstab import crosstab_rows
 from dpsql.released.curves import area_rows, confusion_rows, roc_rows
@@ -251,6 +252,11 @@ CROSSTAB = Shape(
     | _SPOKEN,
     crosstab_rows,
 )
+COMPARISON = Shape(
+    "comparison",
+    dict.fromkeys(("first", "second", "difference", "std_error", "lower", "upper", "rows_needed"), "DOUBLE") | _WORD,
+    comparison_rows,
+)
 SHAPES = (
     AGGREGATED,
     HISTOGRAM,
@@ -265,4 +271,5 @@ SHAPES = (
     CONFUSION,
     COVARIANCE,
     CORRELATION,
+    COMPARISON,
 )

@@ -37,7 +37,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 # Chance that a row is clear by noise alone, where the call does not say another.
 FAILURE = 0.05
@@ -137,4 +137,5 @@ def count_reach(deviation: float, failure: float) -> float:
 def whole_verdict(verdicts: Iterable[str]) -> str:
     """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt."""
     found = set(verdicts)
-    return next((word for word in (BIASED, UNCLEAR, UNDETERMINED, NOT_MEASURED, CLEAR) if word in found), UNDETERMINED)
+    order = (BIASED, UNCLEAR, NO_EVIDENCE, UNDETERMINED, NOT_MEASURED, CLEAR, DIFFERS)
+    return next((word for word in order if word in found), UNDETERMINED)

@@ -162,6 +162,12 @@ def _all() -> list[Call]:
                     {"label": "y", "score": "n", "epsilon": 1, "thresholds": (0.25, 0.75), **score}),
         _table_form("wide", "dp_confusion", "of numbers",
                     {"label": "k", "target_levels": (0, 1), "score": "a", "epsilon": 1, "thresholds": 0.5, **score}),
+        _table_form("wide", "dp_compare", "",
+                    {"target": "s", "groups": "t", "keys": ("a", "b"), "lower": 0, "upper": 1, "epsilon": 1, **unit}),
+        _table_form("wide", "dp_compare", "of counts", {"of": "count", "target": "e", "groups": "k", "keys": (0, 1), "epsilon": 1}),
+        _table_form("wide", "dp_compare", "of areas", {"of": "auc", "scores": ("n", "s"), "label": "y", "epsilon": 1}),
+        _table_form("wide", "dp_compare", "of errors", {"of": "error", "loss": "absolute", "scores": ("n", "s"), "label": "z",
+                                                         "lower": -2, "upper": 2, "epsilon": 1}),
         # Groups: keys of every type, public and private, and limits of units.
         _table_form("wide", "dp_count", "", {"by": "t", "keys": ("a", "b"), "other": True, "epsilon": 1}),
         _table_form("wide", "dp_count", "of private texts per unit",

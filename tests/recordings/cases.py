@@ -601,6 +601,34 @@ def curves() -> Iterator[Case]:
     yield from _options_of("dp_confusion", "scored", given, ways)
 
 
+def comparisons() -> Iterator[Case]:
+    """Two groups, and two scores of the same rows."""
+    groups = {"target": "y", "groups": "word", "keys": ["no", "yes"], "lower": -1, "upper": 12, "epsilon": 1}
+    ways: dict[str, dict[str, Any]] = {
+        "means": {},
+        "of these rows": {"sampling": False},
+        "gaussian": {"delta": 1e-5, "noise": "gaussian"},
+        "of units, replace": {**UNIT, **REPLACE},
+        "another confidence": {"confidence": 0.8},
+        "too few rows": {"epsilon": 0.001},
+    }
+    for name, more in ways.items():
+        yield Case(f"dp_compare: {name}", (table("dp_compare", "scored", **{**groups, **more}),))
+    scores = {"scores": ["p", "guess"], "label": "relapse", "epsilon": 1}
+    bounds = {"lower": 0, "upper": 10}
+    ways = {
+        "counts": {"of": "count", "groups": "relapse", "epsilon": 1},
+        "shares": {"of": "share", "target": "relapse", "groups": "word", "keys": ["no", "yes"], "epsilon": 1},
+        "errors": {"of": "error", **scores, **bounds, "thresholds": [0.5, 5]},
+        "sizes of errors": {"of": "error", "loss": "squared", **scores, "label": "y", **bounds},
+        "areas": {"of": "auc", **scores, **bounds, "cells": 256},
+        "areas, gaussian of units": {"of": "auc", **scores, **bounds, "delta": 1e-3, "noise": "gaussian", **UNIT},
+        "refused": {"of": "mean", **scores},
+    }
+    for name, more in ways.items():
+        yield Case(f"dp_compare: {name}", (table("dp_compare", "scored", **more),))
+
+
 def aggregates() -> Iterator[Case]:
     """Aggregates in groups: keys of each form, limits of a unit, both laws of noise."""
     keys = {"by": ["word"], "keys": ["yes", "no", "none"]}
@@ -835,6 +863,8 @@ def estimates() -> Iterator[Case]:
         "dp_auc, gaussian": {"epsilon": 1, "n_rows": 5000, "delta": 1e-6},
         "dp_auc, smooth": {"epsilon": 1, "n_rows": 5000, "method": "smooth"},
         "dp_confusion": {"epsilon": 1, "n_rows": 5000, "thresholds": [0.2, 0.5]},
+        "dp_compare": {"epsilon": 1, "n_rows": 5000, "lower": 0, "upper": 10},
+        "dp_compare, areas": {"epsilon": 1, "n_rows": 5000, "of": "auc"},
     }
     for name, given in ways.items():
         function = literal(name.split(",")[0])
@@ -952,6 +982,7 @@ def every_case() -> list[Case]:
         models,
         summaries,
         curves,
+        comparisons,
         aggregates,
         views,
         budgets,

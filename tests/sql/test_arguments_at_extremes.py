@@ -286,6 +286,23 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**SCORED, **UNIT, "method": "'smooth'"},
     ],
     "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],
+    "dp_compare": [
+        {"target": "'a'", "groups": "'b'", "epsilon": "1", **BOUNDS},
+        {"target": "'a'", "groups": "'u'", "keys": "[1, 2]", "epsilon": "1", **BOUNDS, **DELTA, "noise": "'gaussian'"},
+        {"of": "'count'", "groups": "'b'", "epsilon": "1", **UNIT},
+        {"of": "'auc'", "scores": "['p', 'a']", "label": "'b'", "epsilon": "1", "cells": "64", "sampling": "false"},
+        {
+            "of": "'error'",
+            "scores": "['p', 'a']",
+            "label": "'b'",
+            "target_levels": "[false, true]",
+            "epsilon": "1",
+            "thresholds": "0.5",
+            "loss": "'zero_one'",
+            "confidence": "0.9",
+            **BOUNDS,
+        },
+    ],
 }
 for several in CALLS.values():
     several[0] = {**several[0], "condition": "'y < 2'"}

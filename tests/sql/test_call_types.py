@@ -113,6 +113,13 @@ CALLS = (
     f"dp_roc('t', label := 'y', score := 'x', {_BOUNDS}, {_PURE})",
     f"dp_auc('t', label := 'x', target_levels := ['a','b'], score := 'a', {_BOUNDS}, {_PURE})",
     f"dp_confusion('t', label := 'x', score := 'a', thresholds := [0.5], {_BOUNDS}, {_PURE})",
+    f"dp_compare('t', target := 'x', groups := 'y', {_BOUNDS}, {_PURE})",
+    f"dp_compare('t', target := 'a', groups := 'x', {_BOUNDS}, {_PURE})",
+    f"dp_compare('t', of := 'share', target := 'x', groups := 'x', keys := ['a', 'b'], {_PURE})",
+    f"dp_compare('t', of := 'count', groups := 'x', keys := ['a', 'b'], {_PURE})",
+    f"dp_compare('t', of := 'count', groups := 'x', keys := [0, 1], {_PURE})",
+    f"dp_compare('t', of := 'auc', scores := ['x', 'a'], label := 'y', {_PURE})",
+    f"dp_compare('t', of := 'error', loss := 'absolute', scores := ['a', 'a2'], label := 'x', {_BOUNDS}, {_PURE})",
 )
 
 

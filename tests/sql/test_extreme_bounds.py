@@ -49,6 +49,11 @@ CALLS: dict[str, tuple[dict[str, Any], ...]] = {
     "dp_roc": ({"label": "y", "score": "s", **_PURE},),
     "dp_auc": ({"label": "y", "score": "s", **_PURE},),
     "dp_confusion": ({"label": "y", "score": "s", "thresholds": [0.5], **_PURE},),
+    "dp_compare": (
+        {"target": "a", "groups": "y", **_PURE},
+        {"of": "auc", "scores": ["a", "s"], "label": "y", **_PURE},
+        {"of": "error", "loss": "squared", "scores": ["a", "s"], "label": "z", **_PURE},
+    ),
 }  # fmt: skip
 # A curve begins at the threshold that no score reaches.
 _INFINITE = {("dp_roc", 0)}

@@ -73,6 +73,7 @@ OWN: dict[str, dict[str, Any]] = {
     "dp_roc": {"label": "y", "score": "a"},
     "dp_auc": {"label": "y", "score": "a"},
     "dp_confusion": {"label": "y", "score": "a", "thresholds": [0.5]},
+    "dp_compare": {"groups": "g", "keys": ["A", "B"], "target": "a"},
     "dp_aggregate": {"aggregates": ["count", "variance"], "target": ["a", "b"]},
     "dp_histogram": {"n_bins": 3},
     "dp_crosstab": {"rows": "h", "columns": "i", "keys": {"h": ["p"], "i": ["q"]}},

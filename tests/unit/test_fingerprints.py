@@ -156,6 +156,16 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         "9b63aee6fdfc979d0f60c6731eacd4ee4c70dfa2d8faa5ce948a22d1583306f9",
     ),
     (
+        "dp_compare",
+        {"target": "y", "groups": "g", "keys": ["a", "b"], **BOUNDS, "epsilon": 0.3, "sampling": False},
+        "ace267f3fb289ffcd3bfc4f983e17c37adabd5c0440b0a3b55449a4000ffd4ed",
+    ),
+    (
+        "dp_compare",
+        {"of": "auc", "scores": ["p", "q"], "label": "y", **UNIT, "epsilon": 0.3, "cells": 128},
+        "e94f20ade203f6a51638dc499dc6b07356205a9237a5f2e2325505c8589db57f",
+    ),
+    (
         "dp_confusion",
         {**SCORED, "thresholds": [0.5, 0.9], "curve": "tree"},
         "a3da1b2c38c8eea945f2bfa3ce2d654959a0f41e5af76ea8532b5384927397ff",

@@ -1,0 +1,421 @@
+"""dp_compare: is a difference real? Two groups' means, shares or counts, or two scores' area or error on the same rows.
+
+Every mechanism is that of another function. Only what is computed from it is new (`dpsql.released.comparison`):
+
+==========  =====================================================================  ===================================
+of          what gets noise                                                        mechanism
+==========  =====================================================================  ===================================
+mean        rows, sum and sum of squares of each group; without sampling rows      `dpsql.mechanisms.aggregates`, as
+            and sum alone                                                          dp_aggregate
+share       rows and sum of each group                                             the same, as dp_avg
+count       rows of each group                                                     the same, as dp_count
+error       rows, sum and sum of squares of the difference of two errors, row by   the same, for two targets of one
+            row; and for a fifth of the loss the sum of the first error            group
+auc         difference and sum of two scaled concordances, and the rows of both    `dpsql.mechanisms.auc`, and Laplace
+            classes; and for a fifth of epsilon the pairs that the scores do not   noise on one number
+            order alike, where sampling counts
+==========  =====================================================================  ===================================
+
+The two groups are groups with two public keys, in both of which a privacy unit may have rows. They cost what one group
+costs, but for units with several rows. All of a call is one measurement and one charge.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import (
+    Signature,
+)
+from dpsql.contract.call import Call
+from dpsql.contract.fold import Collector
+from dpsql.contract.gaussian_profile import usable_mu
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.parameters import fold, known
+from dpsql.contract.plan import Plan, Quantity
+from dpsql.contract.relation import Contribution
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.compare_arguments import COMPARE, SCORES, read_bounds, read_thresholds
+from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, read_noise
+from dpsql.functions.roc import CELLS
+from dpsql.functions.value_cells import EvenCells
+from dpsql.mechanisms.aggregates import (
+    GroupedNoise,
+    NoisyBlock,
+    drawable_mu,
+    equal_shares,
+    expected_block,
+    log_errors,
+)
+from dpsql.mechanisms.auc import NoisyPair, PairedConcordanceNoise
+from dpsql.mechanisms.count_noise import laplace_reach
+from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.progress import Progress
+from dpsql.released.aggregates import stored_block
+from dpsql.released.comparison import AREA, ERROR, MEAN, OF_COUNT, SHARE, Compared, comparison_rows
+from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, VARIANCE, Block, Sums, blocks_for
+from dpsql.statistics.comparison import (
+    ZERO_ONE,
+    ErrorDifferences,
+    LevelSums,
+    PairedScores,
+    disagreement_sensitivity,
+)
+
+# What the first error costs beside the difference, and the disagreement of scores beside their areas.
+_LEVEL = Fraction(1, 5)
+_DISAGREEMENT = Fraction(1, 5)
+# The disagreement is a multiple of 2**-20, or of a coarser unit where noise would have more bits than this.
+_FINEST, _WIDEST = 20, 1 << 47
+# Rows up to which `rows_needed` is sought.
+_MOST_ROWS = 10**12
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparePlan(Plan):
+    """The checked public arguments of one ``dp_compare`` call."""
+
+    of: str
+    sampling: bool
+    lower: float | None  # of the target, or of both scores; None for counts
+    upper: float | None
+    loss: str
+    thresholds: tuple[float, ...]  # of each score
+    delta: Fraction | None
+    law: str  # the noise that was asked for
+    confidence: Fraction
+    grid: int  # the argument `cells`
+
+    function: ClassVar[str] = "dp_compare"
+    adds_fast: ClassVar[bool] = True
+    target_needs_bounds: ClassVar[bool] = False
+    stated_as: ClassVar[Mapping[str, str | None]] = {"target_lower": None, "target_upper": None}
+    arguments: ClassVar[Signature] = COMPARE
+
+    @classmethod
+    def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
+        """Fill in the owner's stated values: the two groups, and bounds of a target that these name."""
+        groups = given.get("groups")
+        if groups is not None and given["target_levels"] is not None:
+            raise ParameterError("P045", "target_levels are of a label. Give keys := [..., ...] for groups.")
+        if groups is None and given["keys"] is not None:
+            raise ParameterError("P046", "keys need groups. Name the column that says which group a row is in.")
+        keys = known(dict, stated.get("keys", {}))
+        if groups is not None:
+            if given["keys"] is None and of_table:
+                given["keys"] = keys.get(fold(str(groups)))
+            stated["keys"] = {}
+        names = {fold(str(given["target"]))}
+        for bound in ("lower", "upper"):
+            one = stated.get(bound)
+            told = isinstance(one, Mapping) and names & {fold(str(name)) for name in one}
+            if given["of"] != MEAN or not (told or isinstance(one, (int, float, Fraction))):
+                stated.pop(bound, None)
+        super()._fill(given, stated, of_table=of_table)
+        if groups is not None:
+            given["target_levels"] = given["keys"]
+
+    @classmethod
+    def _layout(cls, given: Mapping[str, object]) -> Layout:
+        """Return the layout: groups or label are the target, values or scores the features."""
+        of = cls.arguments["of"].read(given)
+        names = ("scores", "label") if of in SCORES else ("target", "groups")
+        others = ("target", "groups") if of in SCORES else ("scores", "label")
+        for name in others:
+            if given[name] is not None:
+                raise ParameterError("P045", f"{name} has no effect beside of := '{of}'. Leave it out.")
+        for name in names:
+            if given[name] is None and not (of == OF_COUNT and name == "target"):
+                raise ParameterError("P046", f"of := '{of}' needs {name}. Name it.")
+        if of in SCORES:
+            scores = parameters.text_list("scores", given["scores"], hint="Give the names of two columns.")
+            if len(scores) != 2:
+                raise ParameterError("P035", f"scores must name two columns; got {len(scores)}. Give two names.")
+            return Layout.from_arguments({**given, "target": given["label"], "features": list(scores)})
+        groups = parameters.text("groups", given["groups"], hint="Give the name of a column.")
+        if given["target"] is None:
+            layout = Layout.from_arguments({**given, "target": groups, "features": None})
+            return replace(layout, features=())
+        target = parameters.text("target", given["target"], hint="Give the name of a column.")
+        return Layout.from_arguments({**given, "target": groups, "features": [target]})
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        of = cls.arguments["of"].read(given)
+        loss = known(str, cls.arguments["loss"].read(given))
+        if of != ERROR and (loss != ZERO_ONE or given["thresholds"] is not None):
+            raise ParameterError("P045", "loss and thresholds are of errors. Leave them out, or give of := 'error'.")
+        if loss != ZERO_ONE and given["thresholds"] is not None:
+            raise ParameterError("P045", f"loss := '{loss}' predicts no classes. Leave thresholds out.")
+        bounds = read_bounds(given, known(str, of), loss)
+        return {
+            "of": of,
+            **bounds,
+            "loss": loss,
+            "thresholds": read_thresholds(given["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
+            **cls._read(given, "sampling"),
+            **read_noise(given, COUNT_DELTA),
+            "grid": CELLS.read(given),
+        }
+
+    @classmethod
+    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
+        """Return columns for what is compared; the noise does not depend on bounds."""
+        of = given.get("of") or MEAN
+        if of in SCORES:
+            bounds = {} if (given.get("loss") or ZERO_ONE) == ZERO_ONE else {"lower": 0, "upper": 1}
+            return {"scores": ["first", "second"], "label": "label", **bounds}
+        return {"groups": "groups", "target": "target", **({"lower": 0, "upper": 1} if of == MEAN else {})}
+
+    @property
+    def target_is_label(self) -> bool:  # type: ignore[override]
+        """Whether rows have one of two levels: but for errors of size, of which the truth may be a number."""
+        return self.loss == ZERO_ONE
+
+    @property
+    def levels_argument(self) -> str:  # type: ignore[override]
+        """The argument that gives the two levels."""
+        return "target_levels" if self.of in SCORES else "keys"
+
+    @cached_property
+    def contribution(self) -> Contribution:
+        """What a privacy unit contributes: its rows may all be in one group, or in both."""
+        rows, groups = self.max_rows_per_unit, 1 if self.of == ERROR else 2
+        return Contribution(self.neighbours, rows, groups, rows, keys=groups)
+
+    @property
+    def aggregates(self) -> tuple[str, ...]:
+        """What the first block must tell."""
+        if self.of == OF_COUNT:
+            return (COUNT,)
+        return (AVG, VARIANCE) if self.sampling and self.of != SHARE else (AVG,)
+
+    @cached_property
+    def sums_part(self) -> GroupedNoise:
+        """The part that draws sums: that of the law and the blocks with the smallest error."""
+        found = [part for law in self._laws for part in self._parts(law)]
+        return min(found, key=lambda part: log_errors(part.blocks[:1], part.lattices[:1], self.aggregates))
+
+    @property
+    def _laws(self) -> list[str]:
+        if self.law != AUTO:
+            return [self.law]
+        numbers = 3 * self.contribution.changed_groups + 3
+        return [LAPLACE] if drawable_mu(self.epsilon, self.delta, numbers) is None else [LAPLACE, GAUSSIAN]
+
+    def _parts(self, law: str) -> list[GroupedNoise]:
+        delta = self.delta if law == GAUSSIAN else None
+        mu = None if delta is None else usable_mu(self.epsilon, delta)
+        ends = (-1.0, 1.0) if self.of == ERROR else (self.lower, self.upper)
+        level: tuple[Block, ...] = (blocks_for((AVG,), 0.0, 1.0, law)[-1],) if self.of == ERROR else ()
+        shares = (1 - _LEVEL, _LEVEL) if level else equal_shares(1)
+        return [
+            GroupedNoise("sums", self.epsilon, delta, mu, self.contribution, (block, *level), shares)
+            for block in blocks_for(self.aggregates, *ends, law)
+        ]
+
+    @property
+    def area_epsilon(self) -> Fraction:
+        """Epsilon of the areas; the rest is that of the disagreement."""
+        return self.epsilon * (1 - _DISAGREEMENT) if self.sampling else self.epsilon
+
+    @cached_property
+    def area_part(self) -> PairedConcordanceNoise:
+        """The part that draws difference and sum of concordances, and both class sizes."""
+        unit = self.neighbours, self.max_rows_per_unit
+        laplace = PairedConcordanceNoise("areas", self.area_epsilon, None, None, *unit)
+        if self.delta is None or self.law == LAPLACE:
+            return laplace
+        if self.law == GAUSSIAN:
+            mu: Fraction | None = usable_mu(self.area_epsilon, self.delta)
+        else:
+            mu = drawable_mu(self.area_epsilon, self.delta, 4)
+        if mu is None:
+            return laplace
+        gaussian = PairedConcordanceNoise("areas", self.area_epsilon, self.delta, mu, *unit)
+        return min(laplace, gaussian, key=lambda part: part.deviations[0]) if self.law == AUTO else gaussian
+
+    @cached_property
+    def pairs_part(self) -> LaplaceNoise:
+        """The part that draws the disagreement of scores."""
+        epsilon = self.epsilon - self.area_epsilon
+        moved = disagreement_sensitivity(self.relation)
+        return LaplaceNoise("disagreement", epsilon, moved << self.pairs_bits)
+
+    @cached_property
+    def pairs_bits(self) -> int:
+        """The disagreement is released in units of ``2**-bits``, which is public."""
+        width = disagreement_sensitivity(self.relation) / (self.epsilon - self.area_epsilon)
+        return next((bits for bits in range(_FINEST, 0, -1) if width * (1 << bits) <= _WIDEST), 0)
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The measurement: sums of two groups, or what is read from two scores."""
+        if self.of != AREA:
+            return measurement_of(self.sums_part)
+        return measurement_of(self.area_part, *([self.pairs_part] if self.sampling else []))
+
+    def laplace_scales(self, count: int) -> Iterable[Fraction]:
+        """Return the scales of all Laplace noise."""
+        if self.of != AREA:
+            return self.sums_part.laplace_scales()
+        pairs = [self.pairs_part.scale()] if self.sampling else []
+        return [*([] if self.area_part.mu is not None else self.area_part.scales), *pairs]
+
+    def gaussian_parts(self, count: int) -> Iterable[Fraction]:
+        """Return the shares of mu of Gaussian noise, for one row of a unit."""
+        if self.of != AREA:
+            return self.sums_part.gaussian_parts()
+        return () if self.area_part.mu is None else (mu / self.max_rows_per_unit for mu in self.area_part.losses)
+
+    def record(self, **found: Any) -> Compared:
+        """Return what the ledger keeps."""
+        width = 1.0 if self.lower is None or self.upper is None else self.upper - self.lower
+        scale = {"absolute": width, "squared": width**2}.get(self.loss, 1.0)
+        record: Any = {
+            "of": self.of,
+            "sampling": self.sampling,
+            "confidence": float(self.confidence),
+            "rows_per_unit": self.max_rows_per_unit,
+            "rows_needed": None,
+            "scale": scale if self.of == ERROR else 1.0,
+            **found,
+        }
+        stored: Compared = record
+        return stored
+
+    def stored_area(self, drawn: NoisyPair, disagreement: float | None) -> dict[str, Json]:
+        """Return the noisy numbers of two areas, with what is known about their noise."""
+        failure = (1 - self.confidence) / 4
+        pairs = 0.0
+        if self.sampling:
+            pairs = math.ldexp(laplace_reach(self.pairs_part.scale(), failure) + 0.5, -self.pairs_bits)
+        return {
+            "difference": drawn.difference,
+            "total": drawn.total,
+            "positives": drawn.positives,
+            "negatives": drawn.negatives,
+            "disagreement": disagreement,
+            "errors": list(self.area_part.deviations),
+            "reaches": [*self.area_part.reaches(failure), pairs],
+        }
+
+    def expected(self, rows: int) -> Compared:
+        """Return what a call of so many rows would release without noise: groups alike, values at either bound."""
+        half = rows / 2.0
+        if self.of == AREA:
+            pairs = half * half / max(1.0, rows - 1.0) if self.sampling else None
+            return self.record(area=self.stored_area(NoisyPair(0.0, 0.0, half, half), pairs))
+        part, groups = self.sums_part, 1 if self.of == ERROR else 2
+        blocks = [
+            _repeated(expected_block(block, lattice, max(1, rows // groups)), groups)
+            for block, lattice in zip(part.blocks, part.lattices, strict=True)
+        ]
+        return self.record(blocks=[stored_block(None, block) for block in blocks])
+
+    def is_determined(self, rows: int) -> bool:
+        """Whether noise leaves an answer with so many rows, half of them in each group or class."""
+        [found] = comparison_rows(self.expected(rows))
+        return found["difference"] is not None
+
+    @cached_property
+    def rows_needed(self) -> int | None:
+        """Rows from which noise leaves an answer, by bisection; None where that is more than 1e12."""
+        if not self.is_determined(_MOST_ROWS):
+            return None
+        low, high = 0, _MOST_ROWS
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (low, middle) if self.is_determined(middle) else (middle, high)
+        return high
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the difference would be, were groups or classes even."""
+        out: list[Quantity] = []
+        if n_rows is not None:
+            [found] = comparison_rows({**self.expected(n_rows), "sampling": False})
+            error = found["std_error"]
+            if isinstance(error, float):
+                meaning = "standard deviation of the noise in the difference, were both halves alike"
+                out.append(("difference_std_error", error, meaning))
+        if self.rows_needed is not None:
+            out.append(("rows_needed", float(self.rows_needed), "rows from which noise leaves an answer"))
+        return out
+
+
+def _repeated(noisy: NoisyBlock, groups: int) -> NoisyBlock:
+    """Return the numbers of one group as those of several."""
+    return replace(noisy, words=noisy.words.joined([noisy.words] * groups))
+
+
+class CompareCall(Call):
+    """A dp_compare call, with the column types of its source."""
+
+    plan: ComparePlan
+
+    def start(self) -> Collector:
+        """Return empty sums or counts."""
+        plan = self.plan
+        if plan.of == OF_COUNT:
+            return LevelSums(None, counts_values=bool(plan.layout.features), squares=False)
+        if plan.lower is None or plan.upper is None:
+            raise InternalError("I032", "a comparison of values has no bounds. Report it.")
+        if plan.of == AREA:
+            return PairedScores(EvenCells(plan.lower, plan.upper, plan.grid), plan.lower, plan.upper)
+        squares = plan.sums_part.blocks[0].needs_squares
+        if plan.of == ERROR:
+            levels = self.target.levels is not None
+            return ErrorDifferences(
+                plan.loss, (plan.lower, plan.upper), plan.thresholds, levels=levels, squares=squares
+            )
+        [block] = plan.sums_part.blocks
+        affine: tuple[float, float] = block.affine  # type: ignore[attr-defined]
+        return LevelSums(affine, counts_values=True, squares=squares)
+
+    def prepare(self, statistic: Any, progress: Progress) -> Callable[[], Json]:
+        """Return the draw of the comparison."""
+        plan = self.plan
+        if isinstance(statistic, PairedScores):
+            pairs = statistic.disagreement(plan.pairs_bits) if plan.sampling else 0
+            return lambda: draw_areas(plan, statistic, pairs)
+        sums = [statistic.sums()] if isinstance(statistic, LevelSums) else statistic.sums()
+        return lambda: draw_sums(plan, sums)
+
+
+def draw_sums(plan: ComparePlan, sums: list[Sums]) -> Json:
+    """Draw the noisy sums; see `dpsql.mechanisms.aggregates.GroupedNoise` for the guarantee."""
+    found: Any = plan.record(blocks=[stored_block(None, noisy) for noisy in plan.sums_part.draw(sums)])
+    return _with_needed(plan, found)
+
+
+def draw_areas(plan: ComparePlan, statistic: PairedScores, pairs: int) -> Json:
+    """Draw the noisy numbers of two areas.
+
+    Notes
+    -----
+    - **Guarantee**: `dpsql.mechanisms.auc.PairedConcordanceNoise` at ``plan.area_epsilon``, with delta where its noise
+      is Gaussian; and Laplace noise on the disagreement at the rest of epsilon. Both add up.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: `dpsql.statistics.comparison`.
+    """
+    drawn = plan.area_part.draw_pair(*statistic.concordances())
+    disagreement = math.ldexp(plan.pairs_part.draw([pairs])[0], -plan.pairs_bits) if plan.sampling else None
+    found: Any = plan.record(area=plan.stored_area(drawn, disagreement))
+    return _with_needed(plan, found)
+
+
+def _with_needed(plan: ComparePlan, found: Any) -> Json:
+    """Return a result; where it is undetermined, with the rows from which it would not be."""
+    [row] = comparison_rows(found)
+    if row["difference"] is None and plan.rows_needed is not None:
+        found["rows_needed"] = float(plan.rows_needed)
+    stored: Json = found
+    return stored

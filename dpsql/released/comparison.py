@@ -1,0 +1,333 @@
+"""A difference of two groups or of two scores, from released moments: post-processing, so it costs no privacy.
+
+Each of the two estimates has an interval for its noise and, where sampling counts, a way on either side of it that the
+population may lie (`dpsql.released.sampling`). Ways add up in squares, and so do those of two estimates that do not
+depend on each other: the difference reaches down as far as the first one down and the second one up do.
+
+==========  ==========================================  ============================================================
+of          noise                                       sampling
+==========  ==========================================  ============================================================
+mean        the means that are compatible with the      the largest sum of squares about the noisy mean that is
+            noisy sums of each group                    compatible with the noise, over the fewest rows that are
+share       the same                                    ``p (1 - p)``, which no values in [0, 1] exceed at that mean
+count       that of both counts                         of units that come as a Poisson process does: the sum of
+                                                        both counts, times the rows of a unit
+error       the mean of the difference of two errors,   its variance, as of a mean: rows are paired
+            row by row
+auc         a box around the noisy difference of        see below
+            concordances and both class sizes
+==========  ==========================================  ============================================================
+
+*Two areas of the same rows.* The difference of the areas is the mean, over pairs of a positive and a negative row, of
+``h = psi1 - psi2``, where psi is 1, 1/2 or 0 as a score ranks the pair. An average over disjoint pairs, of which there
+are as many as rows in the smaller class, has the same expectation, and the mean over all pairs is a mean of such
+averages. So its variance is at most that of h over the smaller class (Hoeffding 1963), and h is not 0 only where the
+scores do not order a pair alike: the variance of h is at most the share of such pairs, whose noisy number is released.
+Nor is it more than ``(s1 + s2)**2`` with ``s**2 = a (1 - a)`` at the area a, of which Birnbaum's bound for one area is
+made. The smaller one holds. With m rows per unit a pair shares a unit with up to ``2 (m - 1)`` others, so that the
+smaller class counts as ``1 / (2 m - 1)`` of its rows. For independent scores this is close to the true variance where
+one class is small, and up to twice it where both are alike; DeLong's estimate would need every row's place.
+
+``rows_needed`` is the number of rows at which a difference like this one would be told from 0, were noise and sampling
+what they are here: a share of 1 / n of the variance is sampling, and one of ``1 / n**2`` is noise. Where the call is
+undetermined it is the number of rows from which noise leaves an answer, from public arguments alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+from typing import NotRequired, TypedDict
+
+import numpy as np
+
+from dpsql.contract.json import Json
+from dpsql.contract.verdicts import DIFFERS, NO_EVIDENCE, UNDETERMINED
+from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.released.aggregates import StoredBlock, restored_block
+from dpsql.released.covariance import estimates
+from dpsql.released.curves import per_concordance
+from dpsql.released.intervals import noise_quantile
+from dpsql.released.sampling import count_reach_of_sampling, mean_reaches
+from dpsql.statistics.aggregates import AVG, COUNT, ValueBlock
+
+MEAN, SHARE, OF_COUNT, AREA, ERROR = KINDS = ("mean", "share", "count", "auc", "error")
+
+
+class PairedArea(TypedDict):
+    """Noisy numbers of two concordances: their difference and sum, and pairs that are ordered differently.
+
+    `errors` are standard deviations of the noise in the first two and in a class size, and `reaches` what these and the
+    disagreement exceed with a chance of ``(1 - confidence) / 4``.
+    """
+
+    difference: float
+    total: float
+    positives: float
+    negatives: float
+    disagreement: float | None
+    errors: tuple[float, float]
+    reaches: tuple[float, float, float]
+
+
+class Compared(TypedDict):
+    """What the ledger keeps of a comparison: noisy integers, and what is public about them."""
+
+    of: str
+    sampling: bool
+    confidence: float
+    rows_per_unit: int
+    rows_needed: float | None
+    scale: float  # what the whole range of an error is, in its unit
+    blocks: NotRequired[list[StoredBlock]]
+    area: NotRequired[PairedArea]
+
+
+@dataclass(frozen=True)
+class _Estimate:
+    """A number with the ways to the ends of its interval, in its own unit.
+
+    Attributes
+    ----------
+    value : float
+    below, above : float
+        The ways down and up, with noise and sampling.
+    noise, sampling : float
+        Standard deviations.
+    least, most : float
+        What the number lies between.
+    rows : float
+        Noisy rows behind it.
+    empty : bool
+        Whether there may be no rows at all.
+    """
+
+    value: float
+    below: float
+    above: float
+    noise: float
+    sampling: float
+    least: float
+    most: float
+    rows: float
+    empty: bool = False
+
+
+def comparison_rows(result: Compared) -> list[Mapping[str, Json]]:
+    """Return the one row of a stored comparison."""
+    if result["of"] in (MEAN, SHARE):
+        first, second = _means(result)
+        return [_row(result, first.value, second.value, _difference(first, second))]
+    if result["of"] == OF_COUNT:
+        one, other, both = _counts(result)
+        return [_row(result, one, other, both)]
+    if result["of"] == ERROR:
+        return [_errors(result)]
+    return [_areas(result)]
+
+
+def _row(result: Compared, first: float, second: float, found: _Estimate) -> Mapping[str, Json]:
+    lower, upper = max(found.least, found.value - found.below), min(found.most, found.value + found.above)
+    if found.empty or (lower <= found.least and upper >= found.most):
+        names = ("first", "second", "difference", "std_error", "lower", "upper")
+        return {**dict.fromkeys(names), "rows_needed": result["rows_needed"], "verdict": UNDETERMINED}
+    return {
+        "first": first,
+        "second": second,
+        "difference": found.value,
+        "std_error": math.hypot(found.noise, found.sampling),
+        "lower": lower,
+        "upper": upper,
+        "rows_needed": _needed(found, 1.0 - result["confidence"]),
+        "verdict": DIFFERS if lower > 0.0 or upper < 0.0 else NO_EVIDENCE,
+    }
+
+
+def _needed(found: _Estimate, tail: float) -> float | None:
+    """Return the rows with which the difference would be told; None where there is none."""
+    if found.value == 0.0:
+        return None
+    rows, unit = max(1.0, found.rows), abs(found.value)
+    away = -NormalDist().inv_cdf(tail / 2.0)
+    # In units of the difference; products, which are infinite where powers raise.
+    sampling, noise = away * found.sampling / unit, away * found.noise / unit * rows
+    by_row, by_square = sampling * sampling * rows, noise * noise
+    needed = (by_row + math.sqrt(by_row * by_row + 4.0 * by_square)) / 2.0
+    return float(math.ceil(needed)) if math.isfinite(needed) else None
+
+
+def _difference(first: _Estimate, second: _Estimate) -> _Estimate:
+    """Return the difference of two numbers that do not depend on each other."""
+    width = first.most - first.least
+    return _Estimate(
+        first.value - second.value,
+        math.hypot(first.below, second.above),
+        math.hypot(first.above, second.below),
+        math.hypot(first.noise, second.noise),
+        math.hypot(first.sampling, second.sampling),
+        -width,
+        width,
+        first.rows + second.rows,
+        first.empty or second.empty,
+    )
+
+
+def _means(result: Compared) -> tuple[_Estimate, _Estimate]:
+    first, second = block_means(
+        result["blocks"][0],
+        result["confidence"],
+        sampling=result["sampling"],
+        rows_per_unit=result["rows_per_unit"],
+        squares=result["of"] != SHARE,
+    )
+    return first, second
+
+
+def block_means(
+    stored: StoredBlock, confidence: float, *, sampling: bool, rows_per_unit: int, squares: bool
+) -> list[_Estimate]:
+    """Return the mean of each group of a block, with noise and sampling.
+
+    Parameters
+    ----------
+    stored : StoredBlock
+    confidence : float
+    sampling : bool
+    rows_per_unit : int
+    squares : bool
+        Whether the block tells a variance; otherwise the largest one at that mean counts.
+    """
+    noisy = restored_block(stored)
+    if not isinstance(noisy.block, ValueBlock):
+        raise TypeError("the block counts rows, and has no mean")
+    tells = squares and noisy.block.needs_squares
+    told = estimates(noisy, (COUNT, AVG), confidence=confidence)
+    middle, half = noisy.block.middle_and_half
+    found = []
+    for place in range(noisy.words.high.shape[-1]):
+        count, average = told[COUNT], told[AVG]
+        value, low, high, error = (
+            float(part[place]) for part in (average.value, average.lower, average.upper, average.std_error)
+        )
+        fewest = float(count.lower[place])
+        ends = [(end - middle) / half for end in (low, high)]
+        # No values in [-1, 1] vary by more at a mean, the one next to 0 that is compatible.
+        nearest = 0.0 if ends[0] <= 0.0 <= ends[1] else min(map(abs, ends))
+        variance = max(0.0, 1.0 - nearest**2)
+        if tells:
+            about = _squares_about(noisy, place, (value - middle) / half, 1.0 - confidence)
+            variance = min(variance, max(0.0, about) / max(1.0, fewest))
+        ways = (0.0, 0.0, 0.0)
+        if sampling:
+            ways = mean_reaches((value - middle) / half, variance, fewest / rows_per_unit, 1.0 - confidence)
+        found.append(
+            _Estimate(
+                value,
+                math.hypot(value - low, half * ways[0]),
+                math.hypot(high - value, half * ways[1]),
+                error,
+                half * ways[2],
+                middle - half,
+                middle + half,
+                float(count.value[place]),
+                fewest < 1.0,
+            )
+        )
+    return found
+
+
+def _squares_about(noisy: NoisyBlock, place: int, centre: float, tail: float) -> float:
+    """Return an upper end of the sum of squares about a number, which is at least that about the mean."""
+    rows, values, squares = np.array(noisy.block.moments)
+    form = squares - 2.0 * centre * values + centre**2 * rows
+    return float(form @ noisy.values[:, place] + noise_quantile(noisy, form, tail))
+
+
+def _counts(result: Compared) -> tuple[float, float, _Estimate]:
+    told = estimates(restored_block(result["blocks"][0]), (COUNT,), confidence=result["confidence"])[COUNT]
+    first, second = told.value.tolist()
+    # A count's interval is cut at 0, and its noise is not.
+    reach = max(float((told.upper - told.value).max()), 0.0)
+    away = math.hypot(reach, reach)
+    sampling, deviation = 0.0, 0.0
+    if result["sampling"]:
+        most = float(told.upper.sum())
+        sampling, deviation = count_reach_of_sampling(most, result["rows_per_unit"], 1.0 - result["confidence"])
+    way = math.hypot(away, sampling)
+    noise = math.hypot(*told.std_error.tolist())
+    rows = max(0.0, first) + max(0.0, second)
+    found = _Estimate(first - second, way, way, noise, deviation, -math.inf, math.inf, rows)
+    return first, second, found
+
+
+def _errors(result: Compared) -> Mapping[str, Json]:
+    confidence, unit = result["confidence"], result["rows_per_unit"]
+    [found] = block_means(
+        result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit, squares=True
+    )
+    [level] = block_means(result["blocks"][1], confidence, sampling=False, rows_per_unit=unit, squares=False)
+    scale = result["scale"]
+    first = min(max(level.value, found.value, 0.0), 1.0, 1.0 + found.value)
+    scaled = replace(
+        found,
+        value=scale * found.value,
+        below=scale * found.below,
+        above=scale * found.above,
+        noise=scale * found.noise,
+        sampling=scale * found.sampling,
+        least=-scale,
+        most=scale,
+    )
+    return _row(result, scale * first, scale * (first - found.value), scaled)
+
+
+def _areas(result: Compared) -> Mapping[str, Json]:
+    area, tail = result["area"], 1.0 - result["confidence"]
+    by_concordance, by_class, by_pairs = area["reaches"]
+    counts = [max(1.0, area[name]) for name in ("positives", "negatives")]
+    fewest, most = ([max(1.0, one + side * by_class) for one in counts] for side in (-1.0, 1.0))
+    at, narrow, wide = per_concordance(*counts), per_concordance(*most), per_concordance(*fewest)
+    value = area["difference"] * at
+    low, high = (_product(area["difference"] + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0))
+    noise = math.hypot(at * area["errors"][0], *(value * area["errors"][1] / one for one in counts))
+    both = [0.5 + (area["total"] + sign * area["difference"]) / 2.0 * at for sign in (1.0, -1.0)]
+    ways = (0.0, 0.0, 0.0)
+    if result["sampling"]:
+        both_concordances = [(area["total"] + sign * area["difference"]) / 2.0 for sign in (1.0, -1.0)]
+        ends = [
+            [0.5 + _product(one + side * by_concordance, narrow, wide, side) for side in (-1.0, 1.0)]
+            for one in both_concordances
+        ]
+        variance = sum(math.sqrt(_largest_spread(*pair)) for pair in ends) ** 2
+        if area["disagreement"] is not None:
+            variance = min(variance, max(0.0, area["disagreement"] + by_pairs) * 2.0 * wide)
+        rows = min(fewest) / (2 * result["rows_per_unit"] - 1)
+        ways = mean_reaches(min(1.0, max(-1.0, value)), min(1.0, variance), rows, tail)
+    empty = min(area["positives"], area["negatives"]) - by_class < 1.0
+    found = _Estimate(
+        min(1.0, max(-1.0, value)),
+        math.hypot(max(0.0, value - low), ways[0]),
+        math.hypot(max(0.0, high - value), ways[1]),
+        noise,
+        ways[2],
+        -1.0,
+        1.0,
+        sum(counts),
+        empty,
+    )
+    first, second = (min(1.0, max(0.0, one)) for one in both)
+    return _row(result, first, second, found)
+
+
+def _product(concordance: float, narrow: float, wide: float, side: float) -> float:
+    """Return the end of a concordance times what it counts, on one side."""
+    return concordance * (wide if concordance * side > 0.0 else narrow)
+
+
+def _largest_spread(low: float, high: float) -> float:
+    """Return the largest ``a (1 - a)`` of areas in an interval."""
+    low, high = min(1.0, max(0.0, low)), min(1.0, max(0.0, high))
+    nearest = 0.5 if low <= 0.5 <= high else low if low > 0.5 else high
+    return nearest * (1.0 - nearest)

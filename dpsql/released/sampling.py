@@ -1,0 +1,85 @@
+"""Sampling error of released numbers, from released moments: post-processing, so it costs no privacy.
+
+A release says what noise does to a number of *these* rows. Whether other rows of the same population would say the same
+is a matter of sampling: of the n values in z, which lie in [-1, 1], the mean differs from that of the population with a
+variance of ``V / n``. Both n and V are released with noise, so n is the lower and V the upper end of their intervals.
+
+*Few rows, and rare values.* Four values are added, two at either end of the bounds, as Agresti and Coull (1998) do for
+shares: a sample without a single rare value has no variance of its own, but it may well be of a population that has.
+What that adds to an interval is of the size of noise at epsilon = 1, and the quantile is that of Student's t with the
+degrees of freedom of n and these four. Sums of two levels move in steps of 2 / n, and a quarter of a step makes up for
+that: of ten pairs of group sizes from 5 + 5 to 100 + 1,000 two equal shares differ in 4.2 % at most, at any share.
+
+*Units.* Rows of one privacy unit may depend on each other. A unit has at most m rows, so that the variance of a sum is
+at most m times that of independent rows: n rows count as ``n / m``.
+
+*Noise and sampling* are independent, so their ways from the number to the end of an interval add up in squares. That is
+exact for two normal laws at one level, and conservative where one of them is Laplace's, at levels of 90 % and more.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from statistics import NormalDist
+
+import numpy as np
+
+# From so many degrees of freedom on a series is close.
+_MANY = 200.0
+# Values that are added, half of them at either end; and what a way is longer by, over the rows.
+_ADDED, _STEP = 4.0, 0.5
+
+
+@lru_cache(maxsize=4096)
+def student(tail: float, freedom: float) -> float:
+    """Return what Student's t exceeds in either direction with a chance of `tail`.
+
+    With ``t = sqrt(freedom) tan(a)`` the density of the angle a is that of ``cos(a)**(freedom - 1)``. From 200 degrees
+    of freedom on the normal quantile is corrected to second order.
+    """
+    if freedom > _MANY:
+        z = -NormalDist().inv_cdf(tail / 2.0)
+        return z + (z**3 + z) / (4.0 * freedom) + (5.0 * z**5 + 16.0 * z**3 + 3.0 * z) / (96.0 * freedom**2)
+    angles = np.linspace(0.0, math.pi / 2.0, 8193)
+    density = np.cos(angles) ** (freedom - 1.0)
+    beyond = np.append(np.cumsum(((density[1:] + density[:-1]) / 2.0)[::-1])[::-1], 0.0)
+    return math.sqrt(freedom) * math.tan(float(np.interp(tail, (beyond / beyond[0])[::-1], angles[::-1])))
+
+
+def mean_reaches(mean: float, variance: float, rows: float, tail: float) -> tuple[float, float, float]:
+    """Return how far below and above a mean of these rows that of the population lies, and the standard deviation.
+
+    Parameters
+    ----------
+    mean : float
+        In [-1, 1].
+    variance : float
+        Of the values, divided by their number, in [0, 1]; no smaller than it is.
+    rows : float
+        Independent rows, >= 0; no more than there are.
+    tail : float
+        Chance that the population's mean lies outside.
+    """
+    whole = rows + _ADDED
+    centre = mean * rows / whole
+    spread = (rows * (variance + mean * mean) + _ADDED) / whole - centre * centre
+    deviation = math.sqrt(max(0.0, spread) / whole)
+    away = student(tail, whole - 1.0) * deviation
+    shift, step = mean - centre, _STEP / max(1.0, rows)
+    return max(0.0, away + shift) + step, max(0.0, away - shift) + step, deviation
+
+
+def count_reach_of_sampling(rows: float, rows_per_unit: int, tail: float) -> tuple[float, float]:
+    """Return how far a count, or a difference of counts, of Poisson units differs from its expectation, and its error.
+
+    Parameters
+    ----------
+    rows : float
+        That were counted in all, no fewer than there are.
+    rows_per_unit : int
+        Rows that a unit has at most.
+    tail : float
+    """
+    deviation = math.sqrt(rows_per_unit * (max(0.0, rows) + _ADDED * rows_per_unit))
+    return -NormalDist().inv_cdf(tail / 2.0) * deviation, deviation

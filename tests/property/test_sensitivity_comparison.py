@@ -1,0 +1,80 @@
+"""How far a privacy unit moves two concordances and the pairs that two scores order differently: over small tables."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from dpsql.contract.relation import relation_of
+from dpsql.mechanisms.auc import PairedConcordanceNoise
+from dpsql.statistics.auc import Concordance
+from dpsql.statistics.comparison import disagreeing_pairs, disagreement_sensitivity
+from dpsql.testing import neighbouring_pairs
+from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+
+# A label that may be neither class, and the cells of two scores.
+ROWS: list[Row] = [(label, a, b) for label in (0, 1) for a in range(2) for b in range(2)] + [(2, 0, 0)]
+
+
+def joint(table: Table) -> np.ndarray:
+    counts = np.zeros((2, 2, 2), dtype=np.int64)
+    for label, a, b in table:
+        if label < 2:
+            counts[label, a, b] += 1
+    return counts
+
+
+def numbers(table: Table) -> tuple[Fraction, Fraction, int, int, Fraction]:
+    """Return D, M, both class sizes, and Q."""
+    counts = joint(table)
+    exact = [Concordance.of(*counts.sum(axis=axis)) for axis in (2, 1)]
+    others = max(1, int(counts.sum()) - 1)
+    one, other = (Fraction(each.balance, others) for each in exact)
+    pairs = Fraction(disagreeing_pairs(*counts), others)
+    return one - other, one + other, exact[0].positives, exact[0].negatives, pairs
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_of_a_row(relation: Relation) -> None:
+    """Losses of all numbers of the mechanism add up to epsilon at most, and that is reached."""
+    part = PairedConcordanceNoise("areas", Fraction(1), None, None, relation, 1)
+    by_pair, by_count = part.scales[0] / (1 << part.bits), part.scales[1]
+    squares = part._squares[0] >> (2 * part.bits)
+    most, most_pairs = Fraction(0), Fraction(0)
+    for first, second in neighbouring_pairs(ROWS, 4, relation):
+        moved = [abs(a - b) for a, b in zip(numbers(first), numbers(second), strict=True)]
+        most = max(most, (moved[0] + moved[1]) / by_pair + (moved[2] + moved[3]) / by_count)
+        assert moved[0] ** 2 + moved[1] ** 2 <= squares
+        most_pairs = max(most_pairs, moved[4])
+    assert most == 1
+    assert most_pairs <= disagreement_sensitivity(relation_of(relation))
+    assert most_pairs == 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_random_tables(relation: Relation) -> None:
+    """Larger ones: the L1 norm of difference and sum, and the pairs."""
+    rng = np.random.default_rng(5)
+    part = PairedConcordanceNoise("areas", Fraction(1), None, None, relation, 1)
+    for _ in range(150):
+        table = [tuple(map(int, row)) for row in np.c_[rng.integers(0, 2, 30), rng.integers(0, 2, (30, 2))]]
+        row = (int(rng.integers(0, 3)), int(rng.integers(0, 2)), int(rng.integers(0, 2)))
+        other = [*table, row] if relation == "add_remove" else [row, *table[1:]]
+        moved = [abs(a - b) for a, b in zip(numbers(table), numbers(other), strict=True)]
+        assert moved[0] + moved[1] <= part.moved
+        assert moved[4] <= 1
+
+
+def test_pairs_by_hand() -> None:
+    """Against every pair, one by one."""
+    rng = np.random.default_rng(2)
+    for _ in range(30):
+        rows = np.c_[rng.integers(0, 2, 25), rng.integers(0, 4, (25, 2))]
+        counts = np.zeros((2, 4, 4), dtype=np.int64)
+        np.add.at(counts, tuple(rows.T), 1)
+        positive, negative = (rows[rows[:, 0] == label, 1:] for label in (1, 0))
+        order = np.sign(positive[:, np.newaxis] - negative)
+        alike = (order[..., 0] == order[..., 1]) & (order[..., 0] != 0)
+        assert disagreeing_pairs(*counts) == (~alike).sum()
