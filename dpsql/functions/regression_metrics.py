@@ -3,20 +3,22 @@
 Units: target t and prediction p are integers in ``[-S, S]`` (`fixed_point`) by the same public bounds; the error
 ``e = t - p`` is clipped to ``[-B, B]``, with B at most ``2 S``. One row moves the five sums by at most
 
-==========  ==========  ====================  ================
-sum         add_remove  replace               share of epsilon
-==========  ==========  ====================  ================
-rows        1           0, its noise as 1     1/13
-t           S           2 S                   2/13
-t squared   S²          S²                    2/13
-e squared   B²          B²                    5/13
-size of e   B           B                     3/13
-==========  ==========  ====================  ================
+==============  ============  =================  ==============  ==============
+sum             add_remove    its share          replace         its share
+==============  ============  =================  ==============  ==============
+rows            1             4/15               1               2/15
+t               S             2/15               2 S             2/15
+t squared       S² / 2        2/15               S²              2/15
+e squared       B² / 2        5/15               B²              6/15
+size of e       B / 2         2/15               B               3/15
+==============  ============  =================  ==============  ==============
 
-For a privacy unit, multiply by the number of rows it may have. Each sum gets Laplace noise at its share of epsilon, and
-the shares add up to epsilon. Squares and absolute errors are not negative, so replacing a row moves their sums by no
-more than adding one does. Under replace, a privacy unit may be replaced by one with fewer rows, so the number of rows
-gets noise too.
+Where a row is added or removed, sums of squares and sizes are taken about the middle of what one row adds: a square
+less ``S**2 / 2``, and so on, which halves their noise; the sum itself is that plus the noisy rows times the middle. The
+noise of the rows then enters R² twice, with opposite signs. For a privacy unit, multiply by the number of rows it may
+have. Each sum gets Laplace noise at its share of epsilon, and the shares add up to epsilon. Squares and absolute errors
+are not negative, so replacing a row moves their sums by no more than adding one does. Under replace, a privacy unit may
+be replaced by one with fewer rows, so the number of rows gets noise too.
 """
 
 from __future__ import annotations
@@ -48,13 +50,20 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.progress import Progress
-from dpsql.released.metrics import Range, consistent_metrics
-from dpsql.statistics.gram import ErrorSums, sensitivities
+from dpsql.released.metrics import NoisySum, metric_rows
+from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
 
 SUMS = ("rows", "t", "t2", "e2", "abs_e")
-SHARES = tuple(Fraction(part, 13) for part in (1, 2, 2, 5, 3))
-# Joint confidence level of all intervals.
-_CONFIDENCE = 0.95
+# Shares of epsilon where a row is added or removed, and where one is replaced; see the module's text.
+_SHARES = tuple(tuple(Fraction(part, 15) for part in parts) for parts in ((4, 2, 2, 5, 2), (2, 2, 2, 6, 3)))
+# Of a target in half widths of its bounds, for an estimate.
+_LIKELY_VARIANCE = 0.25
+_ROWS_NEEDED = (
+    "rows from which the interval of R² is at most 1 wide, if R² is 1/2 and the target's standard deviation a quarter "
+    "of the width of its bounds"
+)
+# Noise of a smaller scale, in units, is none.
+_FINE = Fraction(1, 28)
 # Sums that need noise of a larger scale than this limit of the sampler are rounded to a coarser unit.
 _WIDEST = 1 << 48
 
@@ -126,6 +135,16 @@ class MetricsPlan(Plan):
             return 2 * FIXED_POINT_ONE
         return int(min(2.0, max(self.error_bound / self.half_width, 2.0**-20)) * FIXED_POINT_ONE)
 
+    @property
+    def shares(self) -> tuple[Fraction, ...]:
+        """Share of epsilon of each sum."""
+        return self.relation.pick(*_SHARES)
+
+    @property
+    def centres(self) -> tuple[int, int, int, int, int]:
+        """What each sum loses per row before it gets noise."""
+        return error_centres(self.relation, self.largest_error)
+
     @cached_property
     def sensitivities(self) -> tuple[int, ...]:
         """Sensitivity of each sum to one privacy unit."""
@@ -134,7 +153,7 @@ class MetricsPlan(Plan):
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement: five sums, each at its share of epsilon."""
-        sums = zip(SUMS, SHARES, self.sensitivities, strict=True)
+        sums = zip(SUMS, self.shares, self.sensitivities, strict=True)
         return measurement_of(*(SumWithNoise(name, self.epsilon * share, moved) for name, share, moved in sums))
 
     @property
@@ -153,7 +172,19 @@ class MetricsPlan(Plan):
         out: list[Quantity] = [("squares_noise_scale", squares, "scale of the noise on the sum of squared errors")]
         if n_rows is not None:
             out.append(("mean_square_noise", squares / n_rows, "that over n_rows: noise on the mean squared error"))
+        out.append(("rows_needed", self._rows_needed(), _ROWS_NEEDED))
         return out
+
+    def _rows_needed(self) -> int:
+        """Return the rows from which R² is known to within 1/2, for an R² of 1/2 and a target of public spread."""
+        one, unexplained = FIXED_POINT_ONE, 0.5
+        rows, _, squares, errors, _ = (
+            float(part.width) / unit for part, unit in zip(self.sums, (1, one, one**2, one**2, one), strict=True)
+        )
+        _, _, of_square, of_error, _ = self.centres
+        both = (of_error - unexplained * of_square) / one**2
+        reach = 1.96 * math.sqrt(2) * math.hypot(errors, unexplained * squares, both * rows)
+        return math.ceil(2 * reach / _LIKELY_VARIANCE)
 
 
 class MetricsCall(Call):
@@ -163,7 +194,7 @@ class MetricsCall(Call):
 
     def start(self) -> Collector:
         """Return empty sums."""
-        return ErrorSums(self.plan.lower, self.plan.upper, self.plan.largest_error)
+        return ErrorSums(self.plan.lower, self.plan.upper, self.plan.largest_error, self.plan.centres)
 
     def prepare(self, statistic: ErrorSums, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the metrics."""
@@ -181,20 +212,22 @@ def draw_metrics(plan: MetricsPlan, sums: list[int]) -> list[list[Json]]:
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: L1 of each sum; see the module docstring.
     - **Assumes**: exact integer sums.
-    - **Interval**: all intervals together contain the metrics of these rows, with values clipped to the bounds, with a
-      chance of at least 95 %: the noise of each sum exceeds ``1 + scale * ln(5 / 0.05)`` with a chance of at most 1 %.
-      They do not account for sampling error. Metrics do not contradict each other; see `dpsql.released.metrics`.
+    - **Interval**: each contains the metric of these rows, with values clipped to the bounds, with a chance of at least
+      95 %. They do not account for sampling error. See `dpsql.released.metrics`.
     """
-    noisy = [_noisy(part, total) for part, total in zip(plan.sums, sums, strict=True)]
-    units = (1, FIXED_POINT_ONE, FIXED_POINT_ONE**2, FIXED_POINT_ONE**2, FIXED_POINT_ONE)
-    box = [
-        Range(value / unit, (value - by) / unit, (value + by) / unit)
-        for (value, by), unit in zip(noisy, units, strict=True)
+    one = FIXED_POINT_ONE
+    noisy = [
+        NoisySum(*(float(number) / unit for number in (_noisy(part, total), part.width, _step(part), centre)))
+        for part, total, centre, unit in zip(plan.sums, sums, plan.centres, (1, one, one**2, one**2, one), strict=True)
     ]
-    return consistent_metrics(box, bound=plan.largest_error / FIXED_POINT_ONE, half_width=plan.half_width)
+    return metric_rows(noisy, bound=plan.largest_error / one, half_width=plan.half_width)
 
 
-def _noisy(part: SumWithNoise, total: int) -> tuple[int, float]:
-    """Return a noisy sum and its error bound, which fails with a chance of at most 1 %."""
-    reach = 1 + float(part.unit_scale) * math.log(len(SUMS) / (1 - _CONFIDENCE))
-    return part.draw_sum(total), reach * part.unit + (part.unit - 1)
+def _noisy(part: SumWithNoise, total: int) -> int:
+    return part.draw_sum(total)
+
+
+def _step(part: SumWithNoise) -> int:
+    """Return what discrete noise and rounding add to Laplace noise at most."""
+    # Discrete noise is floor(X) - floor(Y) where Laplace noise is X - Y. So fine, it is 0 but for a chance of 1e-12.
+    return 0 if part.unit_scale < _FINE else 2 * part.unit - 1

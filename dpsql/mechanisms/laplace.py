@@ -88,6 +88,11 @@ class SumWithNoise(LaplaceNoise):
         """Scale of the noise in that unit: a sum that is rounded down moves by one more."""
         return self.scale() if self.unit == 1 else self.scale() / self.unit + 1 / self.epsilon
 
+    @property
+    def width(self) -> Fraction:
+        """Scale of the noise in the sum itself."""
+        return self.unit_scale * self.unit
+
     @sampled
     def draw_sum(self, total: int) -> int:
         """Return the sum with noise.

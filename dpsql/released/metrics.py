@@ -1,15 +1,21 @@
 """Metrics of a regression from noisy sums: post-processing, so it costs no privacy.
 
-Errors are at most B, so the metrics of any rows meet ``mae <= rmse`` and ``rmse**2 <= B mae``, and no variance of a
-target within [-1, 1] exceeds 1. Noise does not know that. So
+*Intervals.* A metric x is compatible with the noisy sums if a linear form of them, which is 0 for the exact ones, is no
+farther from 0 than its noise is but for a chance of 5 %: ``e2 - x rows`` for the mean square x, and likewise for the
+mean size. The noise of a form is a sum of Laplace variables with known weights, whose quantile is exact
+(`dpsql.released.intervals`). R² is ``1 - v / (1 - v)`` for the v with ``(1 - v) e2 = v (t2 - 2 m t + m**2 rows)``, m
+being the mean of the target: a hundredth of chance goes to an interval of m, and v is compatible if it is so for one of
+these m. So each interval holds its metric with a chance of 95 %, one by one.
 
-* each interval is cut to what the others allow, which loses nothing where all of them hold;
-* values are moved into their intervals, an mae above the rmse and that rmse to the middle between them, and an rmse
-  that is too large for the mae to the largest one;
-* R² follows from that rmse, and is in its interval.
+*Values.* Errors are at most B, so the metrics of any rows meet ``mae <= rmse`` and ``rmse**2 <= B mae``, and no
+variance of a target within [-1, 1] exceeds 1. Noise does not know that. So
 
-Where no metrics at all are compatible with the noisy sums, which has a chance of at most 5 %, there are no values. All
-but R² are in half widths of the bounds, and multiplied by `half_width` last.
+* an mae above the rmse and that rmse are moved to the middle between them, and an rmse that is too large for the mae to
+  the largest one;
+* R² follows from that rmse, and is moved into its interval; intervals of the others are widened to hold their values.
+
+Where noise leaves nothing of the variance of the target there is no R². All but R² are in half widths of the bounds,
+and multiplied by `half_width` last.
 
 **Estimators.** What scikit-learn asks of a fitted estimator, for released models. They are frozen: fitting them does
 nothing.
@@ -20,7 +26,8 @@ scikit-learn itself is imported by the one method that it alone calls, and is no
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -28,85 +35,179 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
+from dpsql.released.intervals import compatible, laplace_quantile
 
 if TYPE_CHECKING:
     from sklearn.utils import Tags
 
 
-class Range(NamedTuple):
-    """A number with the ends of its interval."""
+class NoisySum(NamedTuple):
+    """A sum with Laplace noise, in rows or half widths of the bounds.
+
+    Attributes
+    ----------
+    value : float
+        About the centre.
+    scale : float
+        Of the noise.
+    step : float
+        What rounding and discrete noise add to it at most.
+    centre : float
+        What was taken off per row.
+    """
 
     value: float
-    low: float
-    high: float
-
-    def cut(self, low: float, high: float) -> Range:
-        """Return the interval's part between two numbers, and the value moved into it; low > high if there is none."""
-        low, high = max(self.low, low), min(self.high, high)
-        return Range(min(max(self.value, low), high), low, high)
+    scale: float
+    step: float
+    centre: float
 
 
-def consistent_metrics(sums: Sequence[Range], *, bound: float, half_width: float) -> list[list[Json]]:
+# Chance that an interval does not hold its metric; of R² a fifth of it goes to the mean of the target.
+_FAILURE, _OF_MEAN = 0.05, 0.2
+# Where no metric is compatible, larger noise is allowed for.
+_RARE = 1e-3
+# Nodes of a ratio, and of the mean of the target; quantiles between those of the mean are raised by a thousandth.
+_NODES, _MEAN_NODES, _BETWEEN = 65, np.linspace(-1.0, 1.0, 129), 1.001
+_MEANS = 9
+
+# What is public of a noisy sum: scale, step and centre.
+_Noise = tuple[float, float, float]
+
+
+def metric_rows(sums: Sequence[NoisySum], *, bound: float, half_width: float) -> list[list[Json]]:
     """Return rows of name, value, and lower and upper end of the interval.
 
     Parameters
     ----------
-    sums : sequence of Range, length 5
-        Rows, and sums of t, its square, the square of the error and its size, in half widths of the bounds.
+    sums : sequence of NoisySum, length 5
+        Rows, and sums of t, its square, the square of the error and its size.
     bound : float
         The largest error B, > 0.
     half_width : float
         Of the bounds.
     """
     rows, _, _, squares, sizes = sums
-    count = Range(*(max(1.0, side) for side in rows))
-    means = [
-        Range(*(min(bound**power, max(0.0, part)) for part in (total.value / count.value, *_quotient(total, count))))
-        for total, power in ((squares, 2), (sizes, 1))
-    ]
-    rmse, mae = Range(*map(math.sqrt, means[0])), means[1]
-    rmse = rmse.cut(mae.low, math.sqrt(bound * mae.high))
-    mae = mae.cut(rmse.low**2 / bound, rmse.high)
-    if rmse.low > rmse.high or mae.low > mae.high:
-        unknown: list[list[Json]] = [[name, None, None, None] for name in ("r2", "rmse", "mae")]
-        return [*unknown, _row("rows", Range(*(max(0.0, side) for side in rows)))]
-    if mae.value > rmse.value:
-        middle = (mae.value + rmse.value) / 2
-        mae, rmse = mae._replace(value=middle), rmse._replace(value=middle)
-    rmse = rmse._replace(value=max(mae.value, min(rmse.value, math.sqrt(bound * mae.value))))
-    metrics = [_row(name, Range(*(half_width * side for side in one))) for name, one in (("rmse", rmse), ("mae", mae))]
-    return [
-        ["r2", *_share_explained(sums, count, rmse.value)],
-        *metrics,
-        _row("rows", Range(*(max(0.0, side) for side in rows))),
-    ]
+    count = max(1.0, rows.value)
+    mean_square, mae = (_mean(one, rows, count, most) for one, most in ((squares, bound**2), (sizes, bound)))
+    rmse = math.sqrt(mean_square)
+    if mae > rmse:
+        # The nearest equal ones, each by its variance to first order.
+        doubt, of_mae = (_deviation(one, rows, mean) / count for one, mean in ((squares, mean_square), (sizes, mae)))
+        weight = of_mae**2 * max(4 * mean_square, doubt)
+        mae = rmse = (mae * doubt**2 + rmse * weight) / (doubt**2 + weight) if doubt + weight > 0 else mae
+    rmse = max(mae, min(rmse, math.sqrt(bound * mae)))
+    reach = rows.scale * math.log(1 / _FAILURE) + rows.step
+    ends = {
+        "rmse": tuple(map(math.sqrt, _quotient(squares, rows, bound**2))),
+        "mae": _quotient(sizes, rows, bound),
+        "rows": (max(0.0, rows.value - reach), max(0.0, rows.value + reach)),
+    }
+    found: list[list[Json]] = [["r2", *_share_explained(sums, count, rmse)]]
+    for name, value, unit in (("rmse", rmse, half_width), ("mae", mae, half_width), ("rows", max(0.0, rows.value), 1)):
+        low, high = ends[name]
+        found.append([name, unit * value, unit * min(low, value), unit * max(high, value)])
+    return found
 
 
-def _row(name: str, one: Range) -> list[Json]:
-    return [name, *one]
+def _mean(total: NoisySum, rows: NoisySum, count: float, most: float) -> float:
+    """Return the mean of terms in [0, most]."""
+    return min(most, max(0.0, (total.value + total.centre * rows.value) / count))
 
 
-def _quotient(total: Range, count: Range) -> tuple[float, float]:
-    """Return the least and the largest quotient in the box of a total, clipped at 0, and a count."""
-    return max(0.0, total.low) / count.high, max(0.0, total.high) / count.low
+def _deviation(total: NoisySum, rows: NoisySum, mean: float) -> float:
+    """Return the standard deviation of the noise in a mean, times the rows, to first order."""
+    return math.sqrt(2) * math.hypot(total.scale, (total.centre - mean) * rows.scale)
+
+
+def _quotient(total: NoisySum, rows: NoisySum, most: float) -> tuple[float, float]:
+    """Return the interval of the mean of terms in [0, most]."""
+
+    def form(x: Doubles) -> Doubles:
+        return total.value + (total.centre - x) * rows.value
+
+    return _interval(form, (0.0, most), total[1:], rows[1:], _FAILURE)
+
+
+def _interval(
+    form: Callable[[Doubles], Doubles], ends: tuple[float, float], total: _Noise, rows: _Noise, tail: float
+) -> tuple[float, float]:
+    """Return the means between two ends that are compatible with a noisy total and noisy rows; both where none is."""
+    for chance in (tail, _RARE * tail):
+        nodes, table = _mean_table(ends, total, rows, chance)
+        low, high = compatible(form, partial(np.interp, xp=nodes, fp=table), nodes[:1], nodes[-1:])
+        if not np.isnan(low[0]):
+            return float(low[0]), float(high[0])
+    return ends
+
+
+@lru_cache(maxsize=256)
+def _mean_table(ends: tuple[float, float], total: _Noise, rows: _Noise, tail: float) -> tuple[Doubles, Doubles]:
+    """Return nodes of a mean, and what the noise of the total less the mean times the rows exceeds there."""
+    nodes = np.union1d(np.linspace(*ends, _NODES), [min(max(total[2], ends[0]), ends[1])])
+    weights = np.stack([np.ones_like(nodes), np.abs(total[2] - nodes)], axis=-1)
+    return nodes, _quantiles(weights, (total, rows), tail)
+
+
+def _quantiles(weights: Doubles, noise: Sequence[_Noise], tail: float) -> Doubles:
+    """Return what the noise of forms of sums exceeds with this chance at most, from weights of shape (…, sums)."""
+    scales, steps = (np.array([part[place] for part in noise]) for place in (0, 1))
+    found: Doubles = laplace_quantile(weights * scales, tail) + weights @ steps
+    return found
 
 
 def _share_explained(
-    sums: Sequence[Range], count: Range, rmse: float
+    sums: Sequence[NoisySum], count: float, rmse: float
 ) -> tuple[float | None, float | None, float | None]:
     """Return R² with its interval; None if the noise hides the variance of the target."""
-    _, total, squares, errors, _ = sums
-    closest = 0.0 if total.low <= 0 <= total.high else min(abs(total.low), abs(total.high))
-    farthest = max(abs(total.low), abs(total.high))
-    spread = min(squares.value - total.value**2 / count.value, count.value)
-    least = squares.low - farthest**2 / count.low
-    largest = min(squares.high - closest**2 / count.high, count.high)
-    lower = 1 - max(0.0, errors.high) / least if least > 0 else None
-    upper = 1 - max(0.0, errors.low) / largest if largest > 0 else 1.0
+    rows, total, squares = sums[:3]
+    spread = min(squares.value + squares.centre * rows.value - total.value**2 / count, count)
+    low, high = _errors_of_both(sums)
+    lower, upper = (1 - end / (1 - end) if end < 1 else None for end in (high, low))
+    upper = 1.0 if upper is None else upper
     if not spread > 0:
         return None, lower, upper
-    value = min(1 - count.value * rmse**2 / spread, upper)
+    value = min(1 - count * rmse**2 / spread, upper)
     return value if lower is None else max(value, lower), lower, upper
+
+
+def _errors_of_both(sums: Sequence[NoisySum]) -> tuple[float, float]:
+    """Return the interval of v, the squared errors as a share of them and the target's squares about its mean."""
+    rows, total, squares, errors = sums[:4]
+    mean = _interval(lambda m: total.value - m * rows.value, (-1.0, 1.0), total[1:], rows[1:], _FAILURE * _OF_MEAN)
+    vertex = total.value / rows.value if rows.value > 0 else 0.0
+    means = np.append(np.linspace(*mean, _MEANS), min(max(vertex, mean[0]), mean[1]))
+    left = errors.value + errors.centre * rows.value
+    right = squares.value - 2 * means * total.value + (squares.centre + means**2) * rows.value
+    columns = np.arange(len(means))
+
+    def form(v: Doubles) -> Doubles:
+        return (1 - v) * left - v * right
+
+    def quantile(v: Doubles, table: Doubles) -> Doubles:
+        place = np.clip((v * (_NODES - 1)).astype(np.intp), 0, _NODES - 2)
+        way = v * (_NODES - 1) - place
+        found: Doubles = table[columns, place] * (1 - way) + table[columns, place + 1] * way
+        return found
+
+    for chance in (_FAILURE * (1 - _OF_MEAN), _FAILURE * _RARE):
+        table = _ratio_table(errors[1:], squares[1:], total[1:], rows[1:], chance)
+        steps = (means - _MEAN_NODES[0]) / (_MEAN_NODES[1] - _MEAN_NODES[0])
+        node = np.clip(steps.astype(np.intp), 0, len(_MEAN_NODES) - 2)
+        way = (steps - node)[:, np.newaxis]
+        between = _BETWEEN * (table[node] * (1 - way) + table[node + 1] * way)
+        low, high = compatible(form, partial(quantile, table=between), np.zeros_like(means), np.ones_like(means))
+        if not np.isnan(low).all():
+            return float(np.nanmin(low)), float(np.nanmax(high))
+    return 0.0, 1.0
+
+
+@lru_cache(maxsize=64)
+def _ratio_table(errors: _Noise, squares: _Noise, total: _Noise, rows: _Noise, tail: float) -> Doubles:
+    """Return what the noise of ``(1 - v) e2 - v (t2 - 2 m t + m**2 rows)`` exceeds, by the nodes of m and of v."""
+    v, m = np.linspace(0.0, 1.0, _NODES), _MEAN_NODES[:, np.newaxis]
+    of_rows = np.abs((1 - v) * errors[2] - v * (squares[2] + m**2))
+    weights = np.stack(np.broadcast_arrays(1 - v, v, 2 * v * np.abs(m), of_rows), axis=-1)
+    return _quantiles(weights, (errors, squares, total, rows), tail)
 
 
 class Estimator:

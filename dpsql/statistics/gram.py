@@ -223,8 +223,26 @@ class Gram(Fold):
         self._sums.add_sums(int(numbers(state, "rows")[0]), field(state, "products"))
 
 
+def error_centres(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
+    """Return what each of the five sums loses per row before it gets noise.
+
+    Parameters
+    ----------
+    relation : Relation
+    bound : int
+        B, in units where S is 1, >= 1.
+
+    Notes
+    -----
+    A square in ``[0, B**2]`` less half of that has half the size, and so half the noise, where a row comes or goes. A
+    replaced row moves both by the same.
+    """
+    halves = (0, 0, FIXED_POINT_ONE**2 // 2, bound**2 // 2, bound // 2)
+    return relation.pick(halves, (0, 0, 0, 0, 0))
+
+
 def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, int]:
-    """Return the sensitivity of each of the five sums.
+    """Return the sensitivity of each of the five sums about their centres.
 
     Parameters
     ----------
@@ -233,8 +251,14 @@ def sensitivities(relation: Relation, bound: int) -> tuple[int, int, int, int, i
         B, in units where S is 1, >= 1.
     """
     one = FIXED_POINT_ONE
-    # Each row raises every sum except that of t, whose terms may have either sign.
-    return (relation.rise(1), relation.norm(one), relation.rise(one**2), relation.rise(bound**2), relation.rise(bound))
+    _, _, *centres = error_centres(relation, bound)
+    # A row adds a term in [0, most] less the centre c, so its size is at most max(c, most - c); under replace c is 0,
+    # and each row raises the sum. Terms of t may have either sign.
+    raised = [
+        relation.rise(max(centre, most - centre))
+        for centre, most in zip(centres, (one**2, bound**2, bound), strict=True)
+    ]
+    return (relation.rise(1), relation.norm(one), raised[0], raised[1], raised[2])
 
 
 class ErrorSums(Fold):
@@ -246,15 +270,19 @@ class ErrorSums(Fold):
         Public bounds of target and prediction.
     bound : int
         B, in units where S is 1.
+    centres : tuple of int, length 5
+        What each sum loses per row, see `error_centres`; public.
     """
 
-    def __init__(self, lower: float, upper: float, bound: int) -> None:
+    def __init__(
+        self, lower: float, upper: float, bound: int, centres: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+    ) -> None:
         self._map = affine_map(lower, upper)
-        self._bound = bound
+        self._bound, self._centres = bound, centres
         self._sums = WideSums((5,))
 
     def sensitivity(self, relation: Relation) -> tuple[int, int, int, int, int]:
-        """Return the sensitivity of each sum."""
+        """Return the sensitivity of each sum about the centres of the relation."""
         return sensitivities(relation, self._bound)
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
@@ -265,8 +293,9 @@ class ErrorSums(Fold):
         self._sums.add(np.array(parts, dtype=np.int64))
 
     def sums(self) -> list[int]:
-        """Return rows, t, t², e², abs(e)."""
-        return self._sums.total().tolist()  # type: ignore[no-any-return]
+        """Return rows, t, t², e², abs(e), about their centres."""
+        totals: list[int] = self._sums.total().tolist()
+        return [total - centre * totals[0] for total, centre in zip(totals, self._centres, strict=True)]
 
     def state(self) -> pa.RecordBatch:
         """Return the sums."""

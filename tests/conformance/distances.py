@@ -19,7 +19,7 @@ from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.feature_moments import MomentsPlan
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.grouped.quantile import BoundsPlan, QuantilePlan
-from dpsql.functions.regression_metrics import SHARES, MetricsPlan
+from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
@@ -114,7 +114,7 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         yield "a score", max(map(abs, sizes)), xty.component_sensitivity(relation, unit)
         yield "two scores", max(sizes) - min(sizes), xty.utility_range(relation, unit)
     elif isinstance(plan, MetricsPlan):
-        bounds = [scale * plan.epsilon * share for scale, share in zip(plan.scales, SHARES, strict=True)]
+        bounds = [scale * plan.epsilon * share for scale, share in zip(plan.scales, plan.shares, strict=True)]
         for move, bound in zip(moves, bounds, strict=True):
             yield "a sum of errors", abs(move), bound
     elif isinstance(plan, MomentsPlan):

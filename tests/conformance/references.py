@@ -133,9 +133,9 @@ def _errors(seen: Seen) -> Any:
     return [
         len(pairs),
         sum(t for t, _ in pairs),
-        sum(t * t for t, _ in pairs),
-        sum(e * e for e in errors),
-        sum(map(abs, errors)),
+        sum(t * t - ONE**2 // 2 for t, _ in pairs),
+        sum(e * e - bound**2 // 2 for e in errors),
+        sum(abs(e) - bound // 2 for e in errors),
     ]
 
 

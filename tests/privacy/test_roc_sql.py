@@ -33,7 +33,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "fixed, toeplitz": ("dp_roc", {"thresholds": "fixed", "curve": "toeplitz", "delta": 1e-5}),
     "smooth_medians": ("dp_roc", {"thresholds": "smooth_medians", "n_thresholds": 3, "cells": 64}),
     "auc": ("dp_auc", {"cells": 50}),
-    "auc, gaussian": ("dp_auc", {"cells": 50, "delta": 1e-5}),
+    "auc, gaussian": ("dp_auc", {"cells": 50, "delta": 1e-5, "noise": "gaussian"}),
     "auc, smooth": ("dp_auc", {"cells": 50, "method": "smooth"}),
     "confusion": ("dp_confusion", {"thresholds": [0.25, 0.5, 0.9]}),
     "confusion, gaussian": ("dp_confusion", {"delta": 1e-6}),

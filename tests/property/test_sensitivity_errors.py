@@ -12,7 +12,7 @@ from dpsql.contract.relation import relation_of
 from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
-from dpsql.statistics.gram import ErrorSums, sensitivities
+from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
 from dpsql.testing.neighbours import RELATIONS, Relation
 
 S = FIXED_POINT_ONE
@@ -20,9 +20,9 @@ S = FIXED_POINT_ONE
 VALUES = (-9.0, -1.0, -0.5, 0.0, 0.25, 1.0, 9.0, np.nan, np.inf, -np.inf)
 
 
-def sums(rows: np.ndarray, bound: int) -> np.ndarray:
+def sums(rows: np.ndarray, bound: int, relation: Relation) -> np.ndarray:
     """Return the five sums of rows of a target and a prediction, both in [-1, 1]."""
-    fold = ErrorSums(-1.0, 1.0, bound)
+    fold = ErrorSums(-1.0, 1.0, bound, error_centres(relation_of(relation), bound))
     fold.add(rows[:, 0].copy(), rows[:, 1:].T.copy(), Batch())
     return np.array(fold.sums(), dtype=object)
 
@@ -35,7 +35,7 @@ def test_every_pair_of_small_rows_stays_within_and_attains_the_bounds(
 ) -> None:
     """A unit of equal rows comes, or takes the place of another one, and nothing moves a sum further."""
     kinds = [np.array([[target, prediction]] * unit) for target in VALUES for prediction in VALUES]
-    found = np.array([sums(rows, bound) for rows in kinds])
+    found = np.array([sums(rows, bound, relation) for rows in kinds])
     before = np.zeros((1, 5), dtype=object) if relation == "add_remove" else found
     moved = abs(found[:, None] - before[None]).max(axis=(0, 1))
     most = sensitivities(relation_of(relation, unit), bound)

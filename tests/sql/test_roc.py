@@ -17,8 +17,8 @@ from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score, roc_curve
 import dpsql
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.auc import AucPlan, ConfusionPlan
-from dpsql.functions.roc import RocPlan, chosen_cells
-from dpsql.released.curves import calibration, precision_recall
+from dpsql.functions.roc import RocPlan, candidate_ends, chosen_cells, draw_roc, threshold_places
+from dpsql.released.curves import area_under, calibration, precision_recall
 
 ROWS = 3000
 HUGE = 10**5
@@ -104,15 +104,83 @@ def test_recursive_thresholds_are_quantiles(con: Any) -> None:
 
 
 @pytest.mark.parametrize("thresholds", ["recursive", "smooth_medians"])
-@pytest.mark.parametrize(("cells", "step"), [(4096, 16), (300, 2), (64, 1)])
+@pytest.mark.parametrize(("cells", "step"), [(4096, 16), (600, 2), (64, 1)])
 def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells: int, step: int) -> None:
-    """Out of at most 256 candidates; the end of the last one is none."""
+    """Candidates are some 256 and single cells at both ends of the bounds; of the last one it is where that starts."""
     given = {"label": "y", "score": "p", "epsilon": HUGE, "n_thresholds": 1, "thresholds": thresholds, "cells": cells}
     plan = RocPlan.from_arguments("t", given)
-    for cell in (0, 7, 40, cells - 1):
+    for cell in (0, 1, 7, 40, cells - 1):
         counts = np.bincount([cell] * 9, minlength=cells)
-        end = (cell // step + 1) * step
-        assert draw_once(chosen_cells, plan, counts).tolist() == ([end] if end < cells else [])
+        end = cell + 1 if cell < step else (cell // step + 1) * step
+        assert draw_once(chosen_cells, plan, counts).tolist() == [min(end, cells - 1)]
+
+
+@pytest.mark.parametrize(("cells", "most"), [(2, 1), (300, 255), (4096, 15), (65536, 15), (257, 1), (1000, 200)])
+def test_candidates_are_finest_at_both_ends(cells: int, most: int) -> None:
+    ends = candidate_ends(cells, most)
+    widths = np.diff(ends, prepend=0)
+    assert (widths > 0).all()
+    assert ends[-1] == cells
+    assert widths[0] == widths[-1] == 1
+    assert most < len(ends) <= 2 * max(256, most + 1) + 128
+
+
+def test_thresholds_set_a_cell_of_many_rows_apart_and_halve_the_widest_gaps() -> None:
+    def places(found: list[int], most: int) -> list[int]:
+        return threshold_places(found, 10, most).tolist()
+
+    assert places([2, 4, 7], 3) == [2, 4, 7]
+    assert places([4, 4, 4], 3) == [3, 4, 6]
+    assert places([9, 9, 9], 1) == [8]
+    assert places([0, 0, 0], 2) == [0, 4]
+    assert places([0, 0, 9], 9) == list(range(9))
+
+
+# Shares of negative and positive rows at 0 and at 1; the others are uniform.
+SPIKES = {
+    "at 0": ((0.95, 0), (0.5, 0)),
+    "at 1": ((0, 0.5), (0, 0.95)),
+    "at both": ((0.9, 0.05), (0.05, 0.9)),
+    "constant 0": ((1, 0), (1, 0)),
+    "constant 1": ((0, 1), (0, 1)),
+    "two values": ((0.9, 0.1), (0.5, 0.5)),
+}
+
+
+def crowded(shape: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Return labels and scores of 10,000 rows, of which many have a score at one end, or near it."""
+    rng = np.random.default_rng(1)
+    y = rng.random(10_000) < 0.5
+    if shape in SPIKES:
+        (none, all_), (low, high) = SPIKES[shape]
+        at_zero, at_one = np.where(y, low, none), np.where(y, high, all_)
+        u = rng.random(len(y))
+        return y, np.where(u < at_zero, 0.0, np.where(u < at_zero + at_one, 1.0, rng.random(len(y))))
+    if shape == "beta":
+        scores = rng.beta(0.1, 0.1, len(y))
+        return rng.random(len(y)) < scores, scores
+    spread, lead = {"constant": (0.0, 0.0), "nearly perfect": (6.0, 14.0), "log odds": (4.0, 3.0)}[shape]
+    return y, 1 / (1 + np.exp(-rng.normal(np.where(y, lead, -lead), spread)))
+
+
+@pytest.mark.parametrize("thresholds", ["recursive", "smooth_medians"])
+@pytest.mark.parametrize("shape", [*SPIKES, "constant", "beta", "nearly perfect", "log odds"])
+def test_the_area_of_crowded_scores(shape: str, thresholds: str) -> None:
+    """Once the upper half's median fell in the last cell, all further thresholds fell there: errors up to 0.23."""
+    y, p = crowded(shape)
+    counts = [np.histogram(p[y == level], bins=4096, range=(0, 1))[0] for level in (False, True)]
+    exact = roc_auc_score(y, p)
+    errors = []
+    for epsilon in (0.1, 1, 3, 100):
+        given = {"label": "y", "score": "p", "epsilon": epsilon, "thresholds": thresholds}
+        plan = RocPlan.from_arguments("t", given)
+        curves = [draw_once(lambda plan: draw_roc(plan, *counts), plan).rates for _ in range(4)]
+        found = [area_under(np.append(0, fpr), np.append(0, tpr)) for fpr, tpr in curves]
+        errors.append(np.abs(np.array(found) - exact).mean())
+    assert errors[0] <= 0.04
+    assert max(errors[1:]) <= 0.01
+    assert errors[3] <= errors[1] + 1e-3
+    assert errors[1] <= errors[0] + 2e-3
 
 
 def numbers(function: str, found: Any) -> NDArray[np.float64]:

@@ -363,8 +363,9 @@ def _sum_moves(stated: Stated) -> list[float]:
     """Return how far a unit moves the five sums of the metrics."""
     both = 2 if stated.neighbours == "replace" else 1
     bound = min(2.0, stated.error_bound) * _UNIT
-    # Squares and sizes are not negative: one row taken away and one brought move them by no more than one row.
-    moves = (1.0, both * float(_UNIT), float(_UNIT) ** 2, bound**2, bound)
+    # Squares and sizes are not negative: one row taken away and one brought move them by no more than one row, and less
+    # the middle of what a row adds they move by half of that when one row comes.
+    moves = (1.0, both * float(_UNIT), *(both / 2 * most for most in (float(_UNIT) ** 2, bound**2, bound)))
     return [stated.max_rows_per_unit * move for move in moves]
 
 
@@ -569,7 +570,7 @@ class _Spy:
             answer = real(part, total)
             [(_, spread, noise)] = self._take(1) or [("", Fraction(0), [0])]
             by = int(noise[0])
-            shifts = [shift for shift in range(60) if answer[0] == ((total >> shift) + by) << shift]
+            shifts = [shift for shift in range(60) if answer == ((total >> shift) + by) << shift]
             _require(bool(shifts), "more than statistic and noise")
             statistic = (total >> shifts[0],)
             return self._record(Release("laplace", "sum", statistic, (spread,), answer, shifts[0]))
