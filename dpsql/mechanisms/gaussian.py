@@ -26,7 +26,7 @@ below ``2**-39 delta``. Rounds that depend on the results of earlier ones change
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
 from dpsql.contract.events import Event, GaussianDP
+from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_covers
 from dpsql.contract.measurement import Part, one_of, take
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_gaussian
@@ -41,6 +42,8 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 
 LEAST_VARIANCE = 1 << 60
 MOST_COORDINATES = 1 << 24
+# Some of the releases of a part are charged a multiple of this share of its epsilon.
+_EPSILON_STEPS = 1 << 16
 
 # Standard deviations from 2**48 on are brought into [2**47, 2**48) by a coarser unit: noise fits 64 bits.
 _COARSE_BITS = 48
@@ -251,6 +254,29 @@ class GaussianNoise(Part):
     def mu_of(self, share: str) -> Fraction:
         """Return the mu of one release."""
         return dict(self.shares)[share]
+
+    def covers(self, other: Part) -> bool:
+        """Whether `other` is this part, or the same with some of its releases, at an epsilon that pays for these."""
+        if self == other:
+            return True
+        if not isinstance(other, GaussianNoise) or not set(other.shares) <= set(self.shares):
+            return False
+        pays = other.mu**2 >= sum(mu**2 for _, mu in other.shares)
+        same = (other.name, other.delta) == (self.name, self.delta) and other.epsilon <= self.epsilon
+        return pays and same and gaussian_covers(other.mu, other.epsilon, other.delta)
+
+    def spent(self, *names: str) -> GaussianNoise:
+        """Return what some of the releases alone spend: with the same delta, the least epsilon on a fine grid."""
+        shares = tuple((name, mu) for name, mu in self.shares if name in names)
+        squared = sum((mu**2 for _, mu in shares), Fraction(0))
+        mu = min(self.mu, Fraction(math.isqrt(math.ceil(squared * MU_UNIT**2) - 1) + 1, MU_UNIT))
+        # The whole epsilon is enough.
+        low, high = 0, _EPSILON_STEPS
+        while high - low > 1:
+            middle = (low + high) // 2
+            enough = gaussian_covers(mu, self.epsilon * middle / _EPSILON_STEPS, self.delta)
+            low, high = (low, middle) if enough else (middle, high)
+        return replace(self, mu=mu, epsilon=self.epsilon * high / _EPSILON_STEPS, shares=shares)
 
     def spend(self, share: str) -> Fraction:
         """Use up the one draw of a release, and return the mu that it may spend."""

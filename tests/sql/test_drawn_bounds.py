@@ -118,6 +118,22 @@ def test_too_few_rows(context: dpsql.Context) -> None:
     assert spent(context) == 0.05
 
 
+@pytest.mark.parametrize("method", ["ada_ssp", "boosted_ada_ssp"])
+def test_a_model_without_a_target_costs_its_bounds(context: dpsql.Context, method: str) -> None:
+    """What was not drawn is not charged: moments, the scale of the target, and the fit."""
+    context.connection.execute(
+        "CREATE OR REPLACE TABLE few AS SELECT i + 0.5 AS x, 0 AS z, i / 3 AS y FROM range(3) AS r(i)"
+    )
+    model = {"target": "y", "features": ["x", "z"], "epsilon": 0.1, "delta": 1e-6, "method": method}
+    # Noise alone finds a target in one of 40 calls.
+    asked = (context.dp_linear_regression, {}, 0.0), (context.dp_pipeline, {"k": 1, "selection_share": 0.5}, 0.05)
+    for call, more, selection in asked:
+        released = (call("few", **model, **more).to_arrow()["term"].to_pylist() for _ in range(5))
+        assert ["not released"] in released
+        left = 0.1 - selection
+        assert selection + 0.3 * left < spent(context) < selection + 0.9 * left
+
+
 def test_quantiles_are_within_the_bounds_that_are_told(context: dpsql.Context) -> None:
     release = context.dp_quantile("t", target="y", quantiles=[0.1, 0.5, 0.9], epsilon=1000)
     lower, upper = release.result["bounds"]["interval"][:2]

@@ -8,6 +8,7 @@ import inspect
 import pkgutil
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import pytest
 import dpsql.functions
 from dpsql import mechanisms
 from dpsql.contract.events import Approximate, Composed, DiscreteLaplace, ObjectivePerturbation
+from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu, share_of_mu
 from dpsql.contract.measurement import NOTHING, Draw, Measurement, Part, Permit, draw_once, measurement_of
 from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
@@ -277,3 +279,36 @@ def test_every_function_has_its_own_measurement() -> None:
     for name, function in FUNCTIONS.items():
         assert "event" not in vars(function.plan), name
         assert not getattr(function.plan.measurement, "__isabstractmethod__", False), name
+
+
+def test_some_releases_of_a_gaussian_part_cost_less() -> None:
+    """The rest is charged by its own mu, at the same delta; a cheaper part that does not pay is not covered."""
+    epsilon, delta = Fraction(1), Fraction(1, 10**6)
+    mu = gaussian_mu(epsilon, delta)
+    shares = (("bounds", share_of_mu(Fraction(1, 4), mu)), ("fit", share_of_mu(Fraction(3, 4), mu)))
+    whole = GaussianNoise("fit", mu, epsilon, delta, shares)
+    for names, least, most in ((["bounds"], 0.4, 0.6), (["fit"], 0.8, 0.95), (["bounds", "fit"], 0.99, 1.0)):
+        part = whole.spent(*names)
+        assert least < part.epsilon <= most
+        assert whole.covers(part)
+        assert not part.covers(whole) or names == ["bounds", "fit"]
+        assert part.mu**2 >= sum(value**2 for name, value in shares if name in names)
+        assert gaussian_covers(part.mu, part.epsilon, delta)
+        for wrong in (
+            {"epsilon": part.epsilon * 9 / 10},
+            {"mu": part.mu * 9 / 10},
+            {"delta": delta / 2},
+            {"shares": (("bounds", mu),)},
+        ):
+            assert not whole.covers(replace(part, **wrong))
+    permit = Permit(measurement_of(whole))
+    with permit.drawing():
+        whole.spend("bounds")
+        permit.reduce(measurement_of(whole.spent("bounds")))
+        with refused:
+            whole.spend("fit")
+    drawn = Permit(measurement_of(whole))
+    with drawn.drawing():
+        whole.spend("fit")
+        with refused:
+            drawn.reduce(NOTHING)

@@ -171,7 +171,9 @@ class LeastSquares(Method):
         def following(drawn: Sequence[ColumnBounds], other: ColumnBounds | None) -> Collector:
             of_target = other if target is None else target
             if of_target is None or of_target.interval is None:
-                return NoModel(call, "the noise hides where the target's values lie")
+                part: GaussianNoise = self.measurement["fit"]
+                bounds = measurement_of(part.spent("bounds"))
+                return NoModel(call, "the noise hides where the target's values lie", bounds)
             return self.bounded(Columns(self, call, drawn if features is None else features, of_target))
 
         # Nothing is counted where types alone determine the bounds.

@@ -382,21 +382,21 @@ class NoModel(Ignoring):
     call : RegressionCall
     reason : str
         Why there is no model.
-    charged : sequence of str
-        The parts that are charged; none given means all.
+    spent : Measurement
+        What was drawn, which is all that is charged.
     """
 
-    def __init__(self, call: RegressionCall, reason: str, charged: Sequence[str] = ()) -> None:
-        self._call, self._reason, self._charged = call, reason, charged
+    def __init__(self, call: RegressionCall, reason: str, spent: Measurement) -> None:
+        self._call, self._reason, self._spent = call, reason, spent
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Return itself."""
         return self
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json] | Draw:
+    def draw(self, progress: Callable[[float], None]) -> Draw:
         """Return a result without a model."""
-        result, measurement = self._call.result(None, reason=self._reason), self._call.plan.measurement
-        return Draw(measurement.only(*self._charged), lambda: result) if self._charged else lambda: result
+        result = self._call.result(None, reason=self._reason)
+        return Draw(self._spent, lambda: result)
 
 
 def _finite(values: Floats, unknown: float = 0.0) -> list[float]:

@@ -180,7 +180,7 @@ class Counted(RowTransform[RowCount]):
         [noisy] = part.draw([self.inner.rows])
         rows = blocks_from_count(noisy, rows_per_block=1, epsilon=epsilon, failure=plan.count_failure)
         if rows < _FEWEST_MODELS * (len(self._call.features) + 1):
-            return NoModel(self._call, "too few rows for so many features", ["count"])
+            return NoModel(self._call, "too few rows for so many features", self._call.plan.measurement.only("count"))
         return self._method.blocked_by_rows(self._call, rows)
 
 
