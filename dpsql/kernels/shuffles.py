@@ -12,6 +12,7 @@ All three ways return the same integers:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +25,8 @@ from dpsql.kernels.kendall import RankedColumn, RankedTable, pair_counts
 _MOST_ROWS = 1 << 26
 # Signs are faster up to the one, and where columns are more than rows up to the other.
 _FEW_ROWS, _SOME_ROWS = 1 << 9, 1 << 12
+# Shares of the work are told in eighths: finer ones would tell how many rows there are.
+_SHARES = 8
 # Numbers in a block of columns, of permuted rows, and of signs.
 _BLOCK = 1 << 22
 
@@ -48,16 +51,20 @@ def largest_sums(
     k : int
         At most the number of other columns.
     progress : callable
-        Called with the share of the work done; an exception that it raises ends the work.
+        Called with the share of the work done, in eighths; an exception that it raises ends the work.
     """
+
+    def told(share: float) -> None:
+        progress(math.floor(min(1.0, share) * _SHARES) / _SHARES)
+
     one, others = table.columns[base], [column for place, column in enumerate(table.columns) if place != base]
     values = np.unique(one.codes)
     if len(values) == 2 and values[0] >= 0 and len(one.codes) <= _MOST_ROWS:
         larger = one.codes == values[1]
-        return _of_two_values(others, np.array([larger[order] for order in orders]), k, progress)
+        return _of_two_values(others, np.array([larger[order] for order in orders]), k, told)
     if len(one.codes) <= max(_FEW_ROWS, min(_SOME_ROWS, len(others))):
-        return _by_signs(others, np.array([one.codes[order] for order in orders]), k, progress)
-    return _counted(one, others, orders, k, progress)
+        return _by_signs(others, np.array([one.codes[order] for order in orders]), k, told)
+    return _counted(one, others, orders, k, told)
 
 
 def _of_two_values(
@@ -74,7 +81,7 @@ def _of_two_values(
         for row in range(0, rows, step):
             scores += sides[:, row : row + step] @ larger[:, row : row + step].T.astype(np.float64)
         best = _largest(best, scores)
-        progress(min(1.0, (start + width) / len(columns)))
+        progress((start + width) / len(columns))
     return [int(total) for total in best.sum(axis=0)]
 
 

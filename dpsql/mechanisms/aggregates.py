@@ -33,7 +33,7 @@ from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, SharedCount, Sums, ValueBlock, Words
+from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, Sums, ValueBlock, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -130,7 +130,7 @@ class NoisyBlock:
     @property
     def targets(self) -> list[NoisyBlock]:
         """The numbers of each target: itself, or of a `SharedCount` the count with each of the sums."""
-        if not isinstance(self.block, SharedCount):
+        if self.block.targets == (self.block,):
             return [self]
         parts = enumerate(self.block.targets, start=1)
         return [NoisyBlock(block, self.lattice, self.words.at([0, place])) for place, block in parts]

@@ -18,12 +18,12 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
-    SharedTarget,
     TransformedPair,
     ValueBlock,
     Words,
 )
 from dpsql.statistics.left_out import UnitsOver
+from dpsql.statistics.shared_count import SharedTarget
 
 _ABOUT_THE_MIDDLE = CentredSum, CentredPair, Chebyshev, SharedTarget
 _BLOCKS = (GroupCount, UnitsOver, DirectSum, TransformedPair, Bernstein, *_ABOUT_THE_MIDDLE)

@@ -26,15 +26,13 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
-    SharedCount,
-    SharedTarget,
     Sums,
     TransformedPair,
     ValueBlock,
     Words,
     blocks_for,
-    shared_count,
 )
+from dpsql.statistics.shared_count import SharedCount, SharedTarget, shared_count
 
 ONE, GROUPS = 4, 3
 BLOCKS: tuple[Block, ...] = (

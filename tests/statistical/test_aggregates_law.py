@@ -40,8 +40,8 @@ from dpsql.statistics.aggregates import (
     TransformedPair,
     ValueBlock,
     blocks_for,
-    shared_count,
 )
+from dpsql.statistics.shared_count import shared_count
 from support.audits import judge
 
 DELTA = Fraction(1, 10**6)

@@ -135,6 +135,8 @@ ALLOWED = {
     ("dpsql/engines/polars.py", "fold_parts", "sort"): "groups rows by their part, in which any order will do",
     ("udfs/keys.py", "_first_twice", "lexsort"): "stable, by all parts of public keys",
     ("dpsql/kernels/ball_least_squares.py", "_columns", "sort"): VALUES,
+    ("dpsql/kernels/shuffles.py", "_largest", "partition"): VALUES,
+    ("dpsql/kernels/shuffles.py", "_counted", "partition"): VALUES,
     ("dpsql/kernels/best_subsets.py", "add", "sort"): VALUES,
     ("dpsql/kernels/best_subsets.py", "_listed", "lexsort"): "by score, then by all members: distinct subsets",
     ("dpsql/kernels/best_subsets_bounds.py", "kappa", "partition"): BOUND,

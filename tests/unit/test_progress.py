@@ -84,7 +84,7 @@ def test_a_search_tells_no_share(told: list[Any], name: str) -> None:
 
 @pytest.mark.parametrize("name", BY_SHARE)
 def test_shares_are_the_same_for_unlike_tables_of_one_size(told: list[Any], name: str) -> None:
-    """Threads are looked at by the clock: what they may tell is a share of columns, blocks or rounds."""
+    """Threads are looked at by the clock: what they may tell is a share of columns, blocks or rounds, or an eighth of shuffling."""
     first, second = (
         {share for _, share in run(BY_SHARE[name], different, told)} - {None} for different in (False, True)
     )

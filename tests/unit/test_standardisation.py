@@ -106,7 +106,9 @@ def test_a_row_far_out_in_a_whole_feature_counts_less_and_stays_in_line() -> Non
     assert rows[0, 1:] / rows[0, 0] == pytest.approx(
         (given[:, 0] - standard.mean) / standard.deviation, rel=1e-2, abs=1e-4
     )
-    assert weight == pytest.approx(DEVIATIONS / far * min(1.0, 2 / np.linalg.norm([DEVIATIONS / far, 3])), rel=1e-2)
+    first = DEVIATIONS / far
+    # As long as the intercept, 0, three deviations, and one below the mean; then no longer than one of each.
+    assert weight == pytest.approx(first * min(1.0, 2 / np.linalg.norm([first, 0, DEVIATIONS, -first])), rel=1e-2)
     assert np.abs(rows).max() <= FIXED_POINT_ONE
     # Whole features keep their bounds, and the others have three deviations.
     counted = mapped.counted(np.full(3, -1.0), np.full(3, 1.0))

@@ -53,12 +53,11 @@ from dpsql.statistics.aggregates import (
     Block,
     CentredSum,
     GroupCount,
-    SharedCount,
     Sums,
     ValueBlock,
     blocks_for,
-    shared_count,
 )
+from dpsql.statistics.shared_count import SharedCount, shared_count
 
 _TARGETS = replace(
     TARGET,
