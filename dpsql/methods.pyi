@@ -242,6 +242,7 @@ class ContextMethods:
         ddof: Number | None = None,
         confidence: Number | None = None,
         max_rows_per_unit: Integer | None = None,
+        left_out_share: Number | None = None,
         bins: Numbers | None = None,
         n_bins: Integer | None = None,
         null_bin: bool | None = None,
@@ -389,6 +390,9 @@ class ContextMethods:
             itself.
         max_rows_per_unit : optional
             Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.
+        left_out_share : optional
+            Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell
+            away. Rows are 'biased' where that is more than their intervals show.
         bins : optional
             Public edges, ascending: a bin holds the values above one edge and up to the next, and there is a bin below
             the first and one above the last, in place of lower, upper and n_bins. A bare number is n_bins.

@@ -6,6 +6,7 @@ is not in them, so the words stand beside the numbers: in the column `speaks_of`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,7 +34,8 @@ def _rows(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield f"at most {_limits(arguments)}"
         yield "none without a unit"
     if arguments.get("by") and not arguments.get("other"):
-        yield "listed keys" if arguments.get("keys") is not None else "released keys"
+        keys = arguments.get("keys")
+        yield "released keys" if keys is None else "listed keys" if any(keys) else "keys of the type"
     if arguments.get("null_bin") is False:
         yield "with a value"
     if arguments.get("condition") is not None:
@@ -46,11 +48,21 @@ def _limits(arguments: Mapping[str, Any]) -> str:
     """Return what one privacy unit may contribute; limits that follow from the number of rows are left out."""
     rows, groups, each = (arguments.get(name) for name in ("max_rows_per_unit", "groups", "rows_per_group"))
     found = f"{rows} a unit"
-    if groups is not None and rows is not None and groups < rows:
-        found += f" in {groups} {'group' if groups == 1 else 'groups'}" if arguments.get("by") else ""
+    if groups is not None and rows is not None and groups < min(rows, _groups(arguments)):
+        found += f" in {groups} {'group' if groups == 1 else 'groups'}"
     if each is not None and rows is not None and each < rows:
         found += f", {each} in each group"
     return found
+
+
+def _groups(arguments: Mapping[str, Any]) -> float:
+    """Return the number of groups; infinity where it is private, or a type lists the keys."""
+    keys, listed = arguments.get("keys"), arguments.get("key_rows")
+    if keys is None or None in keys:
+        return math.inf
+    found = math.prod(map(len, keys)) if listed is None else len(listed)
+    bins = len(arguments["bins"]) + 1 + bool(arguments.get("null_bin")) if arguments.get("bins") else 1
+    return (found + bool(arguments.get("other"))) * bins
 
 
 def _values(arguments: Mapping[str, Any]) -> str:

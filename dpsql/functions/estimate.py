@@ -21,8 +21,8 @@ _ORDER = (
     "vocabulary_share",
     "regularization", "thresholds", "n_thresholds", "threshold_share", "curve", "aggregates", "keys",
     "max_groups_per_unit", "max_rows_per_unit_group", "unit_value", "noise", "ddof", "confidence",
-    "max_rows_per_unit", "bins", "n_bins", "null_bin", "margins", "verdict_share", "verdict", "standardize",
-    "moments_share", "of", "loss", "sampling",
+    "max_rows_per_unit", "left_out_share", "bins", "n_bins", "null_bin", "margins", "verdict_share", "verdict",
+    "standardize", "moments_share", "of", "loss", "sampling",
 )  # fmt: skip
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 

@@ -110,10 +110,8 @@ def plot_release(
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
         raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
-    words = [] if speaks_of in (None, ALL_ROWS) else [speaks_of]
-    verdict = _verdict(function, rows)
-    words += [] if verdict is None else [f"verdict: {verdict}"]
-    return _drawn(partial(_with_words, known[kind or next(iter(known))], words), ax)
+    words = _verdict(function, rows), None if speaks_of == ALL_ROWS else speaks_of
+    return _drawn(partial(_with_words, known[kind or next(iter(known))], *words), ax)
 
 
 def _verdict(function: str, rows: Rows) -> str | None:
@@ -123,12 +121,13 @@ def _verdict(function: str, rows: Rows) -> str | None:
     return whole_verdict(judged) if judged else None
 
 
-def _with_words(draw: _Draw, words: Sequence[str], ax: Axes) -> None:
-    """Draw, and say in the caption which rows the picture speaks of, and the verdict."""
+def _with_words(draw: _Draw, verdict: str | None, speaks_of: str | None, ax: Axes) -> None:
+    """Draw, and name the verdict in the caption, and below it which rows the picture speaks of."""
     draw(ax)
-    if words:
-        lines = textwrap.wrap("; ".join(filter(None, [ax.get_title(), *words])), _CAPTION)
-        ax.set_title("\n".join(lines), parse_math=False)
+    head = "; ".join(filter(None, [ax.get_title(), None if verdict is None else f"verdict: {verdict}"]))
+    lines = [head] if head else []
+    if verdict is not None or speaks_of is not None:
+        ax.set_title("\n".join([*lines, *textwrap.wrap(speaks_of or "", _CAPTION)]), parse_math=False)
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:

@@ -99,9 +99,9 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   false_positives := NULL, clusters := NULL, vocabulary := NULL, vocabulary_share := NULL, regularization := NULL,
   thresholds := NULL, n_thresholds := NULL, threshold_share := NULL, curve := NULL, aggregates := NULL, keys := NULL,
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL,
-  confidence := NULL, max_rows_per_unit := NULL, bins := NULL, n_bins := NULL, null_bin := NULL, margins := NULL,
-  verdict_share := NULL, verdict := NULL, standardize := NULL, moments_share := NULL, of := NULL, loss := NULL,
-  sampling := NULL
+  confidence := NULL, max_rows_per_unit := NULL, left_out_share := NULL, bins := NULL, n_bins := NULL, null_bin := NULL,
+  margins := NULL, verdict_share := NULL, verdict := NULL, standardize := NULL, moments_share := NULL, of := NULL,
+  loss := NULL, sampling := NULL
 ) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
     function,
@@ -120,6 +120,6 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, aggregates := aggregates,
       keys := keys, max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
       unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence,
-      max_rows_per_unit := max_rows_per_unit, bins := bins, n_bins := n_bins, null_bin := null_bin, margins := margins,
-      verdict_share := verdict_share, verdict := verdict, standardize := standardize, moments_share := moments_share,
-      of := of, loss := loss, sampling := sampling))) AS entry);
+      max_rows_per_unit := max_rows_per_unit, left_out_share := left_out_share, bins := bins, n_bins := n_bins,
+      null_bin := null_bin, margins := margins, verdict_share := verdict_share, verdict := verdict,
+      standardize := standardize, moments_share := moments_share, of := of, loss := loss, sampling := sampling))) AS entry);

@@ -23,7 +23,7 @@ ONE_ROW = "privacy_unit := 'unit', max_groups_per_unit := 1, max_rows_per_unit_g
 OTHERS = "SELECT 1 + i % 4 AS unit, ['a', 'b', 'c', 'd'][1 + i // 4] AS h FROM range(16) AS r(i)"
 MINE = "SELECT 9 AS unit, ['a', 'b', 'y', 'z'][1 + i % 4] AS h FROM range(40) AS r(i)"
 UNLISTED = "SELECT 9 AS unit, ['y', 'z'][1 + i % 2] AS h FROM range(40) AS r(i)"
-CALL = "FROM dp_count('t', by := 'h', keys := ['a', 'b', 'c'], other := true, {}, epsilon := 1)"
+CALL = "FROM dp_count('t', by := 'h', keys := ['a', 'b', 'c'], other := true, {}, epsilon := 1, left_out_share := 0)"
 
 
 @lru_cache  # the right function is asked the same of several faults
