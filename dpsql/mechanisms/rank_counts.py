@@ -33,7 +33,7 @@ def steps_of(count: int) -> int:
 
 def most_bins(count: int) -> int:
     """Return the largest number of bins for so many quantiles."""
-    return count * (2 * steps_of(count) + 1) + 1
+    return count * (2 * steps_of(count) + 2) + 1
 
 
 def cuts_around(found: Sequence[int], cells: int) -> Longs:

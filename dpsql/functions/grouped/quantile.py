@@ -234,7 +234,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             needed = max(needed, self.bounds_noise.rows_needed)
         meaning = f"{whose} from which that error leaves rows on both sides of the outermost quantile"
         if self.rank_part is not None:
-            meaning = f"{whose} from which noise leaves no end of an interval open"
+            meaning = f"{whose} from which noise need not leave an end of an interval open"
         if n_rows is not None and n_rows < needed:
             meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
         out.append(("rows_needed", needed, meaning))
