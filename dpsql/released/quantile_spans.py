@@ -69,7 +69,7 @@ def reaches(bins: int, quantile: Fraction) -> Doubles:
     times = np.stack([below, bins - below], axis=1).astype(np.float64)
     weights = np.tile([1.0 - q, q], (bins - 1, 1))
     deviations: Doubles = np.sqrt(2.0 * (times * weights**2).sum(axis=1))
-    return deviations * (combined_quantile(weights, times, FAILURE) if bins <= _MOST_EXACT else _WIDEST)
+    return deviations * (combined_quantile(weights, times, FAILURE) if 1 < bins <= _MOST_EXACT else _WIDEST)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from fractions import Fraction
@@ -197,9 +198,7 @@ def test_cuts_are_public_and_few() -> None:
         assert all({cell, cell + 1} <= set(cuts.tolist()) for cell in found)
     counts = np.random.default_rng(1).integers(0, 9, 1000)
     cuts = cuts_around([17, 400], 1000)
-    assert bins_between(counts, cuts).tolist() == [
-        int(counts[a:b].sum()) for a, b in zip(cuts[:-1], cuts[1:], strict=True)
-    ]
+    assert bins_between(counts, cuts).tolist() == [int(counts[a:b].sum()) for a, b in itertools.pairwise(cuts)]
     assert cuts_around([0], 1).tolist() == [0, 1]
 
 
@@ -211,6 +210,8 @@ def test_spans_without_noise() -> None:
     assert one.last - one.first <= 4
     assert not one.lower_open
     assert not one.upper_open
+    alone = span(np.array([5]), np.array([0, 1]), 0, HALF, Fraction(1))
+    assert (alone.first, alone.last, alone.lower_open, alone.upper_open) == (0, 0, False, False)
     nothing = span(np.zeros(len(cuts) - 1, dtype=np.int64), cuts, 49, HALF, Fraction(1))
     assert (nothing.first, nothing.last, nothing.lower_open, nothing.upper_open) == (0, 99, True, True)
 

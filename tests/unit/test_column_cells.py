@@ -23,7 +23,7 @@ def values_of(kind: pa.DataType, lower: float, upper: float) -> Any:
     if kind == CENTS:
         some = np.rint(np.clip(some, -1e7, 1e7) * 100) / 100
     elif pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        limits = {pa.int8(): (-127, 127), pa.uint16(): (0, 65535), INTEGER: (-(2**31), 2**31 - 1), pa.bool_(): (0, 1)}
+        limits = {pa.int8(): (-126, 127), pa.uint16(): (0, 65535), INTEGER: (-(2**31), 2**31 - 1), pa.bool_(): (0, 1)}
         some = np.clip(np.rint(some), *limits.get(kind, (-(2.0**62), 2.0**62)))
     return np.clip(some, lower, upper)
 
