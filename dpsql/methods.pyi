@@ -2173,7 +2173,7 @@ class ContextMethods:
         lower: Number | None = None,
         upper: Number | None = None,
         cells: Integer | None = None,
-        interval_share: Number | None = 0.2,
+        interval_share: Number | None = 0.25,
         bounds_share: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
@@ -2207,7 +2207,7 @@ class ContextMethods:
             Public upper bound of the values, one number. Values are clipped to it.
         cells : default by the column's type and the bounds
             Number of cells of equal width between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.
-        interval_share : default 0.2
+        interval_share : default 0.25
             Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.
         bounds_share : default no bounds are drawn
             Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none.
@@ -3368,7 +3368,7 @@ class FrameMethods:
         lower: Number | None = None,
         upper: Number | None = None,
         cells: Integer | None = None,
-        interval_share: Number | None = 0.2,
+        interval_share: Number | None = 0.25,
         bounds_share: Number | None = None,
         by: Names | None = None,
         keys: Keys | None = None,
