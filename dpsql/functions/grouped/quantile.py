@@ -45,7 +45,6 @@ from dpsql.kernels.typed_cells import decimals
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
 from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
-from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
 from dpsql.released.quantile_spans import rank_reach, rows_needed, span, span_record
@@ -199,7 +198,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             return None
         epsilon = self.remaining_epsilon * self.interval_share
         part = RankCounts("ranks", epsilon, self.neighbours, self.contribution.rows)
-        return part if part.scale <= LARGEST_SCALE else None
+        return part if part.is_drawable else None
 
     @cached_property
     def selection(self) -> QuantileSelection:
