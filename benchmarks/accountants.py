@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget, Spent, refuse_overspend
@@ -43,7 +42,7 @@ def calls_that_fit(function: str, arguments: dict[str, Any], accountant: str) ->
     spent = Spent().under(budget)
     plan = FUNCTIONS[function].plan
     given = {"dataset": "d"} | plan.arguments.stand_ins
-    cost = cost_of(plan.from_arguments("d", given | arguments).event)
+    cost = plan.from_arguments("d", given | arguments).event.cost
     for count in range(100_000):
         try:
             refuse_overspend("d", budget, spent, cost, strict=True)

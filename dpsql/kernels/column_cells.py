@@ -140,7 +140,7 @@ def most_cells(cells: int | None, *, bounded: bool) -> int:
         return cells
     if bounded:
         return EVEN_CELLS + 2 * (_OCTAVES + 1) * _OCTAVE
-    return int(TypedCells.of(pa.float64(), _OCTAVE, _PARTS).count)
+    return len(TypedCells.of(pa.float64(), _OCTAVE, _PARTS).starts)
 
 
 def whole_steps(lower: float, upper: float, kind: pa.DataType) -> tuple[float, float]:

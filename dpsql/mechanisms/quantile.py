@@ -21,7 +21,7 @@ from dpsql.statistics.counts import rank_utility_range
 
 _LARGEST_INT64 = 1 << 62
 _PARTS = 16
-_MOST_PARTS = 1 << 20
+_MOST_PARTS = 1 << 21
 
 
 def quantiles(

@@ -18,7 +18,7 @@ import numpy as np
 from dpsql.arrays import Longs
 from dpsql.contract.events import DiscreteLaplace, Event
 from dpsql.contract.measurement import Part, sampled
-from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.discrete import LARGEST_SCALE, discrete_laplace
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity
 
@@ -33,7 +33,7 @@ def steps_of(count: int) -> int:
 
 def most_bins(count: int) -> int:
     """Return the largest number of bins for so many quantiles."""
-    return count * (2 * steps_of(count) + 1) + 1
+    return count * (2 * steps_of(count) + 2) + 1
 
 
 def cuts_around(found: Sequence[int], cells: int) -> Longs:
@@ -114,6 +114,11 @@ class RankCounts(Part):
     def scale(self) -> Fraction:
         """Scale of the noise on each count, in rows."""
         return Fraction(l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit)) / self.epsilon
+
+    @property
+    def is_drawable(self) -> bool:
+        """Whether the samplers reach so wide noise."""
+        return self.scale <= LARGEST_SCALE
 
     @sampled
     def draw(self, bins: Sequence[Longs]) -> list[Longs]:

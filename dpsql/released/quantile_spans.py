@@ -69,7 +69,7 @@ def reaches(bins: int, quantile: Fraction) -> Doubles:
     times = np.stack([below, bins - below], axis=1).astype(np.float64)
     weights = np.tile([1.0 - q, q], (bins - 1, 1))
     deviations: Doubles = np.sqrt(2.0 * (times * weights**2).sum(axis=1))
-    return deviations * (combined_quantile(weights, times, FAILURE) if bins <= _MOST_EXACT else _WIDEST)
+    return deviations * (combined_quantile(weights, times, FAILURE) if 1 < bins <= _MOST_EXACT else _WIDEST)
 
 
 @dataclass(frozen=True)
@@ -132,9 +132,9 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int) -> Sp
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
-    """Return the rows from which both ends of all intervals are found with a chance of at least 95 % each.
+    """Return the rows from which noise leaves neither end of an interval open with a chance of 95 %, of some data.
 
-    Both noise and the tolerance for it are at most the reach then, at the cut with all rows above it, or below it.
+    That is where a cut has all rows above it, and another all rows below it: its D is twice the reach then.
     """
     bins = most_bins(len(at))
     needed = []

@@ -17,8 +17,9 @@ from dpsql.contract.plan import Plan
 from dpsql.functions.best_subset import BestSubsetPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.feature_moments import MomentsPlan
+from dpsql.functions.grouped.bounds import BoundsPlan
 from dpsql.functions.grouped.plan import GroupedPlan
-from dpsql.functions.grouped.quantile import BoundsPlan, QuantilePlan
+from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan

@@ -91,6 +91,16 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
         0.0,
         0.4,
     ),
+    "quantile, its interval": (
+        aggregate(
+            "dp_quantile(y, lower := 0, upper := 3, cells := 3, interval_share := 0.9, epsilon := 6, dataset := 't')",
+            "upper",
+        ),
+        (steps((0.5, 3), (2.5, 1)), steps((0.5, 2), (2.5, 1))),
+        6.0,
+        0.0,
+        0.1,
+    ),
     "quartiles": (
         quantile("quantiles := [0.25, 0.5, 0.75], epsilon := 6"),
         (steps((0.5, 1), (1.5, 1), (2.5, 1)), steps((0.5, 2), (1.5, 1), (2.5, 1))),

@@ -27,7 +27,7 @@ BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
 INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
-QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2"
+QUANTILE = "dp_quantile('{table}', target := 'y', epsilon := 1, lower := -2, upper := 2, cells := 1024"
 PIPELINE = f"dp_pipeline('{{table}}', target := 'y', features := ['a', 'b', 'c'], k := 2, epsilon := 1, delta := 1e-6, method := 'ada_ssp', {PUBLIC}"
 UNEVEN = tuple(map(Fraction, ("1/10", "1/5", "9/10")))
 
@@ -102,6 +102,11 @@ COSTS: dict[str, tuple[str, Stated]] = {
         f"{QUANTILE}, quantiles := [0.1, 0.2, 0.9], neighbours := 'replace'",
         Stated("replace", ROWS, quantiles=UNEVEN),
     ),
+    "one-sided bins": (
+        f"{QUANTILE}, neighbours := 'replace'",
+        Stated("replace", ROWS, quantiles=(Fraction(1, 2),)),
+    ),
+    "free bins": (QUANTILE, Stated("add_remove", ROWS, quantiles=(Fraction(1, 2),))),
     "free count": (TUKEY, Stated("add_remove", 25 * ROWS, features=2)),
 }
 COSTS["forgotten rounds"] = COSTS["sigma is mu"]
@@ -157,6 +162,7 @@ PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
     "rounded rows": (ROUNDED, ("lone", "nobody"), Stated("add_remove", 1, features=100, row_norm=1)),
     "unclipped residuals": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
     "blocks by position": (ONE_BLOCK_OF_TEN, ("t", "less"), Stated("add_remove", ROWS, features=2)),
+    "cuts of the rows": (QUANTILE, ("t", "less"), Stated("add_remove", ROWS, quantiles=(Fraction(1, 2),))),
     "fixed rank": (QUANTILE, ("far", "farther"), Stated("add_remove", 40, quantiles=(Fraction(1, 2),))),
 }
 
@@ -188,7 +194,7 @@ RANGES: dict[str, tuple[dict[str, Any], Any]] = {
         {"features": ["a", "b"], "method": "tukey", "blocks": 20, "range_share": 0.5, "delta": 1e-5},
         lambda result: result["prediction_bounds"],
     ),
-    "dp_quantile": ({"bounds_share": 0.5}, lambda result: result["bounds"]["interval"][:2]),
+    "dp_quantile": ({"bounds_share": 0.5, "cells": 64}, lambda result: result["bounds"]["interval"][:2]),
 }
 
 

@@ -39,6 +39,7 @@ def fit(**more: Any) -> Case:
 LINEAR = "dp_linear_regression"
 ADA, BOOSTED, TUKEY = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey"))
 QUARTILES = [0.25, 0.5, 0.75]
+GRID = {"lower": -2, "upper": 2, "cells": 1024}
 # What scales the target of a boosted fit.
 OUTER = [0.1, 0.5, 0.9]
 CASES: dict[str, tuple[str, Case]] = {
@@ -57,13 +58,21 @@ CASES: dict[str, tuple[str, Case]] = {
     "tukey": (LINEAR, fit(**TUKEY, epsilon=4)),
     "tukey, public rows": (LINEAR, fit(**TUKEY, **PUBLIC, n_rows=1000, epsilon=4)),
     "tukey, public blocks": (LINEAR, fit(**TUKEY, blocks=40)),
-    "quantile": ("dp_quantile", {"epsilon": 0.4, "lower": -2, "upper": 2, "quantiles": 0.9}),
-    "quantiles": ("dp_quantile", {"epsilon": 3, "lower": -2, "upper": 2, "quantiles": QUARTILES}),
+    "quantile": ("dp_quantile", {"epsilon": 0.4, **GRID, "quantiles": 0.9}),
+    "quantiles": ("dp_quantile", {"epsilon": 3, **GRID, "quantiles": QUARTILES}),
     "uneven quantiles": (
         "dp_quantile",
         {"epsilon": 2, "lower": -2, "upper": 2, "quantiles": [0.1, 0.3, 0.6, 0.65, 0.95], "cells": 5000},
     ),
-    "quantiles, private bounds": ("dp_quantile", {"epsilon": 3, "quantiles": QUARTILES, "bounds_share": 0.8}),
+    "quantile, no bounds": ("dp_quantile", {"epsilon": 3, "quantiles": 0.5, "interval_share": 0.5}),
+    "quantiles alone": (
+        "dp_quantile",
+        {"epsilon": 3, **GRID, "quantiles": QUARTILES, "interval_share": 0},
+    ),
+    "quantiles, private bounds": (
+        "dp_quantile",
+        {"epsilon": 3, "quantiles": QUARTILES, "bounds_share": 0.8, "cells": 1024},
+    ),
     "bounds": ("dp_bounds", {"epsilon": 0.3}),
     "metrics": ("dp_regression_metrics", {"epsilon": 0.9, "prediction": "a", "lower": -2, "upper": 2}),
     "metrics, error bound": (
@@ -96,7 +105,12 @@ ROLES: dict[str, list[str]] = {
     "tukey": ["count", *INTERVAL, "models"],
     "tukey, public rows": ["models"],
     "tukey, public blocks": [*INTERVAL, "models"],
-    "quantiles, private bounds": [*INTERVAL, "rank", "rank", "rank"],
+    "quantile": ["rank", "bins"],
+    "quantiles": [*["rank"] * 3, "bins"],
+    "uneven quantiles": [*["rank"] * 5, "bins"],
+    "quantile, no bounds": ["rank", "bins"],
+    "quantiles alone": ["rank"] * 3,
+    "quantiles, private bounds": [*INTERVAL, *["rank"] * 3, "bins"],
     "bounds": INTERVAL,
     "metrics": ["sum"] * 5,
     "kendall, ada_ssp": ["selection"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
@@ -207,7 +221,7 @@ def test_quantiles_without_bounds_cost_the_search_for_bounds(connection: Any) ->
     connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 20")
     found = seen(connection, "quantiles, private bounds", "few", bounds_share=0.25)
     assert [one.role for one in found.releases] == INTERVAL
-    assert [row[1:] for row in found.result] == [(None, "undetermined")] * 3
+    assert [row[1:] for row in found.result] == [(None, None, None, "undetermined")] * 3
     loss = worst_case(found, stated("quantiles, private bounds", "add_remove", 20))
     assert charged(connection) == (0.75, 0)
     assert loss.within(0.75, 0)

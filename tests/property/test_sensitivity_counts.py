@@ -15,6 +15,7 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.cells import ZERO_FINE, GridCounts, MagnitudeCounts
 from dpsql.mechanisms import quantile as mechanism
 from dpsql.mechanisms.quantile import GroupQuantileSelection
+from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
@@ -198,3 +199,30 @@ def test_a_replaced_row_may_leave_one_group_for_another(monkeypatch: pytest.Monk
         part.draw_groups(np.array([[1, 2, 3], [3, 0, 1]]))
     assert asked == [rank_utility_range(at, "replace", whole=False)] * 2
     assert asked[0] > rank_utility_range(at, "replace", whole=True)
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_counts_between_cuts_move_as_one_histogram(neighbours: str, rows: int) -> None:
+    """Rows of a unit leave and come in any bins of any groups; the cuts follow from released cells alone."""
+    rng = np.random.default_rng(7)
+    part = RankCounts("ranks", Fraction(1), neighbours, rows)
+    largest = 0
+    for _ in range(300):
+        groups, cells = int(rng.integers(1, 4)), int(rng.integers(1, 40))
+        before = rng.integers(0, 4, (groups, cells))
+        after = before.copy()
+        for _ in range(rows):
+            after[rng.integers(groups), rng.integers(cells)] += 1
+        if neighbours == "replace":  # of a third table that both have come from
+            before = before.copy()
+            for _ in range(rows):
+                before[rng.integers(groups), rng.integers(cells)] += 1
+        moved = 0
+        for one, other in zip(before, after, strict=True):
+            found = sorted(set(rng.integers(0, cells, int(rng.integers(1, 4))).tolist()))
+            cuts = cuts_around(found, cells)
+            moved += int(np.abs(bins_between(other, cuts) - bins_between(one, cuts)).sum())
+        assert moved <= part.scale * part.epsilon
+        largest = max(largest, moved)
+    assert largest == part.scale * part.epsilon

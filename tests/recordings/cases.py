@@ -503,9 +503,28 @@ def summaries() -> Iterator[Case]:
         "of units": {"quantiles": [0.25, 0.75], **UNIT},
         "few cells": {"cells": 3, "quantiles": 0.9},
         "large budget": {"epsilon": 1000, "quantiles": [0.1, 0.9]},
+        "integers": {"target": "id", "upper": 5000, "quantiles": [0.25, 0.9]},
+        "a few rows told apart": {"epsilon": 0.05, "interval_share": 0.9},
+        "no intervals": {"interval_share": 0, "quantiles": [0.25, 0.75]},
     }
     yield from _options_of("dp_quantile", "people", quantile, ways)
-    quantile = {"target": "y", "epsilon": 20}
+    ways = {
+        "one": {},
+        "replace": {**REPLACE, "quantiles": 0.9},
+        "of units": UNIT,
+        "integers": {"target": "id", "quantiles": [0.1, 0.5]},
+        "odd rows": {"source": "odd"},
+        "no rows": {"source": "nobody"},
+        "no intervals": {"interval_share": 0},
+        "undetermined": {"epsilon": 0.01},
+    }
+    for name, way in ways.items():
+        given = {"target": "y", "epsilon": 2, **way}
+        call = table("dp_quantile", given.pop("source", "people"), **given)
+        yield Case(f"dp_quantile, no bounds: {name}", (call,))
+    found = aggregate("dp_quantile", "y", "people", epsilon=2)
+    yield Case("dp_quantile, no bounds: aggregate", (found,))
+    quantile = {"target": "y", "epsilon": 20, "bounds_share": 0.25}
     ways = {
         "one": {},
         "replace": REPLACE,
@@ -519,7 +538,7 @@ def summaries() -> Iterator[Case]:
         given = {**quantile, **way}
         call = table("dp_quantile", given.pop("source", "people"), **given)
         yield Case(f"dp_quantile, private bounds: {name}", (call,))
-    found = aggregate("dp_quantile", "y", "people", epsilon=20)
+    found = aggregate("dp_quantile", "y", "people", epsilon=20, bounds_share=0.25)
     yield Case("dp_quantile, private bounds: aggregate", (found,))
 
     bounds = {"target": "y", "epsilon": 1}
@@ -971,6 +990,8 @@ def grouped_counts() -> Iterator[Case]:
     grid = {**column, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.9], "cells": 64}
     for name, more in (("groups", {}), *((f"groups, {one}", way) for one, way in _RELATIONS)):
         yield Case(f"dp_quantile: {name}", (table("dp_quantile", "odd", **grid, **more),))
+        alone = {**grid, **more, "cells": 1024, "interval_share": 0}
+        yield Case(f"dp_quantile: {name}, no intervals", (table("dp_quantile", "odd", **alone),))
         yield Case(f"dp_bounds: {name}", (table("dp_bounds", "odd", **column, **more, other=True),))
 
 

@@ -117,7 +117,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_quantile",
-        {"target": "y", "quantiles": [0.25, 0.5], **BOUNDS, "epsilon": 0.3, "cells": 64},
+        # There were no intervals when this was recorded.
+        {"target": "y", "quantiles": [0.25, 0.5], **BOUNDS, "epsilon": 0.3, "cells": 64, "interval_share": 0},
         "8f2497b2db17da921e4ff16c78fe9575996db72d80439d6d875a3e4425bf3e61",
     ),
     (
@@ -187,7 +188,16 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_quantile",
-        {"target": "y", **BOUNDS, "epsilon": 1, "by": ["g", "h"], "keys": [{"g": 1, "h": 2}]},
+        # The cells were a default, and there were no intervals.
+        {
+            "target": "y",
+            **BOUNDS,
+            "epsilon": 1,
+            "by": ["g", "h"],
+            "keys": [{"g": 1, "h": 2}],
+            "cells": 1024,
+            "interval_share": 0,
+        },
         "45901b32c41e4bae1dbd4d7896771510f92583dd6f9bb74c407c34499cf871b9",
     ),
     (
@@ -303,6 +313,28 @@ def test_a_named_release_outlives_new_defaults(monkeypatch: pytest.MonkeyPatch) 
         connection.execute(call.format("release := 'asked'"))
     assert str(connection.execute(call.format("release := 'asked', bounds_share := 0.3")).fetchall()) == str(other)
     assert connection.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(2,)]
+
+
+def test_a_named_quantile_outlives_cells_bounds_and_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made with 1024 cells, within bounds that were drawn, and without intervals is returned as it was."""
+    connection = dpsql.connect()
+    connection.execute("CREATE TABLE t AS SELECT range % 7 AS y FROM range(4000)")
+    plan = FUNCTIONS["dp_quantile"].plan
+    now, was = plan.arguments, {"cells": 1024, "interval_share": 0, "bounds_share": 0.25}
+    calls = [
+        "FROM dp_quantile('t', target := 'y', epsilon := 1, release := 'free')",
+        "FROM dp_quantile('t', target := 'y', epsilon := 1, lower := 0, upper := 9, release := 'bounded')",
+    ]
+    monkeypatch.setattr(
+        plan, "arguments", Signature(*(replace(one, default=was.get(one.name, one.default)) for one in now.values()))
+    )
+    made = [connection.execute(call).fetchall() for call in calls]
+    assert all(row[2:] == (None, None, "not measured") for [row] in made)
+    monkeypatch.setattr(plan, "arguments", now)
+    assert [connection.execute(call).fetchall() for call in calls] == made
+    assert connection.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(2,)]
+    [row] = connection.execute(calls[1].replace("bounded", "new")).fetchall()
+    assert row[-1] == "clear"
 
 
 def test_every_function_is_recorded() -> None:

@@ -300,5 +300,6 @@ def test_parts_of_cells_keep_the_guarantee(neighbours: str, parts: int) -> None:
 def test_parts_are_public_and_bounded() -> None:
     assert parts_of_a_cell(1024, 1) == 1
     assert parts_of_a_cell(1024, 3) == 16
-    assert parts_of_a_cell(1 << 18, 3) == 4
-    assert parts_of_a_cell(1 << 20, 3) == 1
+    assert parts_of_a_cell(1 << 18, 3) == 8
+    assert parts_of_a_cell(1 << 20, 3) == 2
+    assert parts_of_a_cell(1 << 21, 3) == 1

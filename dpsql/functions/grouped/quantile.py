@@ -45,7 +45,6 @@ from dpsql.kernels.typed_cells import decimals
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection, halving_levels, parts_of_a_cell
 from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
-from dpsql.noise.discrete import LARGEST_SCALE
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
 from dpsql.released.quantile_spans import rank_reach, rows_needed, span, span_record
@@ -199,7 +198,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             return None
         epsilon = self.remaining_epsilon * self.interval_share
         part = RankCounts("ranks", epsilon, self.neighbours, self.contribution.rows)
-        return part if part.scale <= LARGEST_SCALE else None
+        return part if part.is_drawable else None
 
     @cached_property
     def selection(self) -> QuantileSelection:
@@ -234,7 +233,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             needed = max(needed, self.bounds_noise.rows_needed)
         meaning = f"{whose} from which that error leaves rows on both sides of the outermost quantile"
         if self.rank_part is not None:
-            meaning = f"{whose} from which noise leaves no end of an interval open"
+            meaning = f"{whose} from which noise need not leave an end of an interval open"
         if n_rows is not None and n_rows < needed:
             meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
         out.append(("rows_needed", needed, meaning))

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
+from dpsql.functions.grouped import quantile as quantile_function
 from dpsql.functions.pipeline import SELECTORS
 from dpsql.functions.regression import least_squares, method
 from dpsql.functions.regression import tukey as tukey_method
@@ -21,7 +22,7 @@ from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.kernels.typed_cells import TypedCells
-from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, tukey
+from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, rank_counts, tukey
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey import row_budget
 from dpsql.noise.entropy import SYSTEM
@@ -197,6 +198,13 @@ def _fixed_rank(ranks: Any, share: Fraction, spread: Fraction, epsilon: Fraction
     return int(select(utility, utility_range=unit, epsilon=epsilon, k=1, noise="gumbel", source=source)[0])
 
 
+def _bins_at_even_ranks(found: Any, cuts: Any) -> Any:
+    """Count the rows in as many bins as there are, all of about as many cells that have rows."""
+    filled = np.flatnonzero(found)
+    places = filled[np.linspace(0, len(filled) - 1, len(cuts) - 1).astype(int)]
+    return np.add.reduceat(found, np.maximum.accumulate(places))
+
+
 def _closed_quantiles(
     found: Any,
     *,
@@ -335,6 +343,15 @@ BROKEN_FITS: dict[str, Fault] = {
         (interval_scan, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
     ),
     "free rows": _fit("the rows inside and outside have no noise", (interval_scan, "discrete_laplace", _exact)),
+    "one-sided bins": _fit(
+        "as above, on the rows between cuts around quantiles",
+        (rank_counts, "l1_sensitivity", _one_sided_cells(counts.l1_sensitivity)),
+    ),
+    "free bins": _fit("the rows between cuts have no noise", (rank_counts, "discrete_laplace", _exact)),
+    "cuts of the rows": _fit(
+        "the rows are counted between cuts at even ranks of theirs",
+        (quantile_function, "bins_between", _bins_at_even_ranks),
+    ),
     "one-sided sums": _fit(
         "as above, on the sums of metrics", (metrics.MetricsPlan, "sensitivities", property(_one_sided_sums))
     ),

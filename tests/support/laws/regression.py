@@ -27,7 +27,7 @@ import numpy as np
 
 from dpsql.functions import regression_metrics as metrics
 from dpsql.kernels.cells import FINE_CELLS
-from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, tukey
+from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, rank_counts, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
 
@@ -213,7 +213,8 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     - cells: m rows in a cell of each column, whose products have the norm of the first column; sqrt(2) times that under
       replace;
     - an interval: ranks of the start move by 1/2 either way, by 1 under replace; a row beyond it costs 2 / s in a scan, and
-      one that comes for one that leaves 3 / s; rows inside and outside: m, twice that under replace;
+      one that comes for one that leaves 3 / s; rows inside and outside, and rows between cuts
+      around quantiles: m, twice that under replace;
     - ranks: see `_quantile_loss`; sums of the metrics: see `_sum_moves`;
     - one model is replaced, two under replace.
     """
@@ -249,7 +250,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role == "count":
             loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
-        elif one.role == "rows":
+        elif one.role in ("rows", "bins"):
             loss.add(loss.epsilon, one.role, _share(m * both, float(one.spread[0])))
         elif one.role == "start":  # scores are in halves of a row
             loss.add(loss.epsilon, one.role, float(one.spread[0] * one.spread[1]) * 2 * both * m)
@@ -377,8 +378,10 @@ def _quantile_loss(choices: list[Release], stated: Stated) -> dict[str, float]:
     """
     if not choices:
         return {}
-    # For several quantiles a row counts in each of 16 parts of its cell.
-    parts = 1 if len(stated.quantiles) == 1 else 16
+    # For several quantiles a row counts in each part of its cell: 16, or as many as 2**21 candidates allow.
+    whole_grid = len(choices[0].statistic)
+    several = (16, *(parts for parts in range(15, 0, -1) if (1 << 21) // (whole_grid // parts) == parts))
+    parts = 1 if len(stated.quantiles) == 1 else next(one for one in several if whole_grid % one == 0)
     levels: dict[int, list[float]] = {}
     rest = iter(choices)
     # Sub-ranges in the order in which they are divided: the whole, then what is above the cut, then what is below.
@@ -429,6 +432,7 @@ class _Spy:
             (interval_scan.stop, self._scan(interval_scan.stop)),
             (interval_scan.noisy_counts, self._rows(interval_scan.noisy_counts)),
             (quantile.quantiles, self._scoped("rank", quantile.quantiles)),
+            (rank_counts.noisy_bins, self._bins(rank_counts.noisy_bins)),
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
             (prefix_bounds.prefix_bounds, self._columns(prefix_bounds.prefix_bounds)),
             (prefix_bounds.released_standard, self._scoped("moments", prefix_bounds.released_standard)),
@@ -545,6 +549,18 @@ class _Spy:
             [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0, 0])]
             statistic = tuple(int(found) - int(by) for found, by in zip(answer, noise, strict=True))
             return self._record(Release("laplace", "rows", statistic, (scale, scale), answer))
+
+        return counted
+
+    def _bins(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(bins: list[Any], *given: Any) -> Any:
+            answers = real(bins, *given)
+            drawn = self._take(len(bins)) or [("", Fraction(0), np.zeros_like(one)) for one in bins]
+            found = []
+            for answer, (_, scale, noise) in zip(answers, drawn, strict=True):
+                statistic = tuple((answer - noise).tolist())
+                found.append(self._record(Release("laplace", "bins", statistic, (scale,) * len(statistic), answer)))
+            return found
 
         return counted
 
