@@ -410,7 +410,7 @@ class ContextMethods:
         loss : optional
             The error of a row: whether the predicted class is wrong, or how far the prediction is off.
         sampling : optional
-            Whether the interval is about the population that the rows are from, rather than about these rows.
+            As of dp_avg, dp_aggregate, dp_compare, dp_auc.
         """
 
     def dp_count(
@@ -618,6 +618,7 @@ class ContextMethods:
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         dataset: str | None = None,
         release: str | None = None,
@@ -673,6 +674,10 @@ class ContextMethods:
             no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
+        sampling : default False
+            Whether the interval of an average is about the population that the rows are from, rather than about these
+            rows. The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2
+            times the noise.
         confidence : default 0.95
             Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
             itself.
@@ -916,6 +921,7 @@ class ContextMethods:
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         dataset: str | None = None,
         release: str | None = None,
@@ -976,6 +982,10 @@ class ContextMethods:
             The law of the noise; 'auto' takes what is smaller.
         ddof : default 1
             What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.
+        sampling : default False
+            Whether the interval of an average is about the population that the rows are from, rather than about these
+            rows. The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2
+            times the noise.
         confidence : default 0.95
             Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
             itself.
@@ -2756,6 +2766,7 @@ class ContextMethods:
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -2793,6 +2804,9 @@ class ContextMethods:
             Public upper bound of the score, one number. Scores are clipped to it.
         target_levels : default [false, true], or [0, 1]
             The negative and the positive class of the label. Rows of neither class are ignored.
+        sampling : default False
+            Whether the interval is about the population that the rows are from, rather than about these rows, at no
+            further cost.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -3002,6 +3016,7 @@ class FrameMethods:
         unit_value: Literal["rows", "sum"] | None = "rows",
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
@@ -3091,6 +3106,7 @@ class FrameMethods:
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
@@ -3655,6 +3671,7 @@ class FrameMethods:
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,

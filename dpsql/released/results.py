@@ -173,6 +173,7 @@ class ScaledArea(TypedDict):
     count_error: float
     concordance_reach: float
     count_reach: float
+    sampled: NotRequired[int]  # rows of a unit, where the interval is about the population
 
 
 class RocRow(TypedDict):

@@ -6,8 +6,8 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
   source, aggregates := NULL, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL,
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL,
-  group_sizes := NULL, noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := false,
-  condition := NULL, engine := NULL
+  group_sizes := NULL, noise := NULL, ddof := NULL, sampling := NULL, confidence := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_aggregate', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -17,12 +17,13 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, group_sizes := group_sizes,
-      noise := noise, ddof := ddof, confidence := confidence, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      noise := noise, ddof := ddof, sampling := sampling, confidence := confidence, dataset := dataset,
+      release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_aggregate(
   y, aggregates := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
-  neighbours := NULL, noise := NULL, ddof := NULL, confidence := NULL, dataset := NULL, release := false
+  neighbours := NULL, noise := NULL, ddof := NULL, sampling := NULL, confidence := NULL, dataset := NULL,
+  release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -31,11 +32,11 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
       'dp_aggregate', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
-        bounds_share := bounds_share, neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence,
-        dataset := dataset, release := release)))) IS NOT NULL),
+        bounds_share := bounds_share, neighbours := neighbours, noise := noise, ddof := ddof, sampling := sampling,
+        confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_aggregate', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', aggregates := aggregates, epsilon := epsilon, delta := delta, lower := lower, upper := upper,
-        bounds_share := bounds_share, neighbours := neighbours, noise := noise, ddof := ddof, confidence := confidence,
-        dataset := dataset, release := release)))));
+        bounds_share := bounds_share, neighbours := neighbours, noise := noise, ddof := ddof, sampling := sampling,
+        confidence := confidence, dataset := dataset, release := release)))));

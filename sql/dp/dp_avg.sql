@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
   by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, group_sizes := NULL, noise := NULL,
-  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  sampling := NULL, confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_avg', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -16,12 +16,12 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, unit_value := unit_value, group_sizes := group_sizes,
-      noise := noise, confidence := confidence, dataset := dataset, release := release, condition := condition,
-      engine := engine)));
+      noise := noise, sampling := sampling, confidence := confidence, dataset := dataset, release := release,
+      condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_avg(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,
-  noise := NULL, confidence := NULL, dataset := NULL, release := false
+  noise := NULL, sampling := NULL, confidence := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -30,9 +30,11 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
       'dp_avg', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
-        neighbours := neighbours, noise := noise, confidence := confidence, dataset := dataset, release := release)))) IS NOT NULL),
+        neighbours := neighbours, noise := noise, sampling := sampling, confidence := confidence, dataset := dataset,
+        release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_avg', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
-        neighbours := neighbours, noise := noise, confidence := confidence, dataset := dataset, release := release)))));
+        neighbours := neighbours, noise := noise, sampling := sampling, confidence := confidence, dataset := dataset,
+        release := release)))));
