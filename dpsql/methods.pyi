@@ -410,7 +410,7 @@ class ContextMethods:
         loss : optional
             The error of a row: whether the predicted class is wrong, or how far the prediction is off.
         sampling : optional
-            As of dp_avg, dp_aggregate, dp_compare, dp_auc.
+            As of dp_avg, dp_aggregate, dp_compare, dp_linear_regression, dp_correlation, dp_auc.
         """
 
     def dp_count(
@@ -1852,6 +1852,7 @@ class ContextMethods:
         count_share: Number | None = 0.05,
         count_failure: Number | None = 0.0001,
         range_share: Number | None = 0.05,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -1921,6 +1922,9 @@ class ContextMethods:
             Tukey: chance that the private row count is too high, between 0 and 1.
         range_share : default 0.05
             Tukey: share of epsilon spent on the range of predictions, between 0 and 1.
+        sampling : default False
+            Whether standard errors also count the sampling of the rows, as of errors of one variance. Needs 'ada_ssp',
+            which 'auto' then is, and a tenth of the fit's budget for the squares of the target.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -2533,6 +2537,7 @@ class ContextMethods:
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -2565,6 +2570,9 @@ class ContextMethods:
             by name. Values are clipped to it.
         upper : required, or stated by the owner
             Public upper bound of the features, in the same form as lower and above it. Values are clipped to it.
+        sampling : default False
+            Whether the interval is about the population that the rows are from, rather than about these rows, at no
+            further cost.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -3397,6 +3405,7 @@ class FrameMethods:
         count_share: Number | None = 0.05,
         count_failure: Number | None = 0.0001,
         range_share: Number | None = 0.05,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -3597,6 +3606,7 @@ class FrameMethods:
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,

@@ -91,6 +91,7 @@ class FeatureMoments(TypedDict):
     sums: list[float]
     squares: list[float]
     products: list[float]
+    sampled: NotRequired[int]  # rows of a unit, where the intervals of correlations are about the population
     std_error: float
     reach: float
     ddof: NotRequired[int]
