@@ -337,6 +337,10 @@ class ComparePlan(Plan):
             low, high = (low, middle) if self.is_determined(middle) else (middle, high)
         return high
 
+    def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
+        """Whether noise leaves an answer with so many rows, which is what `rows_needed` is found by."""
+        return self.is_determined(rows)
+
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the difference would be, were groups or classes even."""
         out: list[Quantity] = []

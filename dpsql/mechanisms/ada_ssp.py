@@ -152,8 +152,10 @@ def ada_ssp(
     )
     rows = max(1.0, float(gram.values[0]) / one**2)
     # Of the residuals' sum of squares an upper end: of its noise to first order.
-    moved = math.hypot(squares.sigma, 2.0 * math.sqrt(max(0.0, cross.values @ covariance @ cross.values)))
-    residuals = float(squares.values[0]) - coefficients @ cross.values + NormalDist().inv_cdf(1 - failure) * moved
+    moved = math.hypot(squares.sigma, 2.0 * math.sqrt(max(0.0, float(cross.values @ covariance @ cross.values))))
+    residuals = (
+        float(squares.values[0]) - float(coefficients @ cross.values) + NormalDist().inv_cdf(1 - failure) * moved
+    )
     # Rows of a unit may be alike, so that their number counts as that of units.
     return LinearFit(coefficients, covariance + max_rows_per_unit * max(0.0, residuals) / rows * inverse)
 

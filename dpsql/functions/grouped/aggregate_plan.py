@@ -37,7 +37,7 @@ from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing, read_share
-from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.covariance import estimates
@@ -416,6 +416,10 @@ class AggregatePlan(DrawnBoundsPlan):
                     meaning += f" of {rows} rows, half of them at each bound"
                 meaning += "" if name == COUNT else within
                 out.append((f"{name}_std_error", float(expected[name].std_error[0]), meaning))
+        if set(self.aggregates) & {COUNT, AVG} and self.group_sizes is None:
+            least = rows_to_sampling(self.blocks, lattices, self.aggregates)
+            meaning = "rows of a group from which noise on counts and means is no larger than sampling error"
+            out.append(("rows_needed", least, meaning))
         return out
 
 

@@ -111,8 +111,8 @@ class RegressionPlan(FittingPlan):
         *fitting.values(),
         flag(
             "sampling",
-            "Whether standard errors also count the sampling of the rows, as of errors of one variance. Needs 'ada_ssp', "
-            "which 'auto' then is, and a tenth of the fit's budget for the squares of the target.",
+            "Whether standard errors also count the sampling of the rows, where the errors of all rows have one "
+            "variance. Needs 'ada_ssp', which 'auto' then is; a tenth of the fit's budget tells the target's squares.",
             False,
         ),
         *PROTECTION,
