@@ -1923,8 +1923,8 @@ class ContextMethods:
         range_share : default 0.05
             Tukey: share of epsilon spent on the range of predictions, between 0 and 1.
         sampling : default False
-            Whether standard errors also count the sampling of the rows, as of errors of one variance. Needs 'ada_ssp',
-            which 'auto' then is, and a tenth of the fit's budget for the squares of the target.
+            Whether standard errors also count the sampling of the rows, where the errors of all rows have one variance.
+            Needs 'ada_ssp', which 'auto' then is; a tenth of the fit's budget tells the target's squares.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
