@@ -36,10 +36,8 @@ def sample(rng: np.random.Generator, rows: int, difference: float) -> tuple[Any,
 def main(draws: int) -> None:
     """Print a table."""
     rng = np.random.default_rng(1)
-    print(
-        "| rows per group | epsilon | true difference | told: Welch | told: dp_compare | error: dpsql | error: diffprivlib |"
-    )
-    print("|---|---|---|---|---|---|---|")
+    names = ("rows per group", "epsilon", "true difference", "told: Welch", "told: dp_compare", "error: dpsql")
+    print(f"| {' | '.join((*names, 'error: diffprivlib'))} |\n|{'---|' * 7}")
     with dpsql.connect() as connection:
         for rows in (50, 200, 1000, 10_000):
             for epsilon in (0.5, 1.0):
