@@ -390,7 +390,7 @@ class CompareCall(Call):
         if isinstance(statistic, PairedScores):
             pairs = statistic.disagreement(plan.pairs_bits) if plan.sampling else 0
             return lambda: draw_areas(plan, statistic, pairs)
-        sums = [statistic.sums()] if isinstance(statistic, LevelSums) else statistic.sums()
+        sums = statistic.compared()
         return lambda: draw_sums(plan, sums)
 
 

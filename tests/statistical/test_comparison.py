@@ -44,8 +44,7 @@ def compare(call: CompareCall, rows: Rows) -> dict[str, Any]:
         pairs = collector.disagreement(plan.pairs_bits) if plan.sampling else 0
         found: Any = draw_once(draw_areas, plan, collector, pairs)
     else:
-        sums = collector.sums()
-        found = draw_once(draw_sums, plan, sums if isinstance(sums, list) else [sums])
+        found = draw_once(draw_sums, plan, collector.compared())
     [row] = comparison_rows(found)
     return dict(row)
 
