@@ -121,6 +121,9 @@ class ComparePlan(Plan):
                 stated.pop(bound, None)
         super()._fill(given, stated, of_table=of_table)
         if groups is not None:
+            listed = None if given["keys"] is None else parameters.list_items(given["keys"], most=2)
+            if given["keys"] is not None and (listed is None or len(listed) != 2):
+                raise ParameterError("P012", "keys must be the two groups that are compared. Give keys := [..., ...].")
             given["target_levels"] = given["keys"]
 
     @classmethod
