@@ -417,7 +417,7 @@ class ContextMethods:
         loss : optional
             The error of a row: whether the predicted class is wrong, or how far the prediction is off.
         sampling : optional
-            Whether the interval is about the population that the rows are from, rather than about these rows.
+            As of dp_avg, dp_aggregate, dp_compare, dp_linear_regression, dp_correlation, dp_auc.
         """
 
     def dp_count(
@@ -635,6 +635,7 @@ class ContextMethods:
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         dataset: str | None = None,
         release: str | None = None,
@@ -696,6 +697,10 @@ class ContextMethods:
             no less privacy.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
+        sampling : default False
+            Whether the interval of an average is about the population that the rows are from, rather than about these
+            rows. The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2
+            times the noise.
         confidence : default 0.95
             Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
             itself.
@@ -949,6 +954,7 @@ class ContextMethods:
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         dataset: str | None = None,
         release: str | None = None,
@@ -1015,6 +1021,10 @@ class ContextMethods:
             The law of the noise; 'auto' takes what is smaller.
         ddof : default 1
             What variances subtract from the number of rows: 1 as var_samp does, or 0 as var_pop does.
+        sampling : default False
+            Whether the interval of an average is about the population that the rows are from, rather than about these
+            rows. The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2
+            times the noise.
         confidence : default 0.95
             Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
             itself.
@@ -1881,6 +1891,7 @@ class ContextMethods:
         count_share: Number | None = 0.05,
         count_failure: Number | None = 0.0001,
         range_share: Number | None = 0.05,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -1950,6 +1961,9 @@ class ContextMethods:
             Tukey: chance that the private row count is too high, between 0 and 1.
         range_share : default 0.05
             Tukey: share of epsilon spent on the range of predictions, between 0 and 1.
+        sampling : default False
+            Whether standard errors also count the sampling of the rows, where the errors of all rows have one variance.
+            Needs 'ada_ssp', which 'auto' then is; a tenth of the fit's budget tells the target's squares.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -2565,6 +2579,7 @@ class ContextMethods:
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -2597,6 +2612,9 @@ class ContextMethods:
             by name. Values are clipped to it.
         upper : required, or stated by the owner
             Public upper bound of the features, in the same form as lower and above it. Values are clipped to it.
+        sampling : default False
+            Whether the interval is about the population that the rows are from, rather than about these rows, at no
+            further cost.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -2798,6 +2816,7 @@ class ContextMethods:
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -2835,6 +2854,9 @@ class ContextMethods:
             Public upper bound of the score, one number. Scores are clipped to it.
         target_levels : default [false, true], or [0, 1]
             The negative and the positive class of the label. Rows of neither class are ignored.
+        sampling : default False
+            Whether the interval is about the population that the rows are from, rather than about these rows, at no
+            further cost.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -3048,6 +3070,7 @@ class FrameMethods:
         nulls: Literal["middle"] | None = None,
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
@@ -3141,6 +3164,7 @@ class FrameMethods:
         group_sizes: Numbers | None = None,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
         ddof: Number | None = 1,
+        sampling: bool | None = False,
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
@@ -3431,6 +3455,7 @@ class FrameMethods:
         count_share: Number | None = 0.05,
         count_failure: Number | None = 0.0001,
         range_share: Number | None = 0.05,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -3632,6 +3657,7 @@ class FrameMethods:
         delta: Number | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,
@@ -3706,6 +3732,7 @@ class FrameMethods:
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,
+        sampling: bool | None = False,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
         max_rows_per_unit: Integer | None = None,

@@ -70,15 +70,11 @@ class Pass:
 
 # Name, value and meaning of one line of dp_estimate.
 Quantity = tuple[str, float, str]
-
 # Gaussian noise of this many rows exceeds any signal, but is still within the samplers' range.
 WIDEST_ROWS = 10**9
-
 _target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
-
 # Largest number of rows that an argument may state.
 MOST_ROWS = 10**12
-
 # For functions that do not use the owner's stated bounds of features and target.
 NOT_STATED: Mapping[str, str | None] = dict.fromkeys(("lower", "upper", "target_lower", "target_upper"))
 
@@ -353,6 +349,10 @@ class Plan(ABC):
         -------
         quantities : list of (name, value, meaning)
         """
+
+    def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
+        """Whether so many rows are as many as a line of `noise`, such as ``'rows_needed'``, asks for."""
+        return any(name == line and value <= rows for name, value, _ in self.noise(n_features, rows))
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
         """Yield the arguments as earlier versions recorded the same call, where their defaults were others.

@@ -26,7 +26,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Argument, Signature, word
+from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Argument, Signature, flag, word
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -58,6 +58,7 @@ class AucPlan(ScorePlan):
     method: str
     law: str  # the noise that was asked for
     grid: int  # the argument `cells`; scores in the same cell are tied
+    sampling: bool | None  # None for false, as calls were recorded before there was this
 
     function: ClassVar[str] = "dp_auc"
     arguments: ClassVar[Signature] = Signature(
@@ -73,12 +74,21 @@ class AucPlan(ScorePlan):
         NOISE,
         CELLS,
         *SCORE_BOUNDS,
+        flag(
+            "sampling",
+            "Whether the interval is about the population that the rows are from, rather than about these rows, at no "
+            "further cost.",
+            False,
+        ),
         *COLUMN_PROTECTION,
     )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = cls._read(given, "delta", "method")
+        sampling = cls.arguments["sampling"].read(given) or None
+        if own["method"] == "smooth" and sampling:
+            raise ParameterError("P045", "method := 'smooth' has no interval. Leave sampling out, or method.")
         if own["method"] == "smooth" and own["delta"] is not None:
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise, without delta. Leave delta out.")
         law = parameters.known(str, NOISE.read(given))
@@ -86,7 +96,7 @@ class AucPlan(ScorePlan):
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise. Leave noise out.")
         if law == GAUSSIAN and own["delta"] is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-        return {**super()._own(given, layout), **own, "law": law, "grid": CELLS.read(given)}
+        return {**super()._own(given, layout), **own, "law": law, "grid": CELLS.read(given), "sampling": sampling}
 
     @cached_property
     def cells(self) -> FormulaCells:
@@ -204,7 +214,8 @@ class AucCall(ScoreCall):
 
         def draw() -> Json:
             found: Any = stored_area(plan.scaled_part, plan.scaled_part.draw(exact))
-            return {**found, "levels": levels}
+            sampled = {"sampled": plan.max_rows_per_unit} if plan.sampling else {}
+            return {**found, **sampled, "levels": levels}
 
         return draw
 

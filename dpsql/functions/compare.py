@@ -121,6 +121,9 @@ class ComparePlan(Plan):
                 stated.pop(bound, None)
         super()._fill(given, stated, of_table=of_table)
         if groups is not None:
+            listed = None if given["keys"] is None else parameters.list_items(given["keys"], most=2)
+            if given["keys"] is not None and (listed is None or len(listed) != 2):
+                raise ParameterError("P012", "keys must be the two groups that are compared. Give keys := [..., ...].")
             given["target_levels"] = given["keys"]
 
     @classmethod
@@ -337,6 +340,10 @@ class ComparePlan(Plan):
             low, high = (low, middle) if self.is_determined(middle) else (middle, high)
         return high
 
+    def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
+        """Whether noise leaves an answer with so many rows, which is what `rows_needed` is found by."""
+        return self.is_determined(rows)
+
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the difference would be, were groups or classes even."""
         out: list[Quantity] = []
@@ -386,7 +393,7 @@ class CompareCall(Call):
         if isinstance(statistic, PairedScores):
             pairs = statistic.disagreement(plan.pairs_bits) if plan.sampling else 0
             return lambda: draw_areas(plan, statistic, pairs)
-        sums = [statistic.sums()] if isinstance(statistic, LevelSums) else statistic.sums()
+        sums = statistic.compared()
         return lambda: draw_sums(plan, sums)
 
 

@@ -11,7 +11,7 @@ from decimal import Decimal
 from numbers import Rational
 from typing import ClassVar
 
-from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.arguments import Argument, Signature, flag
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import show
@@ -67,12 +67,30 @@ class CovarianceCall(MomentsCall):
 class CorrelationPlan(MomentsPlan):
     """The checked public arguments of one ``dp_correlation`` call."""
 
+    sampling: bool | None = None  # None for false, as calls were recorded before there was this
+
     function: ClassVar[str] = "dp_correlation"
-    arguments: ClassVar[Signature] = moments_signature()
+    arguments: ClassVar[Signature] = moments_signature(
+        flag(
+            "sampling",
+            "Whether the interval is about the population that the rows are from, rather than about these rows, at no "
+            "further cost.",
+            False,
+        )
+    )
     fewest_features: ClassVar[int] = 2
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(given, layout), "sampling": cls.arguments["sampling"].read(given) or None}
 
 
 class CorrelationCall(MomentsCall):
     """A dp_correlation call, with the column types of its source."""
 
     plan: CorrelationPlan
+
+    def prepare(self, statistic: CompleteProducts, progress: Progress) -> Callable[[], dict[str, Json]]:
+        """Return the draw of the moments, whose record says whether sampling counts."""
+        draw, plan = super().prepare(statistic, progress), self.plan
+        return lambda: {**draw(), **({"sampled": plan.max_rows_per_unit} if plan.sampling else {})}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
 
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.parameters import choice, list_items, positive_integer
-from dpsql.contract.plan import MOST_ROWS
+from dpsql.contract.plan import MOST_ROWS, Plan, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 
@@ -24,6 +26,9 @@ _ORDER = (
     "max_rows_per_unit", "left_out_share", "bins", "n_bins", "null_bin", "margins", "verdict_share", "verdict",
     "standardize", "moments_share", "of", "loss", "sampling",
 )  # fmt: skip
+_ROWS_NEEDED, _EPSILON_NEEDED = "rows_needed", "epsilon_needed"
+# Epsilon is sought between these, in such steps, and then to a thousandth of it.
+_LEAST_EPSILON, _MOST_EPSILON, _STEP, _FINE = 1e-9, 1e6, 8.0, 1.001
 _PER_UNIT = ("max_rows_per_unit", "max_groups_per_unit", "max_rows_per_unit_group")
 
 
@@ -53,6 +58,47 @@ def _grouped_by(function: str, arguments: Mapping[str, object]) -> dict[str, obj
     if isinstance(keys, Mapping) and keys:
         return {"by": list(keys)}
     return {"by": ["key"]} if any(arguments.get(name) is not None for name in ("keys", *_PER_UNIT[1:])) else {}
+
+
+def _epsilon_needed(name: str, planned: Callable[..., Plan], n_features: int, rows: int) -> list[Quantity]:
+    """Return the least epsilon at which so many rows are what a line of `rows_needed` asks for, by bisection of it.
+
+    Parameters
+    ----------
+    name : str
+        Of the line.
+    planned : callable
+        Returns the plan of the call with another epsilon.
+    n_features, rows : int
+
+    Returns
+    -------
+    lines : list of tuple
+        None where no epsilon does, or where every one does.
+    """
+
+    def enough(epsilon: float) -> bool:
+        try:
+            return planned(epsilon=Fraction(epsilon).limit_denominator(10**12)).has_enough_rows(name, n_features, rows)
+        except ParameterError:  # too little to draw with
+            return False
+
+    low = high = float(planned().epsilon)
+    while enough(low):
+        if low < _LEAST_EPSILON:
+            return []
+        low, high = low / _STEP, low
+    while not enough(high):
+        if high > _MOST_EPSILON:
+            return []
+        low, high = high, high * _STEP
+    while high / low > _FINE:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    # To four digits, rounded up.
+    found = float(f"{high * 1.0005:.4g}")
+    meaning = f"epsilon from which {rows:,} rows are as many as {name}, all else alike"
+    return [(name.replace(_ROWS_NEEDED, _EPSILON_NEEDED), found, meaning)]
 
 
 def estimate(
@@ -88,6 +134,7 @@ def estimate(
     rows = None
     if n_rows is not None:
         rows = positive_integer("n_rows", n_rows, hint="Give a public number of rows.", most=MOST_ROWS)
+
     given = kind.stand_ins(arguments | by)
     if any(arguments.get(limit) is not None for limit in _PER_UNIT):
         given["privacy_unit"] = "unit"
@@ -98,10 +145,15 @@ def estimate(
     given |= by
     if list_items(arguments.get("bins")) is not None:  # edges; a number stands between ends
         given |= {"lower": None, "upper": None}
-    # A row id with one column of features means the long layout; here an array of `count` features is equivalent.
-    plan = kind.from_arguments("source", {**given, **arguments})
-    plan.check_features(count)
-    plan.check_drawable(count)
+
+    def planned(**more: object) -> Plan:
+        # A row id with one column of features means the long layout; an array of `count` features is equivalent.
+        found = kind.from_arguments("source", {**given, **arguments, **more})
+        found.check_features(count)
+        found.check_drawable(count)
+        return found
+
+    plan = planned()
     cost = plan.event.cost
     quantities: list[tuple[str, float, str]] = [
         ("epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")
@@ -110,5 +162,10 @@ def estimate(
         quantities.append(("delta", float(cost.delta), "chance that the guarantee fails"))
     if cost.rho is not None:
         quantities.append(("rho", float(cost.rho), "the same loss under zCDP"))
-    quantities += plan.noise(count, rows)
+    noise = plan.noise(count, rows)
+    quantities += noise
+    if rows is not None:
+        for name, _, _ in noise:
+            if name.endswith(_ROWS_NEEDED):
+                quantities += _epsilon_needed(name, planned, count, rows)
     return [{"quantity": quantity, "value": value, "meaning": meaning} for quantity, value, meaning in quantities]

@@ -110,6 +110,8 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         elif certainty is not None:
             needed = certainty.needed
             resolution, unit = (resolution, unit) if has_scores else (certainty.gap, "score")
+    if shape.name == "comparison":
+        needed = rows.field("rows_needed")[0].as_py()
     return {
         "verdict": whole_verdict(verdicts) if verdicts else None,
         "claim": _LEADING if has_lead else _SCORED_CLAIMS[function] if has_scores else claim,

@@ -24,8 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
+from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianRelease, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -51,7 +53,7 @@ class LinearFit:
     coefficients : ndarray of float64, shape (p,)
         The intercept first.
     covariance : ndarray of float64, shape (p, p), or None
-        Covariance that the privacy noise gives the coefficients, to first order; says nothing about sampling.
+        Covariance that the privacy noise gives the coefficients, to first order, and sampling where that was asked for.
     """
 
     coefficients: NDArray[np.float64]
@@ -71,6 +73,8 @@ def ada_ssp(
     neighbours: str,
     max_rows_per_unit: int = 1,
     failure: float = 0.05,
+    one: int = FIXED_POINT_ONE,
+    squares_mu: Fraction | None = None,
     source: BitSource = SYSTEM,
 ) -> LinearFit:
     """Fit a linear model by AdaSSP.
@@ -89,6 +93,11 @@ def ada_ssp(
         Rows that one privacy unit may have, >= 1.
     failure : float
         Chance, in (0, 1), that the ridge is too small for the noise; public.
+    one : int
+        Code of the intercept.
+    squares_mu : Fraction or None
+        Privacy loss of one further number, the sum of squares of the target, from which the covariance also counts the
+        sampling of the rows; None for noise alone.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -108,7 +117,9 @@ def ada_ssp(
     - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. G, its
       least eigenvalue and h are released with a third of ``mu**2`` each; the rest is post-processing.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
-    - **Sensitivity**: see `dpsql.statistics.regression`.
+      The sum of squares of the target is mu-GDP at `squares_mu`.
+    - **Sensitivity**: see `dpsql.statistics.regression`. A row raises the sum of squares of the target by at most
+      ``S**2``, and so a unit of m rows moves it by at most ``m S**2`` under either relation.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: rows clipped to `radius`, targets in [-S, S], fewer than 2**32 rows.
     - **Does not protect**: running time; p and the bounds, which are public.
@@ -133,7 +144,40 @@ def ada_ssp(
     ridge_sigma = least.sigma if floor > 0.0 and ridge > 0.0 else 0.0
     covariance = gram_noise_covariance(coefficients, gram.sigma)
     covariance += cross.sigma**2 * np.eye(width) + ridge_sigma**2 * np.outer(coefficients, coefficients)
-    return LinearFit(coefficients, inverse @ covariance @ inverse)
+    covariance = inverse @ covariance @ inverse
+    if squares_mu is None:
+        return LinearFit(coefficients, covariance)
+    squares = release_target_squares(
+        products[width:, width], neighbours, max_rows_per_unit, squared_mu=squares_mu**2, source=source
+    )
+    rows = max(1.0, float(gram.values[0]) / one**2)
+    # Of the residuals' sum of squares an upper end: of its noise to first order.
+    moved = math.hypot(squares.sigma, 2.0 * math.sqrt(max(0.0, float(cross.values @ covariance @ cross.values))))
+    residuals = (
+        float(squares.values[0]) - float(coefficients @ cross.values) + NormalDist().inv_cdf(1 - failure) * moved
+    )
+    # Rows of a unit may be alike, so that their number counts as that of units.
+    return LinearFit(coefficients, covariance + max_rows_per_unit * max(0.0, residuals) / rows * inverse)
+
+
+def release_target_squares(
+    squares: Integers,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> GaussianRelease:
+    """Add noise to the sum of squares of the target, shape (1,), in units of ``S**2``.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: every row raises the sum by a number in [0, S**2].
+    """
+    sensitivity = relation_of(neighbours, max_rows_per_unit).rise(FIXED_POINT_ONE**2)
+    return gaussian_release(squares, sensitivity=sensitivity, squared_mu=squared_mu, source=source)
 
 
 def boosted_ada_ssp(

@@ -313,6 +313,18 @@ def log_errors(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates:
     return sum(math.log(error) if error > 0.0 else -math.inf for error in errors)
 
 
+def rows_to_sampling(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates: Sequence[str]) -> float:
+    """Return the rows of a group from which noise on its count, or its mean, is no larger than what sampling does.
+
+    Of n rows noise on a mean has the standard deviation ``c / n``, in half widths of the bounds, and the mean of values
+    half of which are at each bound that of ``1 / sqrt(n)``; noise on a count has c, and a Poisson count ``sqrt(n)``.
+    Either way it is ``c**2`` rows.
+    """
+    pairs = zip(blocks, lattices, strict=True)
+    errors = [_error(block, lattice, name) for block, lattice in pairs for name in aggregates if name in (COUNT, AVG)]
+    return float(math.ceil(max(errors, default=0.0) ** 2))
+
+
 def _error(block: Block, lattice: Lattice, aggregate: str) -> float:
     rows, *others = np.array(block.moments, dtype=np.float64)
     form = rows

@@ -7,6 +7,7 @@ the release is read (`dpsql.released.covariance`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NotRequired, Protocol
 
@@ -21,9 +22,11 @@ from dpsql.released.covariance import Estimated, estimates
 from dpsql.released.intervals import interval_record
 from dpsql.released.left_out import LeftOut, are_biased
 from dpsql.released.results import Groups, groups_record
+from dpsql.released.sampling import sampled_mean
 from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import interval_verdicts
 from dpsql.statistics.aggregates import (
+    AVG,
     COUNT,
 )
 
@@ -37,6 +40,7 @@ class Aggregated(Groups):
     blocks: list[StoredBlock]
     sizes: NotRequired[list[int]]  # of the groups, where these are public
     left_out: NotRequired[LeftOut]  # where it was measured
+    sampled: NotRequired[int]  # rows of a unit in a group, where intervals of averages are about the population
 
 
 class Asked(Protocol):
@@ -61,6 +65,14 @@ class Asked(Protocol):
     @property
     def confidence(self) -> Fraction:
         """Coverage of the intervals."""
+
+    @property
+    def sampling(self) -> bool | None:
+        """Whether intervals of averages are about the population."""
+
+    @property
+    def rows_per_group(self) -> int:
+        """Rows of a unit in a group."""
 
     @property
     def group_sizes(self) -> tuple[int, ...] | None:
@@ -100,19 +112,27 @@ def record_of(
             for target, block, interval in zip(targets, noisy, intervals, strict=True)
         ],
         **({} if asked.group_sizes is None else {"sizes": list(asked.group_sizes)}),
+        **({"sampled": asked.rows_per_group} if asked.sampling else {}),
     }
 
 
 def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]:
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
+        noisy = restored_block(stored)
         found = estimates(
-            restored_block(stored),
+            noisy,
             result["aggregates"],
             confidence=result["confidence"],
             ddof=result["ddof"],
             sizes=result.get("sizes"),
         )
+        if "sampled" in result:
+            tail, unit = 1.0 - result["confidence"], result["sampled"]
+            count = estimates(noisy, (COUNT,), confidence=result["confidence"])[COUNT]
+            mean, ends = found[AVG], stored["bounds"] or (-np.inf, np.inf)
+            mean = sampled_mean(noisy, mean, count.lower, tail=tail, rows_per_unit=unit)
+            found[AVG] = replace(mean, lower=np.maximum(mean.lower, ends[0]), upper=np.minimum(mean.upper, ends[1]))
         bounded = None not in stored.get("drawn", ())
         for name in result["aggregates"]:
             yield stored["target"], name, found[name] if bounded or name == COUNT else _unknown(found[name])

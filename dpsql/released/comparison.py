@@ -45,12 +45,11 @@ import numpy as np
 
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import DIFFERS, NO_EVIDENCE, UNDETERMINED
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.errors import ParameterError
 from dpsql.released.aggregates import StoredBlock, restored_block
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import per_concordance
-from dpsql.released.intervals import noise_quantile
-from dpsql.released.sampling import count_reach_of_sampling, mean_reaches
+from dpsql.released.sampling import count_reach_of_sampling, mean_reaches, sampled_mean
 from dpsql.statistics.aggregates import AVG, COUNT, ValueBlock
 
 MEAN, SHARE, OF_COUNT, AREA, ERROR = KINDS = ("mean", "share", "count", "auc", "error")
@@ -180,14 +179,11 @@ def _means(result: Compared) -> tuple[_Estimate, _Estimate]:
         result["confidence"],
         sampling=result["sampling"],
         rows_per_unit=result["rows_per_unit"],
-        squares=result["of"] != SHARE,
     )
     return first, second
 
 
-def block_means(
-    stored: StoredBlock, confidence: float, *, sampling: bool, rows_per_unit: int, squares: bool
-) -> list[_Estimate]:
+def block_means(stored: StoredBlock, confidence: float, *, sampling: bool, rows_per_unit: int) -> list[_Estimate]:
     """Return the mean of each group of a block, with noise and sampling.
 
     Parameters
@@ -196,53 +192,31 @@ def block_means(
     confidence : float
     sampling : bool
     rows_per_unit : int
-    squares : bool
-        Whether the block tells a variance; otherwise the largest one at that mean counts.
     """
-    noisy = restored_block(stored)
-    if not isinstance(noisy.block, ValueBlock):
-        raise TypeError("the block counts rows, and has no mean")
-    tells = squares and noisy.block.needs_squares
+    noisy, tail = restored_block(stored), 1.0 - confidence
     told = estimates(noisy, (COUNT, AVG), confidence=confidence)
+    count, mean = told[COUNT], told[AVG]
+    whole = mean
+    if sampling:
+        whole = sampled_mean(noisy, mean, count.lower, tail=tail, rows_per_unit=rows_per_unit)
+    if not isinstance(noisy.block, ValueBlock):
+        raise ParameterError("P018", "a count tells nothing of values. Take the block of the comparison.")
     middle, half = noisy.block.middle_and_half
-    found = []
-    for place in range(noisy.words.high.shape[-1]):
-        count, average = told[COUNT], told[AVG]
-        value, low, high, error = (
-            float(part[place]) for part in (average.value, average.lower, average.upper, average.std_error)
+    spread = np.sqrt(np.maximum(whole.std_error**2 - mean.std_error**2, 0.0))
+    return [
+        _Estimate(
+            value=float(mean.value[place]),
+            below=float(mean.value[place] - whole.lower[place]),
+            above=float(whole.upper[place] - mean.value[place]),
+            noise=float(mean.std_error[place]),
+            sampling=float(spread[place]),
+            least=middle - half,
+            most=middle + half,
+            rows=float(count.value[place]),
+            empty=bool(count.lower[place] < 1.0),
         )
-        fewest = float(count.lower[place])
-        ends = [(end - middle) / half for end in (low, high)]
-        # No values in [-1, 1] vary by more at a mean, the one next to 0 that is compatible.
-        nearest = 0.0 if ends[0] <= 0.0 <= ends[1] else min(map(abs, ends))
-        variance = max(0.0, 1.0 - nearest**2)
-        if tells:
-            about = _squares_about(noisy, place, (value - middle) / half, 1.0 - confidence)
-            variance = min(variance, max(0.0, about) / max(1.0, fewest))
-        ways = (0.0, 0.0, 0.0)
-        if sampling:
-            ways = mean_reaches((value - middle) / half, variance, fewest / rows_per_unit, 1.0 - confidence)
-        found.append(
-            _Estimate(
-                value,
-                math.hypot(value - low, half * ways[0]),
-                math.hypot(high - value, half * ways[1]),
-                error,
-                half * ways[2],
-                middle - half,
-                middle + half,
-                float(count.value[place]),
-                fewest < 1.0,
-            )
-        )
-    return found
-
-
-def _squares_about(noisy: NoisyBlock, place: int, centre: float, tail: float) -> float:
-    """Return an upper end of the sum of squares about a number, which is at least that about the mean."""
-    rows, values, squares = np.array(noisy.block.moments)
-    form = squares - 2.0 * centre * values + centre**2 * rows
-    return float(form @ noisy.values[:, place] + noise_quantile(noisy, form, tail))
+        for place in range(len(mean.value))
+    ]
 
 
 def _counts(result: Compared) -> tuple[float, float, _Estimate]:
@@ -264,10 +238,8 @@ def _counts(result: Compared) -> tuple[float, float, _Estimate]:
 
 def _errors(result: Compared) -> Mapping[str, Json]:
     confidence, unit = result["confidence"], result["rows_per_unit"]
-    [found] = block_means(
-        result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit, squares=True
-    )
-    [level] = block_means(result["blocks"][1], confidence, sampling=False, rows_per_unit=unit, squares=False)
+    [found] = block_means(result["blocks"][0], confidence, sampling=result["sampling"], rows_per_unit=unit)
+    [level] = block_means(result["blocks"][1], confidence, sampling=False, rows_per_unit=unit)
     scale = result["scale"]
     first = min(max(level.value, found.value, 0.0), 1.0, 1.0 + found.value)
     scaled = replace(
@@ -284,7 +256,7 @@ def _errors(result: Compared) -> Mapping[str, Json]:
 
 
 def _areas(result: Compared) -> Mapping[str, Json]:
-    area, tail = result["area"], 1.0 - result["confidence"]
+    area = result["area"]
     by_concordance, by_class, by_pairs = area["reaches"]
     counts = [max(1.0, area[name]) for name in ("positives", "negatives")]
     fewest, most = ([max(1.0, one + side * by_class) for one in counts] for side in (-1.0, 1.0))
@@ -304,7 +276,11 @@ def _areas(result: Compared) -> Mapping[str, Json]:
         if area["disagreement"] is not None:
             variance = min(variance, max(0.0, area["disagreement"] + by_pairs) * 2.0 * wide)
         rows = min(fewest) / (2 * result["rows_per_unit"] - 1)
-        ways = mean_reaches(min(1.0, max(-1.0, value)), min(1.0, variance), rows, tail)
+        mean, spread = (np.array([one]) for one in (min(1.0, max(-1.0, value)), min(1.0, variance)))
+        below, above, deviation = (
+            float(part[0]) for part in mean_reaches(mean, spread, np.array([rows]), 1.0 - result["confidence"])
+        )
+        ways = below, above, deviation
     empty = min(area["positives"], area["negatives"]) - by_class < 1.0
     found = _Estimate(
         min(1.0, max(-1.0, value)),

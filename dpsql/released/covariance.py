@@ -201,6 +201,8 @@ def _root(variance: Estimated) -> Estimated:
 # No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: what is left of
 # a mean and of a variance, in units of half the bounds, where the noise explains every value.
 _MEAN_SPREAD, _VARIANCE_SPREAD = 1.0, 0.5
+# What a normal variable exceeds with a chance of 5 %, in either direction.
+_AWAY = 1.96
 # A correlation needs variances of so many standard deviations of their noise.
 _CLEAR = 2.0
 _TINY = 1e-100
@@ -316,6 +318,15 @@ def correlation(record: FeatureMoments) -> MatrixEstimate:
         value[inner] = _normalised(_semidefinite(noisy[inner]))
         std_error[inner] = _correlation_errors(clear, noisy[inner], value[inner], deviation)
     lower, upper = _range(moments, record["reach"], _correlation_at)
+    if "sampled" in record:
+        # The error of a correlation r of n rows has a variance of at most (1 - r**2) / (n - 2), where columns are
+        # normal or do not depend on each other; rows of a unit count as one row.
+        rows = max(1.0, (moments.rows - record["reach"]) / record["sampled"] - 2.0)
+        nearest = np.where((lower <= 0.0) & (upper >= 0.0), 0.0, np.minimum(np.abs(lower), np.abs(upper)))
+        error = np.sqrt((1.0 - nearest**2) / rows)
+        below, above = (np.hypot(way, _AWAY * error) for way in (value - lower, upper - value))
+        lower, upper = np.maximum(value - below, -1.0), np.minimum(value + above, 1.0)
+        std_error = np.hypot(std_error, error)
     for matrix, known in ((value, 1.0), (std_error, 0.0), (lower, 1.0), (upper, 1.0)):
         np.fill_diagonal(matrix, known)
     return MatrixEstimate(record["names"], value, std_error, lower, upper)

@@ -43,6 +43,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.released.results import Area, Bin, ConfusionRow, Curve, PrecisionRow, RocRow, ScaledArea
+from dpsql.released.sampling import mean_reaches
 from dpsql.released.verdicts import FAILURE, count_reach
 
 
@@ -335,7 +336,30 @@ def area_rows(result: Area | ScaledArea) -> list[Mapping[str, Json]]:
     if "auc" in result:
         known: Any = result
         return [_row(known["auc"], None, None, None, NOT_MEASURED)]
+    if "sampled" in result and interval(result) != (0.0, 1.0):
+        return [_judged(point(result), *_sampled(result, result["sampled"]))]
     return [_judged(point(result), standard_error(result), *interval(result))]
+
+
+def _sampled(result: ScaledArea, rows_per_unit: int) -> tuple[float, float, float]:
+    """Return the standard error of an area, and an interval that holds that of the population.
+
+    The variance of the area is at most ``a (1 - a)`` over the rows of the smaller class, whatever the scores are
+    (Hoeffding 1963; Birnbaum and Klose 1957): close to it where one class is small, and up to twice it where both are
+    alike. Rows of a unit are taken as in `dpsql.released.comparison`. Noise and sampling add up in squares.
+    """
+    lower, upper = interval(result)
+    area = point(result)
+    nearest = 0.5 if lower <= 0.5 <= upper else lower if lower > 0.5 else upper
+    fewest = max(1.0, min(result["positives"], result["negatives"]) - result["count_reach"])
+    rows = np.array([fewest / (2 * rows_per_unit - 1)])
+    # Twice the area less 1 is a mean of values in [-1, 1].
+    spread = np.array([4.0 * nearest * (1.0 - nearest)])
+    below, above, error = (
+        float(part[0]) / 2.0 for part in mean_reaches(np.array([2.0 * area - 1.0]), spread, rows, FAILURE)
+    )
+    ends = area - math.hypot(area - lower, below), area + math.hypot(upper - area, above)
+    return math.hypot(standard_error(result), error), _clipped(ends[0]), _clipped(ends[1])
 
 
 def curve_area(result: Curve) -> list[Mapping[str, Json]]:

@@ -91,6 +91,7 @@ class FeatureMoments(TypedDict):
     sums: list[float]
     squares: list[float]
     products: list[float]
+    sampled: NotRequired[int]  # rows of a unit, where the intervals of correlations are about the population
     std_error: float
     reach: float
     ddof: NotRequired[int]
@@ -185,6 +186,7 @@ class ScaledArea(TypedDict):
     count_error: float
     concordance_reach: float
     count_reach: float
+    sampled: NotRequired[int]  # rows of a unit, where the interval is about the population
 
 
 class RocRow(TypedDict):

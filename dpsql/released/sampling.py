@@ -25,8 +25,15 @@ from statistics import NormalDist
 
 import numpy as np
 
-# From so many degrees of freedom on a series is close.
-_MANY = 200.0
+from dpsql.arrays import Doubles
+from dpsql.errors import ParameterError
+from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.released.covariance import Estimated
+from dpsql.released.intervals import noise_quantile
+from dpsql.statistics.aggregates import ValueBlock
+
+# From so many degrees of freedom on a series is close; and more are taken for these.
+_MANY, _MOST = 200.0, 1e4
 # Values that are added, half of them at either end; and what a way is longer by, over the rows.
 _ADDED, _STEP = 4.0, 0.5
 
@@ -47,16 +54,16 @@ def student(tail: float, freedom: float) -> float:
     return math.sqrt(freedom) * math.tan(float(np.interp(tail, (beyond / beyond[0])[::-1], angles[::-1])))
 
 
-def mean_reaches(mean: float, variance: float, rows: float, tail: float) -> tuple[float, float, float]:
-    """Return how far below and above a mean of these rows that of the population lies, and the standard deviation.
+def mean_reaches(mean: Doubles, variance: Doubles, rows: Doubles, tail: float) -> tuple[Doubles, Doubles, Doubles]:
+    """Return how far below and above means of these rows those of the population lie, and standard deviations.
 
     Parameters
     ----------
-    mean : float
+    mean : ndarray of float64
         In [-1, 1].
-    variance : float
+    variance : ndarray of float64
         Of the values, divided by their number, in [0, 1]; no smaller than it is.
-    rows : float
+    rows : ndarray of float64
         Independent rows, >= 0; no more than there are.
     tail : float
         Chance that the population's mean lies outside.
@@ -64,10 +71,47 @@ def mean_reaches(mean: float, variance: float, rows: float, tail: float) -> tupl
     whole = rows + _ADDED
     centre = mean * rows / whole
     spread = (rows * (variance + mean * mean) + _ADDED) / whole - centre * centre
-    deviation = math.sqrt(max(0.0, spread) / whole)
-    away = student(tail, whole - 1.0) * deviation
-    shift, step = mean - centre, _STEP / max(1.0, rows)
-    return max(0.0, away + shift) + step, max(0.0, away - shift) + step, deviation
+    deviation = np.sqrt(np.maximum(spread, 0.0) / whole)
+    # Few degrees of freedom in steps of 1/8, rounded down.
+    steps, places = np.unique(np.minimum(np.floor(8.0 * (whole - 1.0)), 8.0 * _MOST), return_inverse=True)
+    away = np.array([student(tail, step / 8.0) for step in steps.tolist()])[places].reshape(whole.shape) * deviation
+    shift, step = mean - centre, _STEP / np.maximum(rows, 1.0)
+    return np.maximum(away + shift, 0.0) + step, np.maximum(away - shift, 0.0) + step, deviation
+
+
+def sampled_mean(noisy: NoisyBlock, mean: Estimated, fewest: Doubles, *, tail: float, rows_per_unit: int) -> Estimated:
+    """Return the means of groups with intervals that hold those of the population.
+
+    Parameters
+    ----------
+    noisy : NoisyBlock
+        Of a column with bounds. Where it tells no squares, the largest variance at each mean counts.
+    mean : Estimated
+        With intervals for noise alone.
+    fewest : ndarray of float64, shape (G,)
+        Lower ends of the noisy counts.
+    tail : float
+        Chance that an interval does not hold.
+    rows_per_unit : int
+        Rows of one unit in a group at most.
+    """
+    block = noisy.block
+    if not isinstance(block, ValueBlock):
+        raise ParameterError("P018", "a count tells nothing of values. Take the block of the aggregates.")
+    middle, half = block.middle_and_half
+    value, low, high = ((part - middle) / half for part in (mean.value, mean.lower, mean.upper))
+    # No values in [-1, 1] vary by more at a mean, the one next to 0 that is compatible.
+    nearest = np.where((low <= 0.0) & (high >= 0.0), 0.0, np.minimum(np.abs(low), np.abs(high)))
+    variance = np.maximum(1.0 - nearest**2, 0.0)
+    if block.needs_squares:
+        # The sum of squares about any number is at least that about the mean.
+        rows, values, squares = np.array(block.moments)
+        form = squares - 2.0 * value[:, np.newaxis] * values + value[:, np.newaxis] ** 2 * rows
+        about = (form * noisy.values.T).sum(axis=1) + noise_quantile(noisy, form, tail)
+        variance = np.minimum(variance, np.maximum(about, 0.0) / np.maximum(fewest, 1.0))
+    below, above, deviation = mean_reaches(value, variance, np.maximum(fewest, 0.0) / rows_per_unit, tail)
+    down, up = np.hypot(mean.value - mean.lower, half * below), np.hypot(mean.upper - mean.value, half * above)
+    return Estimated(mean.value, np.hypot(mean.std_error, half * deviation), mean.value - down, mean.value + up)
 
 
 def count_reach_of_sampling(rows: float, rows_per_unit: int, tail: float) -> tuple[float, float]:

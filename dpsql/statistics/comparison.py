@@ -75,15 +75,17 @@ class LevelSums(RowTransform[GroupedSums]):
             codes[missing] = np.nan
         self.inner.add(target, np.stack([np.where(sign, codes, np.nan) for sign in (target < 0, target > 0)]), batch)
 
-    def sums(self) -> Sums:
-        """Return the sums of both groups, the first level first."""
+    def compared(self) -> list[Sums]:
+        """Return the sums of both groups, the first level first, as those of one target."""
         both = self.inner.sums()[1:]
         squares = [one.s2 for one in both if isinstance(one.s2, Words)]
-        return Sums(
-            np.concatenate([one.n for one in both]),
-            np.concatenate([one.s1 for one in both]),
-            Words.joined(squares) if squares else None,
-        )
+        return [
+            Sums(
+                np.concatenate([one.n for one in both]),
+                np.concatenate([one.s1 for one in both]),
+                Words.joined(squares) if squares else None,
+            )
+        ]
 
 
 class ErrorDifferences(RowTransform[GroupedSums]):
@@ -126,7 +128,7 @@ class ErrorDifferences(RowTransform[GroupedSums]):
         size = np.abs(right / (upper - lower) - clipped / (upper - lower))
         return np.minimum(size, 1.0) if self._loss == ABSOLUTE else np.minimum(size, 1.0) ** 2
 
-    def sums(self) -> list[Sums]:
+    def compared(self) -> list[Sums]:
         """Return the sums of the difference, and of the first error."""
         return self.inner.sums()[1:]
 

@@ -5,7 +5,7 @@
 -- More: docs/functions/dp_auc.md
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, noise := NULL, cells := NULL,
-  lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
+  lower := NULL, upper := NULL, target_levels := NULL, sampling := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
@@ -13,9 +13,9 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
     source,
     system.main.struct_pack(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, noise := noise,
-      cells := cells, lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
-      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset,
-      release := release, condition := condition, engine := engine)))
+      cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
+      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
+      dataset := dataset, release := release, condition := condition, engine := engine)))
 ),
 -- The release is named, release := 'roc', so that the name is not taken for a source.
 (release, dataset := NULL) AS TABLE (
@@ -25,7 +25,7 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
 
 CREATE OR REPLACE TEMP MACRO dp_auc(
   y, p, epsilon := NULL, delta := NULL, method := NULL, noise := NULL, cells := NULL, lower := NULL, upper := NULL,
-  target_levels := NULL, neighbours := NULL, dataset := NULL, release := false
+  target_levels := NULL, sampling := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -34,11 +34,11 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
       'dp_auc', 'aggregate', NULL, '',
       system.main.struct_pack(
         label := 'y', score := 'p', epsilon := epsilon, delta := delta, method := method, noise := noise,
-        cells := cells, lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
-        dataset := dataset, release := release)))) IS NOT NULL),
+        cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
+        neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_auc', 'aggregate', NULL, '',
       system.main.struct_pack(
         label := 'y', score := 'p', epsilon := epsilon, delta := delta, method := method, noise := noise,
-        cells := cells, lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
-        dataset := dataset, release := release)))));
+        cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
+        neighbours := neighbours, dataset := dataset, release := release)))));

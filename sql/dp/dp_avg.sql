@@ -6,8 +6,8 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
   source, target := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,
   by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, left_out_share := NULL, unit_value := NULL,
-  nulls := NULL, group_sizes := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false,
-  condition := NULL, engine := NULL
+  nulls := NULL, group_sizes := NULL, noise := NULL, sampling := NULL, confidence := NULL, dataset := NULL,
+  release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_avg', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -17,12 +17,12 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
       bounds_share := bounds_share, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
-      nulls := nulls, group_sizes := group_sizes, noise := noise, confidence := confidence, dataset := dataset,
-      release := release, condition := condition, engine := engine)));
+      nulls := nulls, group_sizes := group_sizes, noise := noise, sampling := sampling, confidence := confidence,
+      dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_avg(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,
-  nulls := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false
+  nulls := NULL, noise := NULL, sampling := NULL, confidence := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -31,11 +31,11 @@ CREATE OR REPLACE TEMP MACRO dp_avg(
       'dp_avg', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
-        neighbours := neighbours, nulls := nulls, noise := noise, confidence := confidence, dataset := dataset,
-        release := release)))) IS NOT NULL),
+        neighbours := neighbours, nulls := nulls, noise := noise, sampling := sampling, confidence := confidence,
+        dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_avg', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', epsilon := epsilon, delta := delta, lower := lower, upper := upper, bounds_share := bounds_share,
-        neighbours := neighbours, nulls := nulls, noise := noise, confidence := confidence, dataset := dataset,
-        release := release)))));
+        neighbours := neighbours, nulls := nulls, noise := noise, sampling := sampling, confidence := confidence,
+        dataset := dataset, release := release)))));

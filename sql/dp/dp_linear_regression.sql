@@ -6,8 +6,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   method := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL,
   row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL, n_rows := NULL, clip := NULL, standardize := NULL,
   bounds_share := NULL, moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
-  range_share := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  range_share := NULL, sampling := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -18,16 +18,16 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
       target_upper := target_upper, target_levels := target_levels, row_norm := row_norm, rounds := rounds,
       split := split, blocks := blocks, n_rows := n_rows, clip := clip, standardize := standardize,
       bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
-      count_share := count_share, count_failure := count_failure, range_share := range_share, neighbours := neighbours,
-      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      count_share := count_share, count_failure := count_failure, range_share := range_share, sampling := sampling,
+      neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
+      value := value, dataset := dataset, release := release, condition := condition, engine := engine)));
 
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,
   target_lower := NULL, target_upper := NULL, target_levels := NULL, row_norm := NULL, rounds := NULL, split := NULL,
   blocks := NULL, n_rows := NULL, clip := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL,
-  scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL, neighbours := NULL,
-  dataset := NULL, release := false
+  scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL, sampling := NULL,
+  neighbours := NULL, dataset := NULL, release := false
 ) AS
   -- system.main.query() takes constants only, so no argument can carry a value of the data; the filter's
   -- plan fails before a row is read when the budget does not suffice.
@@ -40,8 +40,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
         n_rows := n_rows, clip := clip, standardize := standardize, bounds_share := bounds_share,
         moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-        count_failure := count_failure, range_share := range_share, neighbours := neighbours, dataset := dataset,
-        release := release)))) IS NOT NULL),
+        count_failure := count_failure, range_share := range_share, sampling := sampling, neighbours := neighbours,
+        dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_linear_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
@@ -50,5 +50,5 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
         target_levels := target_levels, row_norm := row_norm, rounds := rounds, split := split, blocks := blocks,
         n_rows := n_rows, clip := clip, standardize := standardize, bounds_share := bounds_share,
         moments_share := moments_share, scale_share := scale_share, count_share := count_share,
-        count_failure := count_failure, range_share := range_share, neighbours := neighbours, dataset := dataset,
-        release := release)))));
+        count_failure := count_failure, range_share := range_share, sampling := sampling, neighbours := neighbours,
+        dataset := dataset, release := release)))));

@@ -344,6 +344,8 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
     """Return what was summed or counted; None of a collector that keeps rows as they come."""
     if isinstance(statistic, np.ndarray):
         return tuple(map(int, statistic.tolist()))
+    if isinstance(statistic, RowTransform) and isinstance(statistic.inner, GroupedSums):
+        return _of_groups(statistic.inner.sums())
     if isinstance(statistic, GroupedSums):
         return _of_groups(statistic.sums())
     if isinstance(statistic, KeyedSums):  # whose keys have numbers in any order

@@ -44,8 +44,7 @@ def compare(call: CompareCall, rows: Rows) -> dict[str, Any]:
         pairs = collector.disagreement(plan.pairs_bits) if plan.sampling else 0
         found: Any = draw_once(draw_areas, plan, collector, pairs)
     else:
-        sums = collector.sums()
-        found = draw_once(draw_sums, plan, sums if isinstance(sums, list) else [sums])
+        found = draw_once(draw_sums, plan, collector.compared())
     [row] = comparison_rows(found)
     return dict(row)
 
@@ -124,8 +123,9 @@ def test_no_difference_is_rarely_told(name: str, epsilon: float) -> None:
 def test_shares_without_noise_are_right_at_every_share(first: int, second: int) -> None:
     """Exactly, over all pairs of counts: two equal shares differ in at most 5 % of samples."""
     ways = [
-        np.array([(z, *mean_reaches(z, 1 - z * z, rows, 0.05)[:2]) for z in 2 * np.arange(rows + 1) / rows - 1])
+        np.stack([z, *mean_reaches(z, 1 - z * z, np.full_like(z, rows), 0.05)[:2]], axis=1)
         for rows in (first, second)
+        for z in [2 * np.arange(rows + 1) / rows - 1]
     ]
     one, other = ways[0][:, np.newaxis], ways[1][np.newaxis]
     difference = one[..., 0] - other[..., 0]

@@ -27,6 +27,7 @@ from dpsql.contract.arguments import (
     TARGET,
     Argument,
     Signature,
+    flag,
 )
 from dpsql.contract.bounds import bounds_by_feature, feature_bounds, refuse_extremes
 from dpsql.contract.keys import PublicKeys
@@ -39,7 +40,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
-from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.covariance import estimates
@@ -49,7 +50,9 @@ from dpsql.statistics.aggregates import (
     COUNT,
     GAUSSIAN,
     LAPLACE,
+    STDDEV,
     SUM,
+    VARIANCE,
     Block,
     CentredSum,
     GroupCount,
@@ -101,6 +104,13 @@ GROUP_SIZES = Argument(
     table_only=True,
     kind="Numbers",
 )
+SAMPLING = flag(
+    "sampling",
+    "Whether the interval of an average is about the population that the rows are from, rather than about these rows. "
+    "The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2 times the "
+    "noise.",
+    False,
+)
 _SIZED = {SUM, AVG}
 NULLS = Argument(
     "nulls",
@@ -111,6 +121,8 @@ NULLS = Argument(
     choices=("middle",),
 )
 _COUNTED = {COUNT, SUM, AVG}
+# Beside averages only what has squares, too, so that no interval of a release is about something else unnoticed.
+_SAMPLED = {AVG, VARIANCE, STDDEV}
 _MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
 
 
@@ -148,12 +160,13 @@ class AggregatePlan(LeftOutPlan):
     confidence: Fraction
     group_sizes: tuple[int, ...] | None  # public; None where the sizes of groups are private
     nulls: str | None  # what a row without a value counts as; None where it adds nothing
+    sampling: bool | None  # None for false, as calls were recorded before there was this
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
         _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
         *_BOUNDS, BOUNDS_SHARE,
-        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, CONFIDENCE, *BUDGET,
+        *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, SAMPLING, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
@@ -180,7 +193,7 @@ class AggregatePlan(LeftOutPlan):
             **own, **bounds, **noise,
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
-            "group_sizes": cls._sizes(given, aggregates, own),
+            "group_sizes": cls._sizes(given, aggregates, own), "sampling": cls._sampling(given, aggregates),
             "nulls": cls._nulls(given, aggregates),
             "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=_merges(given)),
         }  # fmt: skip
@@ -205,6 +218,19 @@ class AggregatePlan(LeftOutPlan):
                 "Give both from domain knowledge, not from the table.",
             )
         return {"lower": None, "upper": None, "bounds_share": read_share(given)}
+
+    @classmethod
+    def _sampling(cls, given: Mapping[str, object], aggregates: Sequence[str]) -> bool | None:
+        """Return True where the intervals of averages are about the population."""
+        if given.get("sampling") is None or not SAMPLING.read(given):
+            return None
+        if AVG not in aggregates or not set(aggregates) <= _SAMPLED:
+            raise ParameterError(
+                "P045", "sampling is for averages, alone or with variance and stddev. Leave it out, or ask for these."
+            )
+        if given.get("group_sizes") is not None:
+            raise ParameterError("P045", "group_sizes leave no squares to tell the sampling. Give one of both.")
+        return True
 
     @classmethod
     def _sizes(
@@ -363,7 +389,8 @@ class AggregatePlan(LeftOutPlan):
     def _blocks_of(self, bounds: tuple[float, float], law: str) -> tuple[Block, ...]:
         if self.group_sizes is not None:
             return (CentredSum(*bounds),)
-        return blocks_for(self.aggregates, *bounds, law)
+        squares = (VARIANCE,) if self.sampling else ()
+        return blocks_for((*self.aggregates, *squares), *bounds, law)
 
     def _public(self, blocks: tuple[Block, ...], law: str) -> GroupedNoise:
         return grouped_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
@@ -453,6 +480,10 @@ class AggregatePlan(LeftOutPlan):
         for part in self.left_out_parts:
             deviation = part.lattices[0].deviation
             out.append(("units_over_std_error", deviation, "that of how many units have more rows than count"))
+        if set(self.aggregates) & {COUNT, AVG} and self.group_sizes is None:
+            least = rows_to_sampling(self.blocks, lattices, self.aggregates)
+            meaning = "rows of a group from which noise on counts and means is no larger than sampling error"
+            out.append(("rows_needed", least, meaning))
         return out
 
 
@@ -506,7 +537,7 @@ def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argu
 FORMS: tuple[tuple[type[AggregatePlan], str], ...] = (
     (CountPlan, "Count rows, values or distinct units privately, in groups."),
     (_thin("sum", sizes=[GROUP_SIZES]), "Add up a column privately, in groups."),
-    (_thin("avg", sizes=[NULLS, GROUP_SIZES]), "Average a column privately, in groups."),
+    (_thin("avg", sizes=[NULLS, GROUP_SIZES], more=[SAMPLING]), "Average a column privately, in groups."),
     (_thin("variance", more=[DDOF]), "Estimate the variance of a column privately, in groups."),
     (_thin("stddev", more=[DDOF]), "Estimate the standard deviation of a column privately, in groups."),
     (AggregatePlan, "Release several aggregates of several columns as one, in groups."),

@@ -43,6 +43,9 @@ from dpsql.statistics.regression import (
     standard_radius,
 )
 
+# Share of the fit's budget for the squares of the target, where sampling counts.
+_SQUARES = Fraction(1, 10)
+
 
 class LeastSquares(Method):
     """Least squares from noisy products of all columns, within bounds that are public or drawn first."""
@@ -107,7 +110,8 @@ class LeastSquares(Method):
         """The mu of each Gaussian release, by its name. Squares of mu add up."""
         rest = 1 - self.plan.bounds_share if self.draws_bounds else Fraction(1)
         moments = self.plan.moments_share * rest if self.standardizes else Fraction(0)
-        shares = (("bounds", 1 - rest), ("moments", moments), ("fit", rest - moments))
+        squares = _SQUARES * (rest - moments) if self.plan.sampling else Fraction(0)
+        shares = (("bounds", 1 - rest), ("moments", moments), ("fit", rest - moments - squares), ("squares", squares))
         return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
 
     @property

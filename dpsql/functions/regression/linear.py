@@ -29,6 +29,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
+from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
 from dpsql.functions.regression.boosted import BoostedAdaSsp
 from dpsql.functions.regression.method import FittingPlan, Method, refuse_too_many
@@ -108,6 +109,12 @@ class RegressionPlan(FittingPlan):
         word("method", "How the model is fitted; docs/models.md says which to take when.", ("auto", *_METHODS), "auto"),
         *OPTIONAL_BOUNDS,
         *fitting.values(),
+        flag(
+            "sampling",
+            "Whether standard errors also count the sampling of the rows, where the errors of all rows have one "
+            "variance. Needs 'ada_ssp', which 'auto' then is; a tenth of the fit's budget tells the target's squares.",
+            False,
+        ),
         *PROTECTION,
     )
 
@@ -123,6 +130,14 @@ class RegressionPlan(FittingPlan):
         if given["lower"] is not None or given["upper"] is not None:
             own |= feature_bounds(given)
         own |= cls._read(given, "row_norm")
+        own["sampling"] = cls.arguments["sampling"].read({"sampling": False, **given}) or None
+        if own["sampling"] and own["method"] == "auto" and own["blocks"] is None:
+            own["method"] = "ada_ssp"
+        if own["sampling"] and own["method"] != "ada_ssp":
+            raise ParameterError(
+                "P045",
+                "only method := 'ada_ssp' releases the moments that sampling needs. Take it, or leave sampling out.",
+            )
         if own["method"] == "auto":
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))

@@ -211,6 +211,7 @@ class FittingPlan(Plan):
     count_share: Fraction
     count_failure: Fraction
     range_share: Fraction | None
+    sampling: bool | None = None  # None for false, as calls were recorded before there was this
 
     @property
     @abstractmethod

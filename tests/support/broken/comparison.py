@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from dpsql.contract.relation import Contribution
 from dpsql.functions import compare
 from dpsql.functions.compare import ComparePlan
 from dpsql.mechanisms import aggregates, auc
@@ -55,8 +56,6 @@ BROKEN_COMPARISON: dict[str, tuple[Patch, ...]] = {
     ),
     "class sizes without noise": ((auc, "_with_laplace", _counts_exact),),
     "squares without noise": ((aggregates, "noisy_block", _squares_exact),),
-    "one row of a unit": (
-        (ComparePlan, "contribution", property(lambda plan: compare.Contribution(plan.neighbours, keys=2))),
-    ),
+    "one row of a unit": ((ComparePlan, "contribution", property(lambda plan: Contribution(plan.neighbours, keys=2))),),
     "disagreement for one row": ((compare, "disagreement_sensitivity", lambda relation: 1),),
 }
