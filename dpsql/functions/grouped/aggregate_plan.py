@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -20,23 +20,32 @@ import numpy as np
 from dpsql.contract import parameters
 from dpsql.contract.arguments import (
     BUDGET,
-    COLUMN_BOUNDS,
     EPSILON,
-    OPTIONAL_DELTA,
-    REQUIRED,
-    TARGET,
     Argument,
     Signature,
-    flag,
 )
 from dpsql.contract.bounds import bounds_by_feature, feature_bounds, refuse_extremes
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.parameters import Side, fold
+from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity, refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate_arguments import (
+    BOUNDS,
+    DELTA,
+    DISTINCT,
+    GROUP_SIZES,
+    NULLS,
+    SAMPLING,
+    TARGETS,
+    WHICH,
+    merges_units,
+    read_nulls,
+    read_sampling,
+    read_sizes,
+)
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
@@ -45,13 +54,10 @@ from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
 from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import (
-    AGGREGATES,
     AVG,
     COUNT,
     GAUSSIAN,
     LAPLACE,
-    STDDEV,
-    SUM,
     VARIANCE,
     Block,
     CentredSum,
@@ -62,87 +68,8 @@ from dpsql.statistics.aggregates import (
 )
 from dpsql.statistics.shared_count import SharedCount, shared_count
 
-_TARGETS = replace(
-    TARGET,
-    doc="Name of the column to aggregate, or a list of names. Rows whose value is NULL or NaN add nothing to it.",
-    statistic=False,
-    kind="Names",
-)
-_BOUNDS = tuple(
-    replace(
-        bound,
-        doc=f"Public {side} bound of the values: one number, a list with one per target, or a struct by name. "
-        "Values are clipped to it.",
-        statistic=False,
-        shown="drawn privately",
-        stand_in=None,
-    )
-    for side, bound in zip(("lower", "upper"), COLUMN_BOUNDS, strict=True)
-)
-DELTA = replace(
-    OPTIONAL_DELTA,
-    doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and "
-    "keys may be private.",
-)
-DISTINCT = Argument(
-    "distinct_of",
-    "Name of a column whose different values are counted, in place of rows: of the privacy unit, or of items, of which "
-    "at most max_rows_per_unit_group of a person count in a group.",
-    names_column=True,
-    table_only=True,
-)
-
-
 # The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
 UNIT_BOUNDS = -1.0, 1.0
-
-GROUP_SIZES = Argument(
-    "group_sizes",
-    "Rows with a value in every group, where these are published: one number without by, or a list in the order of "
-    "keys. Then only the sum from the middle of the bounds gets noise. A wrong number makes wrong answers, and no less "
-    "privacy.",
-    table_only=True,
-    kind="Numbers",
-)
-SAMPLING = flag(
-    "sampling",
-    "Whether the interval of an average is about the population that the rows are from, rather than about these rows. "
-    "The sum of squares that it needs comes with Laplace noise at no cost, and with Gaussian noise at 1.2 times the "
-    "noise.",
-    False,
-)
-_SIZED = {SUM, AVG}
-NULLS = Argument(
-    "nulls",
-    "With 'middle' a row without a value counts as the middle of the bounds in an average. Then every row counts, so "
-    "several targets share one count, which takes less noise.",
-    shown="left out",
-    check=partial(parameters.choice, "nulls", options=("middle",)),
-    choices=("middle",),
-)
-_COUNTED = {COUNT, SUM, AVG}
-# Beside averages only what has squares, too, so that no interval of a release is about something else unnoticed.
-_SAMPLED = {AVG, VARIANCE, STDDEV}
-_MOST_SIZES, _LARGEST_SIZE = 1 << 20, 1 << 40
-
-
-def _aggregates(given: object) -> tuple[str, ...]:
-    """Return the names of the aggregates."""
-    hint = f"Give some of {', '.join(map(repr, AGGREGATES))}."
-    listed = parameters.text_list("aggregates", [given] if isinstance(given, str) else given, hint=hint)
-    names = tuple(parameters.choice("aggregates", name, AGGREGATES) for name in listed)
-    parameters.refuse_duplicates("aggregates", names, fold_case=False)
-    return names
-
-
-_WHICH = Argument(
-    "aggregates",
-    "What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev', from the same noise.",
-    shown=REQUIRED,
-    check=_aggregates,
-    stand_in="count",
-    kind="Names",
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +91,8 @@ class AggregatePlan(LeftOutPlan):
 
     function: ClassVar[str] = "dp_aggregate"
     arguments: ClassVar[Signature] = Signature(
-        _WHICH, replace(_TARGETS, shown=""), EPSILON, DELTA,
-        *_BOUNDS, BOUNDS_SHARE,
+        WHICH, replace(TARGETS, shown=""), EPSILON, DELTA,
+        *BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, NULLS, GROUP_SIZES, NOISE, DDOF, SAMPLING, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     # What a thin form computes.
@@ -174,7 +101,7 @@ class AggregatePlan(LeftOutPlan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         given = {"unit_value": "rows", "distinct_of": None, "ddof": 1, "lower": None, "upper": None, **given}
-        aggregates = cls.computes or parameters.known(tuple, _WHICH.read(given))
+        aggregates = cls.computes or parameters.known(tuple, WHICH.read(given))
         own = super()._own(given, layout)
         targets = parameters.known(tuple, own["targets"])
         if not targets and aggregates != (COUNT,):
@@ -193,15 +120,15 @@ class AggregatePlan(LeftOutPlan):
             **own, **bounds, **noise,
             "aggregates": aggregates, "unit_value": UNIT_VALUE.read(given),
             "distinct_of": cls._distinct(given), "ddof": DDOF.read(given),
-            "group_sizes": cls._sizes(given, aggregates, own), "sampling": cls._sampling(given, aggregates),
-            "nulls": cls._nulls(given, aggregates),
-            "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=_merges(given)),
+            "group_sizes": read_sizes(given, aggregates, own), "sampling": read_sampling(given, aggregates),
+            "nulls": read_nulls(given, aggregates),
+            "left_out_share": cls._left_out_share(given, layout, own, bounds, alone=merges_units(given)),
         }  # fmt: skip
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
         """Return values for required arguments; the noise does not depend on public bounds."""
-        bounds = {"lower": 0, "upper": 1} if _merges(given) else {}
+        bounds = {"lower": 0, "upper": 1} if merges_units(given) else {}
         return {**super().stand_ins(given), **bounds}
 
     @classmethod
@@ -211,69 +138,13 @@ class AggregatePlan(LeftOutPlan):
             bounds = feature_bounds(given)
             refuse_extremes(bounds_by_feature(bounds["lower"], bounds["upper"], targets, fold_case=True))
             return {**bounds, "bounds_share": None}
-        if _merges(given):
+        if merges_units(given):
             raise ParameterError(
                 "P003",
                 "lower and upper are missing: bounds of a person's sums are not drawn. "
                 "Give both from domain knowledge, not from the table.",
             )
         return {"lower": None, "upper": None, "bounds_share": read_share(given)}
-
-    @classmethod
-    def _sampling(cls, given: Mapping[str, object], aggregates: Sequence[str]) -> bool | None:
-        """Return True where the intervals of averages are about the population."""
-        if given.get("sampling") is None or not SAMPLING.read(given):
-            return None
-        if AVG not in aggregates or not set(aggregates) <= _SAMPLED:
-            raise ParameterError(
-                "P045", "sampling is for averages, alone or with variance and stddev. Leave it out, or ask for these."
-            )
-        if given.get("group_sizes") is not None:
-            raise ParameterError("P045", "group_sizes leave no squares to tell the sampling. Give one of both.")
-        return True
-
-    @classmethod
-    def _sizes(
-        cls, given: Mapping[str, object], aggregates: Sequence[str], own: Mapping[str, object]
-    ) -> tuple[int, ...] | None:
-        """Return the public number of rows of each group."""
-        listed = given.get("group_sizes")
-        if listed is None:
-            return None
-        if not set(aggregates) <= _SIZED:
-            raise ParameterError("P045", "group_sizes is for sums and averages. Leave it out, or ask for these alone.")
-        lists, rows = own["keys"], own["key_rows"]
-        count = None
-        if lists is not None:
-            known = parameters.known(tuple, lists), None if rows is None else parameters.known(tuple, rows)
-            count = PublicKeys(*known).count
-        if count is None:
-            raise ParameterError("P046", "group_sizes needs keys that are listed. Give keys := [...].")
-        hint = "Give the public number of rows of every group, such as [120, 80]."
-        items = parameters.list_items(listed, most=_MOST_SIZES)
-        sizes = tuple(
-            parameters.positive_integer("group_sizes", item, hint=hint, most=_LARGEST_SIZE)
-            for item in ((listed,) if items is None else items)
-        )
-        count += bool(own["other"])
-        if len(sizes) != count:
-            raise ParameterError("P046", f"group_sizes has {len(sizes)} numbers for {count} groups. {hint}")
-        return sizes
-
-    @classmethod
-    def _nulls(cls, given: Mapping[str, object], aggregates: Sequence[str]) -> str | None:
-        """Return what a row without a value counts as."""
-        if given.get("nulls") is None:
-            return None
-        if not set(aggregates) <= _COUNTED or AVG not in aggregates:
-            raise ParameterError(
-                "P045", "nulls := 'middle' is for averages, and for counts and sums beside them. Leave it out."
-            )
-        if are_missing(given):
-            raise ParameterError("P046", "nulls := 'middle' needs public bounds. Give lower and upper.")
-        if _merges(given) or given.get("group_sizes") is not None:
-            raise ParameterError("P045", "unit_value := 'sum' and group_sizes exclude nulls. Leave nulls out.")
-        return str(NULLS.read(given))
 
     @classmethod
     def _distinct(cls, given: Mapping[str, object]) -> str | None:
@@ -294,7 +165,7 @@ class AggregatePlan(LeftOutPlan):
         cls, given: Mapping[str, object], layout: Layout, keys: PublicKeys | None, *, other: bool
     ) -> Contribution:
         """Return what one privacy unit may contribute; where its rows are merged, one row to each of its groups."""
-        if not _merges(given):
+        if not merges_units(given):
             return super()._contribution(given, layout, keys, other=other)
         if layout.privacy_unit is None:
             raise ParameterError("P046", "unit_value := 'sum' needs privacy_unit. Give the column of the id.")
@@ -307,7 +178,7 @@ class AggregatePlan(LeftOutPlan):
     @property
     def merges_units(self) -> bool:
         """Whether the rows of one unit in one group are one row."""
-        return _merges(self._block_options)
+        return merges_units(self._block_options)
 
     @property
     def counts_items(self) -> bool:
@@ -504,20 +375,13 @@ def _is_drawable(part: GroupedNoise | KeyedNoise) -> bool:
     return True
 
 
-def _merges(given: Mapping[str, object]) -> bool:
-    """Whether a unit's rows in a group are one row: its values add up, or only its presence counts."""
-    distinct, unit = given.get("distinct_of"), given.get("privacy_unit")
-    counts_units = isinstance(distinct, str) and isinstance(unit, str) and fold(distinct) == fold(unit)
-    return counts_units or given.get("unit_value") == "sum"
-
-
 class CountPlan(AggregatePlan):
     """The plan of dp_count."""
 
     function = "dp_count"
     computes = (COUNT,)
     arguments = Signature(
-        replace(_TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
+        replace(TARGETS, shown="", doc="Count the values of this column, or of several, in place of rows."),
         DISTINCT, EPSILON, DELTA, *GROUPS, *UNIT, LEFT_OUT_SHARE, NOISE, CONFIDENCE, *BUDGET,
     )  # fmt: skip
 
@@ -525,7 +389,7 @@ class CountPlan(AggregatePlan):
 def _thin(aggregate: str, *, sizes: Iterable[Argument] = (), more: Iterable[Argument] = ()) -> type[AggregatePlan]:
     """Return the plan of the form that computes one aggregate; `sizes` and `more` are arguments of this one alone."""
     signature = Signature(
-        _TARGETS, EPSILON, DELTA, *_BOUNDS, BOUNDS_SHARE,
+        TARGETS, EPSILON, DELTA, *BOUNDS, BOUNDS_SHARE,
         *GROUPS, *UNIT, LEFT_OUT_SHARE, UNIT_VALUE, *sizes, NOISE, *more, CONFIDENCE, *BUDGET,
     )  # fmt: skip
     function = f"dp_{aggregate}"
