@@ -173,6 +173,8 @@ class ScaledArea(TypedDict):
     count_error: float
     concordance_reach: float
     count_reach: float
+    laplace: NotRequired[list[float]]  # scales of the noise in both, where it is Laplace noise
+    fineness: NotRequired[list[float]]  # what rounding and discrete noise add to it at most; not in earlier releases
 
 
 class RocRow(TypedDict):
