@@ -2055,7 +2055,7 @@ class ContextMethods:
         names : optional
             Public names of the features: one per element of a vector, or the names that count in long rows.
         k : default no selection
-            Number of features to select; without it, all of at most 50 features are fitted.
+            Features to select; where there are fewer, or without it, all of up to 50.
         epsilon : required
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required

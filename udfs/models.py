@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
-from dpsql.released import curves
+from dpsql.released import areas
 from dpsql.released import curves as roc
 from dpsql.released.histogram import QuantileRow, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
@@ -127,7 +127,7 @@ SPECS = (
         struct_list(dict.fromkeys(("lower", "upper", "mean_score", "positive_rate", "rows"), "DOUBLE")),
         native=True,
     ),
-    UdfSpec("dpsql_curve_area", partial(curve, curves.curve_area), struct_list(AREA.columns), native=True),
+    UdfSpec("dpsql_curve_area", partial(curve, areas.curve_area), struct_list(AREA.columns), native=True),
     UdfSpec(
         "dpsql_histogram_quantile",
         histogram_quantile,

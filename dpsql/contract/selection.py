@@ -52,10 +52,15 @@ class SelectionPlan(SelectorPlan):
 def read_k(given: Mapping[str, object], layout: Layout) -> int:
     """Return the number of features to select, which is at most that of the features where the arguments say it."""
     k = known(int, K.read(given))
-    count = len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
+    count = stated_features(layout)
     if count:
         _refuse_large_k(k, count)
     return k
+
+
+def stated_features(layout: Layout) -> int:
+    """Return the number of features where the arguments say it, else 0."""
+    return len(layout.features) if isinstance(layout.features, tuple) else layout.n_features or len(layout.names or ())
 
 
 def _refuse_large_k(k: int, count: int) -> None:

@@ -18,6 +18,7 @@ dp_roc (`dpsql.functions.roc`). The thresholds are public, so all of epsilon goe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
@@ -40,12 +41,14 @@ from dpsql.mechanisms.aggregates import drawable_mu
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
 from dpsql.mechanisms.smooth import SmoothNoise, area_noise, cauchy_scale, default_beta, step_epsilon
 from dpsql.progress import Progress
-from dpsql.released.curves import AREA_FAILURE, standard_error
+from dpsql.released.areas import AREA_FAILURE, standard_error
 from dpsql.released.results import ScaledArea
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
 from dpsql.statistics.auc import Concordance
 
 METHODS = ("scaled", "smooth")
+# Laplace noise of a smaller scale, on counts, is none but for a chance of 1e-12.
+_FINE = 1 / 28
 # The numbers that get noise; and the rows at which two laws are compared: from some hundred on the choice is the same.
 _NUMBERS, _LIKELY_ROWS = 3, 10_000
 
@@ -186,6 +189,8 @@ def _error_of(part: ConcordanceNoise, n_rows: int) -> float:
 def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
     """Return noisy numbers with what is known about their noise."""
     errors, reaches = part.deviations, part.reaches(AREA_FAILURE)
+    unit = math.ldexp(1.0, -part.bits)
+    laplace = [] if part.mu is not None else [float(part.scales[0]) * unit, float(part.scales[1])]
     return {
         "concordance": drawn.concordance,
         "positives": drawn.positives,
@@ -194,6 +199,8 @@ def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
         "count_error": errors[1],
         "concordance_reach": reaches[0],
         "count_reach": reaches[1],
+        **({"laplace": laplace} if laplace else {}),
+        "fineness": [1.5 * unit, 1.0 if laplace and laplace[1] > _FINE else 0.0],
     }
 
 

@@ -28,13 +28,13 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.call import Call, TargetCode
-from dpsql.contract.fold import Batch, Collector, RowTransform
+from dpsql.contract.fold import Batch, Collector, RowTransform, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import FrozenMapping, Side, known
 from dpsql.contract.plan import COLLECTED, NOT_STATED, Pass, Plan, Quantity
-from dpsql.contract.selection import SelectionPlan, read_k
+from dpsql.contract.selection import SelectionPlan, read_k, stated_features
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
@@ -97,7 +97,7 @@ class PipelinePlan(Plan):
         *COLUMNS,
         replace(
             K,
-            doc=f"Number of features to select; without it, all of at most {MOST_UNSELECTED} features are fitted.",
+            doc=f"Features to select; where there are fewer, or without it, all of up to {MOST_UNSELECTED}.",
             shown="no selection",
         ),
         EPSILON,
@@ -140,7 +140,8 @@ class PipelinePlan(Plan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         selection: dict[str, object] = dict.fromkeys(("k", *_SELECTING))
-        if given["k"] is not None:
+        k, count = given["k"], stated_features(layout)
+        if k is not None and not (count and known(int, K.read(given)) > count):
             selection = {"k": read_k(given, layout), **cls._read(given, *_SELECTING)}
             if selection["selection_share"] is None:
                 selection["selection_share"] = SELECTORS[known(str, selection["selector"])].share
@@ -213,20 +214,25 @@ class PipelinePlan(Plan):
     def check_features(self, count: int) -> None:
         """Raise if the arguments of either part do not fit the number of features."""
         if self.selection is not None:
-            self.selection.check_features(count)
+            if not self.takes_all(count):
+                self.selection.check_features(count)
         elif count > MOST_UNSELECTED:
             raise ParameterError(
                 "P026",
                 f"without k, dp_pipeline fits at most {MOST_UNSELECTED} features; got {count}. "
                 "Give k, the number of features to select.",
             )
-        self.regression.check_features(self.k or count)
+        self.regression.check_features(min(self.k or count, count))
 
     def check_drawable(self, count: int) -> None:
         """Raise unless every part of both budgets can be drawn."""
-        if self.selection is not None:
+        if self.selection is not None and not self.takes_all(count):
             self.selection.check_drawable(count)
-        self.regression.check_drawable(self.k or count)
+        self.regression.check_drawable(min(self.k or count, count))
+
+    def takes_all(self, count: int) -> bool:
+        """Whether there are fewer features than a selection would choose, so that there is none."""
+        return self.selection is None or (self.k is not None and self.k > count)
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -239,8 +245,9 @@ class PipelinePlan(Plan):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy both parts would be."""
-        selected = [] if self.selection is None else self.selection.noise(n_features, n_rows)
-        return [*selected, *self.regression.noise(self.k or n_features, n_rows)]
+        selecting = None if self.takes_all(n_features) else self.selection
+        selected = [] if selecting is None else selecting.noise(n_features, n_rows)
+        return [*selected, *self.regression.noise(min(self.k or n_features, n_features), n_rows)]
 
 
 class PipelineCall(Call):
@@ -252,7 +259,7 @@ class PipelineCall(Call):
     def selection(self) -> Call | None:
         """The call of the selection, with the same column types; None where all features are fitted."""
         plan, target = self.plan.selection, self.target
-        if plan is None or self.plan.selector is None:
+        if plan is None or self.plan.selector is None or self.plan.takes_all(len(self.features)):
             return None
         if plan.target_needs_bounds and target.levels is None:
             target = TargetCode.of_bounds(plan, plan.layout.target)
@@ -269,7 +276,10 @@ class PipelineCall(Call):
     def start(self) -> Collector:
         """Return the collector of the selection, or of the fit of all features."""
         if self.selection is None:
-            return self.fit(list(self.features))
+            fit = self.fit(list(self.features))
+            for _ in range(len(self.plan.passes) - len(self.plan.regression.passes)):
+                fit = Waiting(fit)
+            return fit
         collector = self.selection.start()
         assert collector is not None  # noqa: S101
         return _Selecting(self, self.selection, collector, 1)
@@ -277,13 +287,16 @@ class PipelineCall(Call):
     def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model to the selected features, or to all."""
         draw = statistic.draw(progress)
+        if self.selection is None and self.plan.selection is not None:  # nothing was selected, or charged for it
+            measured = draw.measurement if isinstance(draw, Draw) else self.plan.regression.measurement
+            return Draw(measured, self._with_selection(draw.run if isinstance(draw, Draw) else draw))
         if isinstance(draw, Draw):  # the fit released nothing, but the selection is still charged
             return Draw(self.plan.measured_with(draw.measurement), self._with_selection(draw.run))
         return self._with_selection(draw)
 
     def _with_selection(self, run: Callable[[], Json]) -> Callable[[], Json]:
         """Return the draw of a fit whose result also says who selected."""
-        return lambda: {**known(dict, run()), "selection": self.plan.selector or NO_SELECTION}
+        return lambda: {**known(dict, run()), "selection": (self.selection and self.plan.selector) or NO_SELECTION}
 
     def fit(self, names: list[str]) -> Collector:
         """Return the collector of the fit of some features."""

@@ -421,6 +421,7 @@ def released_standard(
     neighbours: str,
     max_rows_per_unit: int = 1,
     reach: Sequence[float] = (),
+    least_rows: float = 0.0,
     source: BitSource = SYSTEM,
 ) -> Standard:
     """Release means and standard deviations of features.
@@ -437,6 +438,9 @@ def released_standard(
     reach : sequence of float
         How many deviations from the mean the bounds of each feature are at most, > 0: so many that no value within
         them is clipped. Infinite where it may be, as by default. Public.
+    least_rows : float
+        Where the noisy rows are fewer than so many standard deviations of the noise, means are 0 and deviations 1: they
+        would be noise.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -468,10 +472,12 @@ def released_standard(
     mean = np.clip(values[1 : 1 + features] / rows, -1.0, 1.0)
     variance = values[1 + features :] / rows + 0.5 - mean**2
     deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
+    if rows < least_rows * sigma:
+        mean, deviation, variance = np.zeros_like(mean), np.ones_like(mean), np.ones_like(mean)
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
     deviation = np.maximum(deviation, _RESOLUTION)
     if len(reach):
         # A step more than needed, so that no rounding of the limits clips.
         least = (np.ceil((1.0 + np.abs(mean)) / np.asarray(reach) / _RESOLUTION) + 1.0) * _RESOLUTION
         deviation = np.maximum(deviation, least)
-    return Standard(mean, deviation)
+    return Standard(mean, deviation, rows * np.clip(variance, 0.0, 1.0) / np.square(deviation))

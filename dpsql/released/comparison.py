@@ -47,8 +47,8 @@ from dpsql.contract.json import Json
 from dpsql.contract.verdicts import DIFFERS, NO_EVIDENCE, UNDETERMINED
 from dpsql.errors import ParameterError
 from dpsql.released.aggregates import StoredBlock, restored_block
+from dpsql.released.areas import per_concordance
 from dpsql.released.covariance import estimates
-from dpsql.released.curves import per_concordance
 from dpsql.released.sampling import count_reach_of_sampling, mean_reaches, sampled_mean
 from dpsql.statistics.aggregates import AVG, COUNT, ValueBlock
 

@@ -6,44 +6,21 @@ become 0, and the last ones are the totals.
 
 Weights of the regression are one over the variance of the noise, which is public. On spam and sentiment scores
 isotonic regression was closer to the true curve than the projection onto non-negative counts with the same total.
-
-**The area.** The area under the ROC curve from a noisy concordance and two noisy counts: post-processing, so it costs
-no privacy.
-
-With x positive and y negative rows the area is ``1/2 + T h(x, y)``, ``h = (x + y - 1) / (2 x y) = (1/x + 1/y - 1/(x y))
-/ 2``, which falls in x and in y from 1 on. T and both counts are within their reach but for a chance of 5 % together;
-so the ends of the area over that box are an exact interval. It is about these rows: it accounts for noise, not for the
-sampling of the rows. With no row in a class T is 0 and the area 1/2.
-
-==============  ====================================================
-verdict         meaning
-==============  ====================================================
-clear           the interval excludes 1/2
-unclear         it does not: noise of this size explains a difference
-undetermined    it is all of [0, 1], and there is no area
-not measured    the noise is not known (``method := 'smooth'``)
-==============  ====================================================
-
-A released ROC curve tells an area, too (`curve_area`), with the same verdicts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
-from dpsql.released.results import Area, Bin, ConfusionRow, Curve, PrecisionRow, RocRow, ScaledArea
-from dpsql.released.sampling import mean_reaches
+from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
+from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
 from dpsql.released.verdicts import FAILURE, count_reach
 
 
@@ -323,161 +300,3 @@ def area_between(one: tuple[ArrayLike, ArrayLike], other: tuple[ArrayLike, Array
 
 def _share(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
-
-
-# Chance that one of three noisy numbers is out of its reach.
-AREA_FAILURE = Fraction(1, 60)
-# Chance that a count of a curve is out of its reach, for all counts together.
-_CURVE_FAILURE = 0.05
-
-
-def area_rows(result: Area | ScaledArea) -> list[Mapping[str, Json]]:
-    """Return the one row of a stored result."""
-    if "auc" in result:
-        known: Any = result
-        return [_row(known["auc"], None, None, None, NOT_MEASURED)]
-    if "sampled" in result and interval(result) != (0.0, 1.0):
-        return [_judged(point(result), *_sampled(result, result["sampled"]))]
-    return [_judged(point(result), standard_error(result), *interval(result))]
-
-
-def _sampled(result: ScaledArea, rows_per_unit: int) -> tuple[float, float, float]:
-    """Return the standard error of an area, and an interval that holds that of the population.
-
-    The variance of the area is at most ``a (1 - a)`` over the rows of the smaller class, whatever the scores are
-    (Hoeffding 1963; Birnbaum and Klose 1957): close to it where one class is small, and up to twice it where both are
-    alike. Rows of a unit are taken as in `dpsql.released.comparison`. Noise and sampling add up in squares.
-    """
-    lower, upper = interval(result)
-    area = point(result)
-    nearest = 0.5 if lower <= 0.5 <= upper else lower if lower > 0.5 else upper
-    fewest = max(1.0, min(result["positives"], result["negatives"]) - result["count_reach"])
-    rows = np.array([fewest / (2 * rows_per_unit - 1)])
-    # Twice the area less 1 is a mean of values in [-1, 1].
-    spread = np.array([4.0 * nearest * (1.0 - nearest)])
-    below, above, error = (
-        float(part[0]) / 2.0 for part in mean_reaches(np.array([2.0 * area - 1.0]), spread, rows, FAILURE)
-    )
-    ends = area - math.hypot(area - lower, below), area + math.hypot(upper - area, above)
-    return math.hypot(standard_error(result), error), _clipped(ends[0]), _clipped(ends[1])
-
-
-def curve_area(result: Curve) -> list[Mapping[str, Json]]:
-    """Return the one row that a stored ROC curve tells: the area under its straight lines, and an interval.
-
-    Notes
-    -----
-    With T and F the true and false positive rates from each threshold on, thresholds descending, the rows' area lies
-    between ``sum (T_i - T_(i-1)) (1 - F_i)`` and ``sum (T_i - T_(i-1)) (1 - F_(i-1))``, whatever the order of rows with
-    scores between two thresholds. The first sum grows in every T_i and falls in every F_i, and so does the second; so
-    their ends over a band around the counts are an interval. Every count is within its `reach` but for a chance of 5 %
-    together. The standard deviation of the noise in the area is not known: a release keeps no covariances of counts
-    but with the totals.
-    """
-    curve = RocCounts.from_record(result)
-    each = _CURVE_FAILURE / (2 * len(curve.thresholds))
-    reaches = np.array([reach(error, each) for error in curve.std_error])
-    (false_low, false_high), (true_low, true_high) = (
-        _rate_band(np.array(counts), reaches) for counts in (curve.negatives, curve.positives)
-    )
-    lower, upper = _steps(false_high[1:], true_low), _steps(false_low[:-1], true_high)
-    # Straight lines between consistent rates may leave a narrow band.
-    area = area_under(*(np.concatenate([[0.0], rates]) for rates in curve.rates))
-    return [_judged(area, None, _clipped(min(lower, area)), _clipped(max(upper, area)))]
-
-
-def reach(deviation: float, failure: float) -> float:
-    """Return what noise of a known standard deviation exceeds with a chance of at most `failure`, in either direction.
-
-    Notes
-    -----
-    The noise is a sum of independent discrete Laplace noise with weights of at most 1, or Gaussian. For variance v the
-    moment generating function of all of them at x is at most ``1 / (1 - v (cosh(x) - 1))``: that of discrete Laplace
-    noise; ``(cosh(w x) - 1) / w^2`` grows in w, products of ``1 - a_i`` are at least ``1 - sum a_i``, and
-    ``exp(v x^2 / 2)`` is at most ``1 / (1 - v x^2 / 2)``. Chernoff's bound holds for every x, so a grid will do.
-    """
-    if deviation <= 0:
-        return 0.0
-    variance = deviation * deviation
-    at = 2 * math.asinh(math.sqrt(0.5) / deviation) * np.linspace(0.002, 0.998, 499)
-    left = 1 - variance * 2 * np.square(np.sinh(at / 2))
-    return float(np.min((math.log(2 / failure) - np.log(np.maximum(left, np.finfo(float).tiny))) / at))
-
-
-def _rate_band(counts: Doubles, reaches: Doubles) -> tuple[Doubles, Doubles]:
-    """Return the least and the largest rates at infinity and all thresholds, from counts that may be off by so much."""
-    low = np.maximum.accumulate(np.maximum(counts - reaches, 0.0))
-    high = np.minimum.accumulate((counts + reaches)[::-1])[::-1]
-    least = low / high[-1] if high[-1] > 0 else np.zeros_like(low)
-    most = np.clip(high / low[-1], 0.0, 1.0) if low[-1] > 0 else np.ones_like(high)
-    least, most = np.minimum(least, 1.0), np.maximum(most, 0.0)
-    least[-1] = most[-1] = 1.0
-    return np.concatenate([[0.0], least]), np.concatenate([[0.0], most])
-
-
-def _steps(false: Doubles, true: Doubles) -> float:
-    """Return the area above and beside steps: the sum of ``(T_i - T_(i-1)) (1 - F_i)``."""
-    return math.fsum((np.diff(true) * (1.0 - false)).tolist())
-
-
-def interval(result: ScaledArea) -> tuple[float, float]:
-    """Return an interval that holds the area of these rows with a chance of at least 95 %.
-
-    It is all of [0, 1] where no area is within reach of the noisy numbers: then their noise is beyond its reach.
-    """
-    fewest, most = (
-        [max(1.0, result[count] + side * result["count_reach"]) for count in ("positives", "negatives")]
-        for side in (-1, 1)
-    )
-    low, high = (result["concordance"] + side * result["concordance_reach"] for side in (-1, 1))
-    lower = 0.5 + low * per_concordance(*(most if low > 0 else fewest))
-    upper = 0.5 + high * per_concordance(*(fewest if high > 0 else most))
-    return (0.0, 1.0) if lower > 1.0 or upper < 0.0 else (_clipped(lower), _clipped(upper))
-
-
-def point(result: ScaledArea) -> float:
-    """Return the area that the noisy numbers stand for; it is in the interval.
-
-    Noise may carry them beyond the areas that there are. Then the end of [0, 1] would claim a perfect score, and the
-    middle of the interval, all of which the noise explains, is closer to the truth.
-    """
-    raw = 0.5 + result["concordance"] * per_concordance(*_counts(result))
-    return raw if 0.0 <= raw <= 1.0 else sum(interval(result)) / 2
-
-
-def standard_error(result: ScaledArea) -> float:
-    """Return the standard deviation of the noise in the area, to first order in the noise of the three numbers."""
-    x, y = _counts(result)
-    slope = result["concordance"]
-    by_count = (slope * (y - 1) / (2 * x * x * y), slope * (x - 1) / (2 * y * y * x))
-    noise = (
-        per_concordance(x, y) * result["concordance_error"],
-        *(by * result["count_error"] for by in by_count),
-    )
-    return math.hypot(*noise)
-
-
-def _counts(result: ScaledArea) -> tuple[float, float]:
-    return max(1.0, result["positives"]), max(1.0, result["negatives"])
-
-
-def per_concordance(positives: float, negatives: float) -> float:
-    """Return h; counts are at least 1."""
-    return (1 / positives + 1 / negatives - 1 / positives / negatives) / 2
-
-
-def _judged(area: float, error: float | None, lower: float, upper: float) -> Mapping[str, Json]:
-    """Return the row of an area with an interval; without the area where the interval says nothing."""
-    if (lower, upper) == (0.0, 1.0):
-        return _row(None, None, lower, upper, UNDETERMINED)
-    return _row(area, error, lower, upper, UNCLEAR if lower <= 0.5 <= upper else CLEAR)
-
-
-def _clipped(area: float) -> float:
-    return min(1.0, max(0.0, area))
-
-
-def _row(
-    area: float | None, error: float | None, lower: float | None, upper: float | None, verdict: str
-) -> Mapping[str, Json]:
-    return {"auc": area, "std_error": error, "lower": lower, "upper": upper, "verdict": verdict}

@@ -187,6 +187,8 @@ class ScaledArea(TypedDict):
     concordance_reach: float
     count_reach: float
     sampled: NotRequired[int]  # rows of a unit, where the interval is about the population
+    laplace: NotRequired[list[float]]  # scales of the noise in both, where it is Laplace noise
+    fineness: NotRequired[list[float]]  # what rounding and discrete noise add to it at most; not in earlier releases
 
 
 class RocRow(TypedDict):

@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
+from dpsql.released.areas import area_rows
 from dpsql.released.comparison import comparison_rows
 from dpsql.released.covariance import correlation, covariance
 from dpsql.released.crosstab import crosstab_rows
-from dpsql.released.curves import area_rows, confusion_rows, roc_rows
+from dpsql.released.curves import confusion_rows, roc_rows
 from dpsql.released.histogram import histogram_rows
 from dpsql.released.intervals import interval_row
 from dpsql.released.quantile_spans import quantile_rows

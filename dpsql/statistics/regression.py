@@ -35,7 +35,7 @@ G is symmetric. Its upper triangle is released, and entries off the diagonal cou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -132,10 +132,19 @@ class Standard:
     ----------
     mean, deviation : ndarray of float64, shape (d,)
         The deviations are > 0.
+    weight : ndarray of float64, shape (d,), optional
+        Rows times the variance in units of the deviation, with noise: of how many rows, one deviation from the mean,
+        the feature consists.
     """
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
+    weight: NDArray[np.float64] | None = None
+
+    def of(self, places: Sequence[int]) -> Standard:
+        """Return those of some features."""
+        weight = None if self.weight is None else self.weight[list(places)]
+        return Standard(self.mean[list(places)], self.deviation[list(places)], weight)
 
 
 @dataclass(frozen=True)

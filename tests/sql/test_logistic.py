@@ -14,12 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 
 import dpsql
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.logistic import LogisticPlan
+from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
+from dpsql.statistics.regression import Standard
 
 S = FIXED_POINT_ONE
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -257,11 +259,11 @@ def test_too_many_features() -> None:
 
 
 def test_no_more_bounds_are_drawn_than_the_calibration_of_the_noise_covers() -> None:
-    """Private bounds of a feature are 4,129 noisy numbers; a release has at most 2**24 (`mechanisms/gaussian.py`)."""
-    given = {"target": "y", "features": "x", "n_features": 4061, "epsilon": 1, "delta": 1e-6}
-    LogisticPlan.from_arguments("t", given).check_features(4061)
+    """Private bounds of a feature are up to 1,033 noisy numbers; a release has at most 2**24 (`mechanisms/gaussian.py`)."""
+    given = {"target": "y", "features": "x", "n_features": 16_209, "epsilon": 1, "delta": 1e-6}
+    LogisticPlan.from_arguments("t", given).check_features(16_209)
     with pytest.raises(ParameterError, match="P026"):
-        LogisticPlan.from_arguments("t", given).check_features(4062)
+        LogisticPlan.from_arguments("t", given).check_features(16_210)
     LogisticPlan.from_arguments("t", {**given, "lower": 0, "upper": 1}).check_features(20_000)
 
 
@@ -335,3 +337,77 @@ def test_real_text(con: duckdb.DuckDBPyConnection) -> None:
     ).fetchone()
     assert share is not None
     assert share[0] > 0.9
+
+
+def flags(rows: int, rare: int) -> pa.Table:
+    """Return a label, four flags that tell it, and flags of one row in 300 that do not."""
+    rng = np.random.default_rng(6)
+    common = rng.random((4, rows)) < 0.4
+    odds = 3 * common[0] + 2 * common[1] - 2 * common[2] - 1.0
+    columns = {f"common{place}": column for place, column in enumerate(common)}
+    columns |= {f"rare{place}": rng.random(rows) < 1 / 300 for place in range(rare)}
+    return pa.table({**columns, "y": odds + rng.logistic(size=rows) > 0})
+
+
+def test_flags_that_noise_decides_are_left_out(con: duckdb.DuckDBPyConnection) -> None:
+    """Their rows hold a coefficient less than the ridge does: they are told, and make no row shorter."""
+    con.register("frame", flags(6000, 60))
+    con.execute("CREATE TABLE flags AS FROM frame")
+    call = "FROM dp_logistic_regression('flags', target := 'y', epsilon := {}, delta := 1e-6)"
+    verdicts = {row[0]: row[3] for row in con.execute(call.format(0.5)).fetchall()}
+    assert sum(verdicts[f"rare{place}"] == "undetermined" for place in range(60)) >= 50
+    assert all(verdicts[f"common{place}"] != "undetermined" for place in range(4))
+    verdicts = {row[0]: row[3] for row in con.execute(call.format(500)).fetchall()}
+    assert "undetermined" not in verdicts.values()
+
+
+def test_a_flag_is_left_out_by_what_is_released_alone(con: duckdb.DuckDBPyConnection) -> None:
+    """The heaviest features stay whatever the noise; of the others as many as the ridge leaves something of."""
+    given = {"target": "y", "epsilon": 0.5, "delta": 1e-6, "features": [f"x{place}" for place in range(6)]}
+    plan: LogisticPlan = LogisticPlan.from_arguments("t", given)
+    call = object.__new__(LogisticCall)
+    object.__setattr__(call, "plan", plan)
+
+    def kept(*weights: float) -> list[int]:
+        return call._worth_fitting(Standard(np.zeros(len(weights)), np.ones(len(weights)), np.array(weights)))
+
+    assert kept(1, 1, 0.6, 1, 1, 0.9) == [0, 1, 2, 3, 4, 5]
+    assert kept(10, 1e5, 20, 30, 1e5, 0) == [1, 4]
+    assert kept(1e5, 3e4, 1e5, 0, 2e4, 5) == [0, 1, 2, 4]
+    ridges = [float(plan.calibrated(count).regularization) for count in (1, 2)]
+    light = 4 * 3 * ridges[1]
+    assert kept(1e5, 1.01 * light) == [0, 1]
+    assert kept(1e5, 0.99 * light) == [0]
+
+
+def test_a_delta_costs_few_rows_no_more_than_its_share(con: duckdb.DuckDBPyConnection) -> None:
+    """Moments of few rows are noise, and are not used: before, the mean area was 0.1 lower than without delta."""
+    rng = np.random.default_rng(8)
+    x = rng.uniform(-1, 1, (240, 10))
+    y = x[:, :4] @ [3, -3, 2, 2] + rng.logistic(size=240) > 0
+    names = [f"x{place}" for place in range(10)]
+    con.register("frame", pa.table({**dict(zip(names, x.T, strict=True)), "y": y}))
+    con.execute("CREATE TABLE few AS FROM frame")
+
+    def area(more: str) -> float:
+        found = []
+        for _ in range(40):
+            w = fitted(con, f"FROM dp_logistic_regression('few', target := 'y', lower := -1, upper := 1{more})")
+            found.append(roc_auc_score(y, x @ w[1:]))
+        return float(np.mean(found))
+
+    pure, approximate = area(", epsilon := 1"), area(", epsilon := 1, delta := 1e-6")
+    assert pure > 0.75
+    assert approximate > pure - 0.05
+
+
+def test_long_rows_without_values_need_no_bounds(con: duckdb.DuckDBPyConnection) -> None:
+    words = "SELECT i AS id, i % 2 AS label, 'w' || (i % 2) AS word, 1.0 AS v FROM range(2000) AS r(i)"
+    con.execute(f"CREATE TABLE words AS {words}")
+    given = "target := 'label', features := 'word', row_id := 'id', names := ['w0', 'w1'], epsilon := 5"
+    call = f"FROM dp_logistic_regression('words', {given}{{}})"
+    for more in ("", ", delta := 1e-6", ", lower := 0, upper := 1"):
+        found = {row[0]: row[1] for row in con.execute(call.format(more)).fetchall()}
+        assert found["w1"] > 0 > found["w0"]
+    with pytest.raises(duckdb.Error, match="DPSQL-P003"):
+        con.execute(call.format(", value := 'v'")).fetchall()

@@ -232,8 +232,25 @@ def test_a_pipeline_over_the_features_of_an_earlier_selection(con: Any) -> None:
     text = "target := 'y', features := release('five'), k := 2, epsilon := 1000, delta := 1e-6"
     rows = con.execute(f"FROM dp_pipeline('t', {text})").fetchall()
     assert {row[0] for row in rows} == {"intercept", "f3", "f7"}
-    with pytest.raises(duckdb.Error, match="DPSQL-P002"):
-        con.execute(f"FROM dp_pipeline('t', {text.replace('k := 2', 'k := 6')})").fetchall()
+    rows = con.execute(f"FROM dp_pipeline('t', {text.replace('k := 2', 'k := 6')})").fetchall()
+    assert len(rows) == 6
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+@pytest.mark.parametrize("named", [True, False])
+def test_fewer_features_than_k_are_all_fitted(con: Any, selector: str, named: bool) -> None:
+    """Nothing is selected, nor charged for it; where the call names the features, the fit has all of epsilon."""
+    names = NAMES[:4]
+    con.execute(f"CREATE OR REPLACE VIEW few AS SELECT y, {', '.join(names)} FROM t")
+    features = f", features := {names!r}" if named else ""
+    bounds = ", ".join(f"{name} := {value!r}" for name, value in BOUNDS.items())
+    text = f"target := 'y'{features}, k := 5, selector := '{selector}', epsilon := 1000, delta := 1e-6, {bounds}"
+    rows = con.execute(f"FROM dp_pipeline('few', {text})").fetchall()
+    assert [row[0] for row in rows] == ["intercept", *names]
+    charged = event(con)
+    assert "Gumbel" not in str(charged)
+    assert "Exponential" not in str(charged)
+    con.execute("DROP VIEW few")
 
 
 def test_private_bounds_are_drawn_for_the_selected_features(con: Any) -> None:

@@ -13,8 +13,9 @@ from dpsql.contract.measurement import Permit
 from dpsql.functions.roc import RocPlan, draw_roc
 from dpsql.mechanisms.prefix_sums import prefix_strategy
 from dpsql.noise.discrete import laplace_deviation
-from dpsql.released import curves
-from dpsql.released.curves import RocCounts, curve_area, reach
+from dpsql.released import areas
+from dpsql.released.areas import curve_area, reach
+from dpsql.released.curves import RocCounts
 from support.laws.roc import discrete_laplace_law
 
 
@@ -119,8 +120,8 @@ def test_coverage(positives: int, negatives: int, shift: float, more: dict[str, 
 
 def test_coverage_falls_without_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a twentieth of it, and steps that meet between thresholds."""
-    monkeypatch.setattr(curves, "reach", lambda deviation, failure: deviation / 20)
+    monkeypatch.setattr(areas, "reach", lambda deviation, failure: deviation / 20)
     monkeypatch.setattr(
-        curves, "_steps", lambda false, true: math.fsum((np.diff(true) * (1 - false)).tolist()) / 2 + 0.25
+        areas, "_steps", lambda false, true: math.fsum((np.diff(true) * (1 - false)).tolist()) / 2 + 0.25
     )
     assert missed(845, 5000, 0.0, {"epsilon": 0.05, "thresholds": "fixed"}, 100) > 19

@@ -131,3 +131,17 @@ def test_whole_features_are_counted_all_the_way_to_their_bounds(mu: Fraction) ->
     if mu == 1000:
         # The spread of the others is their own, and so is that of a whole one that fills its bounds.
         assert found.deviation[1] == pytest.approx(COLUMNS.std(axis=1)[1], rel=0.05)
+
+
+@pytest.mark.parametrize("least", [0.0, 4.0])
+def test_moments_of_few_rows_are_not_used_where_the_call_says_so(least: float) -> None:
+    few = moments(COLUMNS[:, :40])
+    for _ in range(20):
+        found = released_standard(few, squared_mu=Fraction(1, 10**4), neighbours="add_remove", least_rows=least)
+        noisy = bool(np.any(found.mean))
+        assert noisy == (least == 0.0)
+        if least:
+            assert found.deviation.tolist() == [1.0] * 3
+    assert np.any(
+        released_standard(moments(COLUMNS), squared_mu=Fraction(1), neighbours="add_remove", least_rows=least).mean
+    )

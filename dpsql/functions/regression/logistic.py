@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -175,6 +176,8 @@ MOST_STEPS = 300
 # Standardised rows are as long as one deviation in every feature, beside which there is the least noise. A shorter row
 # biases the coefficients, so from this epsilon on they may be longer, up to what no row exceeds.
 _PLENTY = 4.0
+# Where rows are fewer than so many deviations of the noise in moments, features are measured in half widths of bounds.
+_LEAST_ROWS = 4.0
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
 _share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
@@ -236,16 +239,13 @@ class LogisticPlan(Plan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own: dict[str, object] = {**cls._read(given, "row_norm", "delta"), "lower": None, "upper": None}
+        if layout.kind == "long" and layout.value is None and given["lower"] is given["upper"] is None:
+            given = {**given, "lower": 0, "upper": 1}  # a feature is there, or not
         if given["lower"] is not None or given["upper"] is not None:
             own |= feature_bounds(given)
-        elif own["delta"] is None:
-            raise ParameterError(
-                "P003",
-                f"{cls.function} needs lower and upper, or delta to draw private bounds. "
-                "Give bounds from domain knowledge, not from the table, or delta := 1e-6.",
-            )
-        elif layout.kind == "long":
-            raise ParameterError("P003", "long rows need lower and upper: give them from domain knowledge.")
+        elif own["delta"] is None or layout.kind == "long":
+            other = ", or delta, such as 1e-6, to draw private ones" if layout.kind != "long" else ""
+            raise ParameterError("P003", f"{cls.function} needs lower and upper, from domain knowledge{other}.")
         own |= cls._read(given, "regularization", "standardize", "bounds_share", "moments_share")
         if not known(Fraction, own["bounds_share"]) + known(Fraction, own["moments_share"]) < 1:
             raise ParameterError("P051", "bounds_share and moments_share must be below 1 together. Lower one of them.")
@@ -415,17 +415,41 @@ class LogisticCall(Call):
         unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
-            scaling = self.plan.scaling(pairs, standard)
+            worth = range(len(kept)) if standard is None else self._worth_fitting(standard)
+            chosen, limits = [kept[place] for place in worth], [pairs[place] for place in worth]
+            scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
             if self.plan.engine is None:
-                return LabelledRows(kept, unclear, SignedFeatures(scaling))
-            return FitStep(partial(_begin, self.plan, len(kept)), kept, unclear, scaling)
+                return LabelledRows(chosen, unclear, SignedFeatures(scaling))
+            return FitStep(partial(_begin, self.plan, len(chosen)), chosen, unclear, scaling)
 
         if not self.plan.standardizes:
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
         reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
-        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted)
+        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted, _LEAST_ROWS)
+
+    def _worth_fitting(self, standard: Standard) -> list[int]:
+        """Return the places of the features of which the noise in the fit leaves something, by released moments.
+
+        A row has a norm of at most 1, so beside k others a feature has a share of ``1 / (k + 2)`` of its square. The
+        rows then hold its coefficient in place by at most a quarter of its weight times that share; the ridge, which is
+        as strong as noise demands, pulls it to zero. Where the ridge is stronger, the coefficient is noise, and its
+        column only makes all rows shorter. Rare levels are such columns. A feature with half the weight of the heaviest
+        one is fitted whatever the noise.
+        """
+        assert standard.weight is not None  # noqa: S101
+        order = np.argsort(-standard.weight, kind="stable")
+        weights = standard.weight[order]
+
+        def is_noise(count: int) -> bool:
+            """Whether the last of so many features is; if it is, so it is beside more."""
+            held = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
+            return held < float(self.plan.calibrated(count).regularization)
+
+        heavy = int(np.count_nonzero(2 * weights >= weights[0]))
+        light = range(heavy + 1, len(order) + 1)
+        return sorted(order[: heavy + bisect_left(light, True, key=is_noise)].tolist())
 
     def _reach(self, column: ColumnBounds, kind: pa.DataType, count: int) -> float:
         """Return how many deviations from the mean a feature's bounds are at most.

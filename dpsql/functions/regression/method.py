@@ -127,9 +127,11 @@ class Moments(KeptFeatures[ColumnMoments]):
         How many deviations from the mean the bounds of each are at most; infinite where values may be clipped.
     following : callable
         Takes means and deviations, and returns the next pass.
+    least_rows : float
+        See `dpsql.mechanisms.prefix_bounds.released_standard`.
     """
 
-    ending = ("_plan", "_reach", "_following")
+    ending = ("_plan", "_reach", "_following", "_least_rows")
 
     def __init__(
         self,
@@ -138,13 +140,14 @@ class Moments(KeptFeatures[ColumnMoments]):
         mapped: RowMap,
         reach: Sequence[float],
         following: Callable[[Standard], Collector],
+        least_rows: float = 0.0,
     ) -> None:
         super().__init__(kept, ColumnMoments(mapped))
-        self._plan, self._reach, self._following = plan, reach, following
+        self._plan, self._reach, self._following, self._least_rows = plan, reach, following, least_rows
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
-        return self._following(draw_standard(self._plan, self.inner, self._reach))
+        return self._following(draw_standard(self._plan, self.inner, self._reach, self._least_rows))
 
 
 def refuse_too_many(function: str, count: int, most: int) -> None:
@@ -170,7 +173,7 @@ def bounds_needed(plan: Plan, width: int, target: bool) -> list[Quantity]:
     return [("bounds_rows_needed", rows, "rows from which the bounds of a feature are clear in most calls")]
 
 
-def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float]) -> Standard:
+def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float], least_rows: float = 0.0) -> Standard:
     """Draw means and deviations of features, whose bounds are within so many deviations of the mean."""
     part: GaussianNoise = plan.measurement[PART]
     return prefix_bounds.released_standard(
@@ -179,6 +182,7 @@ def draw_standard(plan: Plan, moments: ColumnMoments, reach: Sequence[float]) ->
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
         reach=reach,
+        least_rows=least_rows,
     )
 
 
