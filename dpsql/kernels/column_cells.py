@@ -192,7 +192,8 @@ def _octave_edges(lower: float, upper: float) -> Doubles:
 
 
 def _units(value: float, digits: int) -> int:
-    return round(value * 10**digits)
+    found: int = round(value * 10**digits)
+    return found
 
 
 def _stepped(low: int, high: int, digits: int) -> float:

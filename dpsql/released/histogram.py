@@ -230,10 +230,12 @@ def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
         times, unit, law = np.ones(weights.shape), result["deviation"], result["noise"]
     deviations: Doubles = unit * np.sqrt((times * weights**2).sum(axis=1))
     if law != LAPLACE:
-        return -NormalDist().inv_cdf(tail / 2.0) * deviations + TOLERANCE
+        multiple = -NormalDist().inv_cdf(tail / 2.0)
+        return deviations * multiple + TOLERANCE
     parts = [slice(at, at + _BINS_AT_ONCE) for at in range(0, bins - 1, _BINS_AT_ONCE)]
     found = [combined_quantile(weights[part], times[part], tail) for part in parts]
-    return deviations * np.concatenate([np.empty(0), *found]) + TOLERANCE
+    multiples: Doubles = np.concatenate([np.empty(0), *found])
+    return deviations * multiples + TOLERANCE
 
 
 def _told(quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None]) -> ToldQuantile:

@@ -162,7 +162,7 @@ PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
     "rounded rows": (ROUNDED, ("lone", "nobody"), Stated("add_remove", 1, features=100, row_norm=1)),
     "unclipped residuals": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
     "blocks by position": (ONE_BLOCK_OF_TEN, ("t", "less"), Stated("add_remove", ROWS, features=2)),
-    "cuts of the rows": (QUANTILE, ("t", "less"), Stated("add_remove", ROWS, quantiles=(Fraction(1, 2),))),
+    "cuts of the rows": (QUANTILE, ("t", "more"), Stated("add_remove", ROWS, quantiles=(Fraction(1, 2),))),
     "fixed rank": (QUANTILE, ("far", "farther"), Stated("add_remove", 40, quantiles=(Fraction(1, 2),))),
 }
 
