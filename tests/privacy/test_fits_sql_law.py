@@ -49,6 +49,7 @@ CASES: dict[str, tuple[str, Case]] = {
     "ada_ssp, as they are": (LINEAR, fit(**ADA, **PUBLIC, standardize=False)),
     "ada_ssp, private bounds": (LINEAR, fit(**ADA)),
     "ada_ssp, private target bounds": (LINEAR, fit(**ADA, **BOUNDS, bounds_share=0.3, row_norm=1)),
+    "ada_ssp, sampling": (LINEAR, fit(**ADA, **PUBLIC, sampling=True)),
     "ada_ssp, levels": (LINEAR, fit(**ADA, target="flag", epsilon=3)),
     "boosted": (LINEAR, fit(**BOOSTED, **PUBLIC, rounds=7)),
     "boosted, thirds": (LINEAR, fit(**BOOSTED, **PUBLIC, rounds=6, split="thirds", scale_share=0.2)),
@@ -97,6 +98,7 @@ ROLES: dict[str, list[str]] = {
     "ada_ssp, as they are": ["gram", "least eigenvalue", "cross products"],
     "ada_ssp, private bounds": ["cells"] * 3 + ["moments", "gram", "least eigenvalue", "cross products"],
     "ada_ssp, private target bounds": ["cells", "gram", "least eigenvalue", "cross products"],
+    "ada_ssp, sampling": ["moments", "gram", "least eigenvalue", "cross products", "target squares"],
     "ada_ssp, levels": ["cells"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
     "boosted": ["rank"] * 3 + ["moments", "gram", "least eigenvalue"] + ["cross products"] * 7,
     **dict.fromkeys(

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from scipy.stats import binom, t
+from scipy.stats import binom, poisson, t
 
 from dpsql.contract.fold import Batch
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.compare import CompareCall, ComparePlan, draw_areas, draw_sums
 from dpsql.released.comparison import comparison_rows
-from dpsql.released.sampling import mean_reaches, student
+from dpsql.released.sampling import count_reach_of_sampling, mean_reaches, student
 
 GROUPED = {"groups": "g", "keys": [0, 1]}
 PAIRED = {"scores": ["s1", "s2"], "label": "g"}
@@ -140,3 +140,13 @@ def test_shares_without_noise_are_right_at_every_share(first: int, second: int) 
 def test_student(freedom: float) -> None:
     for tail in (0.1, 0.05, 1e-3):
         assert student(tail, freedom) == pytest.approx(t.isf(tail / 2, freedom), rel=2e-3)
+
+
+@pytest.mark.parametrize("expected", [2, 10, 40, 200])
+def test_counts_without_noise_are_right_at_every_size(expected: int) -> None:
+    """Exactly, over all pairs of Poisson counts: two equal rates differ in at most 5 % of samples."""
+    counts = np.arange(int(expected + 12 * expected**0.5 + 20))
+    law = np.outer(*[poisson.pmf(counts, expected)] * 2)
+    reach = np.array([count_reach_of_sampling(rows, 1, 0.05)[0] for rows in range(2 * len(counts))])
+    told = np.abs(counts[:, np.newaxis] - counts) > reach[counts[:, np.newaxis] + counts]
+    assert 0.001 < law[told].sum() <= 0.05

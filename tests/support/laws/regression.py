@@ -208,7 +208,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
 
     - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``, or with S / 3 for S and d where they are standardised; a
       unit moves the Gram matrix by m R², sqrt(2) times that under replace, its least eigenvalue by m R², and the cross
-      products by m R S, twice that under replace;
+      products by m R S, twice that under replace; the target's sum of squares by m S²;
     - moments: each feature moves ``(z, z**2 - 1/2)`` by sqrt(5/4), by 2 under replace, where the rows stay as many;
     - cells: m rows in a cell of each column, whose products have the norm of the first column; sqrt(2) times that under
       replace;
@@ -230,6 +230,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
         "gram": (m * radius**2 * math.sqrt(both), width),
         "least eigenvalue": (m * radius**2, 1.0),
         "cross products": (m * radius * _UNIT * both, math.sqrt(width)),
+        "target squares": (m * _UNIT**2, 1.0),
     }
     loss.epsilon |= _quantile_loss([one for one in seen.releases if one.role == "rank"], stated)
     sums = iter(_sum_moves(stated))
@@ -518,6 +519,7 @@ class _Spy:
                 _require((products * unit == values).all(), "more than the products of the counts")
             elif role != "moments":
                 role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
+                role = "target squares" if self._matrices > 2 and size == 1 else role
                 self._matrices += 1
             return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit))
 
