@@ -42,6 +42,8 @@ _BOOSTED_QUANTILE = 1.96
 Boosting: TypeAlias = Generator[NDArray[np.float64], Integers, "LinearFit"]
 # Rounds after which no noise is left to add up: it shrinks geometrically.
 _MOST_POWERS = 1000
+# A variance that says that nothing is known.
+_UNKNOWN = 1e60
 
 
 @dataclass(frozen=True)
@@ -214,7 +216,8 @@ def boosted_ada_ssp(
     Returns
     -------
     fit : LinearFit
-        The covariance is that of the noise of the rounds, to first order: no residual is clipped.
+        The covariance is that of the noise of the rounds, and of the noise in the Gram matrix where that slows them
+        down, as far as both are known: no residual is clipped.
 
     Raises
     ------
@@ -301,7 +304,7 @@ def boosting(
         # The residuals of the next round are those of these very coefficients.
         integers, bits = fixed_coefficients(coefficients + inverse @ step.values)
         coefficients = integers * 2.0**-bits
-    return LinearFit(coefficients, _rounds_covariance(noisy, inverse, rounds, sigma))
+    return LinearFit(coefficients, _rounds_covariance(noisy, inverse, rounds, sigma, coefficients))
 
 
 def release_gram(
@@ -431,21 +434,35 @@ def _check_size(width: int, rounds: int) -> None:
 
 
 def _rounds_covariance(
-    release: GaussianRelease, inverse: NDArray[np.float64], rounds: int, sigma: float
+    release: GaussianRelease, inverse: NDArray[np.float64], rounds: int, sigma: float, coefficients: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return the covariance that the noise of the rounds gives the coefficients, to first order; post-processing.
+    """Return the covariance of the coefficients about those without noise; post-processing.
 
     A round takes theta to ``M theta + inverse (h + z)`` with ``M = I - inverse G``, where no residual is clipped. So
-    the noise z of all rounds has the covariance ``sigma**2 sum of M**t inverse inverse' M'**t``. With the noisy G in
-    place of the exact one; the noise in G changes how fast the rounds converge, not where to.
+    the noise z of all rounds has the covariance ``sigma**2 sum of M**t inverse inverse' M'**t``, and of the way from
+    zero to the fit without noise ``M**T`` is left. G is not known: ``M = (I - inverse N) + inverse E`` with N the noisy
+    G and E its noise. So ``M C M'`` is about ``(I - inverse N) C (I - inverse N)' + inverse F inverse'`` with F = ``E C
+    E`` on average, which is ``s**2 / 2 (C + trace(C) I)`` for noise of standard deviation s on the diagonal. Where that
+    is as large as the eigenvalues, it is most of the variance: without it verdicts would be clear too often.
     """
-    step = np.eye(len(inverse)) - inverse @ _symmetric(release, len(inverse))
-    part, total = inverse, np.zeros_like(inverse)
+    width = len(inverse)
+    step = np.eye(width) - inverse @ _symmetric(release, width)
+
+    def moved(covariance: NDArray[np.float64]) -> NDArray[np.float64]:
+        spread = release.sigma**2 / 2 * (covariance + np.trace(covariance) * np.eye(width))
+        found: NDArray[np.float64] = step @ covariance @ step.T + inverse @ spread @ inverse.T
+        return found
+
+    part, left = inverse @ inverse.T, np.outer(coefficients, coefficients)
+    total = np.zeros_like(part)
     with one_thread():
         for _ in range(min(rounds, _MOST_POWERS)):
-            total += part @ part.T
-            part = step @ part
-    return sigma**2 * total
+            total += part
+            part, left = moved(part), moved(left)
+            if max(np.trace(total) * sigma**2, np.trace(part), np.trace(left)) > _UNKNOWN:
+                return _UNKNOWN * np.eye(width)
+    found: NDArray[np.float64] = sigma**2 * total + left
+    return found
 
 
 def _symmetric(release: GaussianRelease, width: int) -> NDArray[np.float64]:

@@ -11,6 +11,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import dpsql
@@ -227,3 +228,21 @@ def test_metrics_that_noise_explains() -> None:
     assert whole_verdict(["clear", "clear"]) == "clear"
     assert whole_verdict(["clear", "undetermined", "unclear"]) == "unclear"
     assert whole_verdict([]) == "undetermined"
+
+
+@pytest.mark.long
+def test_boosted_coefficients_of_nothing_are_rarely_clear() -> None:
+    """Four of six features have no effect, and the noise of the products is as large as their eigenvalues."""
+    runs, false = 120, 0
+    x = RNG.uniform(-1, 1, (2000, 6))
+    y = x[:, 0] - x[:, 1] + RNG.normal(0, 0.1, len(x))
+    columns = {f"x{place}": column for place, column in enumerate(x.T)}
+    given = "lower := -1, upper := 1, target_lower := -3, target_upper := 3, epsilon := 0.3, delta := 1e-6"
+    with dpsql.connect() as connection:
+        connection.register("frame", pa.table({**columns, "y": y}))
+        connection.execute("CREATE TABLE t AS FROM frame")
+        call = f"FROM dp_linear_regression('t', target := 'y', method := 'boosted_ada_ssp', {given})"
+        for _ in range(runs):
+            verdicts = {row[0]: row[3] for row in connection.execute(call).fetchall()}
+            false += any(verdicts[f"x{place}"] == "clear" for place in range(2, 6))
+    assert false / runs < most(runs)

@@ -293,3 +293,33 @@ def test_standard_errors_are_roots_of_the_diagonal() -> None:
     fit = LinearFit(np.zeros(2), np.array([[4.0, 1.0], [1.0, 9.0]]))
     assert fit.std_errors is not None
     assert fit.std_errors.tolist() == [2.0, 3.0]
+
+
+def test_errors_of_boosting_allow_for_a_gram_matrix_of_noise() -> None:
+    """The mean of M C M' over matrices that the noisy one may come from; with little noise what the rounds alone give."""
+    rng, width, sigma = np.random.default_rng(2), 4, 0.3
+    noisy = np.diag([4.0, 3.0, 2.0, 1.0])
+    inverse = np.linalg.inv(noisy + 0.1 * np.eye(width))
+    theta = np.array([1.0, -2.0, 0.0, 0.5])
+    upper = np.triu_indices(width)
+    release = GaussianRelease(noisy[upper], sigma)
+    two = module._rounds_covariance(release, inverse, 2, 0.05, theta)
+    totals = []
+    for _ in range(20_000):
+        noise = rng.normal(0, sigma, (width, width))
+        noise = (noise + noise.T) / 2  # sigma on the diagonal, sigma / sqrt(2) off it
+        step = np.eye(width) - inverse @ noisy + inverse @ noise
+        part = inverse @ inverse.T
+        first = step @ part @ step.T
+        other = rng.normal(0, sigma, (width, width))
+        again = np.eye(width) - inverse @ noisy + inverse @ (other + other.T) / 2
+        left = again @ step @ np.outer(theta, theta) @ step.T @ again.T
+        totals.append(0.05**2 * (part + first) + left)
+    assert two == pytest.approx(np.mean(totals, axis=0), abs=0.05 * np.abs(two).max())
+    few = module._rounds_covariance(GaussianRelease(noisy[upper], 1e-9), inverse, 30, 0.05, theta)
+    step = np.eye(width) - inverse @ noisy
+    powers = [np.linalg.matrix_power(step, number) @ inverse for number in range(30)]
+    assert few == pytest.approx(0.05**2 * sum(power @ power.T for power in powers), rel=1e-6, abs=1e-12)
+    drowned = module._rounds_covariance(GaussianRelease(noisy[upper], 1e9), inverse, 30, 0.05, theta)
+    assert (np.diag(drowned) >= 1e59).all()
+    assert np.isfinite(drowned).all()
