@@ -332,9 +332,11 @@ class ComparePlan(Plan):
     @cached_property
     def rows_needed(self) -> int | None:
         """Rows from which noise leaves an answer, by bisection; None where that is more than 1e12."""
-        if not self.is_determined(_MOST_ROWS):
-            return None
-        low, high = 0, _MOST_ROWS
+        low, high = 0, 1
+        while not self.is_determined(high):
+            if high >= _MOST_ROWS:
+                return None
+            low, high = high, min(4 * high, _MOST_ROWS)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.is_determined(middle) else (middle, high)
