@@ -190,8 +190,8 @@ def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
     """Return noisy numbers with what is known about their noise."""
     errors, reaches = part.deviations, part.reaches(AREA_FAILURE)
     unit = math.ldexp(1.0, -part.bits)
-    laplace = [] if part.mu is not None else [float(part.scales[0]) * unit, float(part.scales[1])]
-    return {
+    counted = 0.0 if part.mu is not None or part.scales[1] <= _FINE else 1.0
+    stored: ScaledArea = {
         "concordance": drawn.concordance,
         "positives": drawn.positives,
         "negatives": drawn.negatives,
@@ -199,9 +199,11 @@ def stored_area(part: ConcordanceNoise, drawn: NoisyConcordance) -> ScaledArea:
         "count_error": errors[1],
         "concordance_reach": reaches[0],
         "count_reach": reaches[1],
-        **({"laplace": laplace} if laplace else {}),
-        "fineness": [1.5 * unit, 1.0 if laplace and laplace[1] > _FINE else 0.0],
+        "fineness": [1.5 * unit, counted],
     }
+    if part.mu is None:
+        stored["laplace"] = [float(part.scales[0]) * unit, float(part.scales[1])]
+    return stored
 
 
 class AucCall(ScoreCall):

@@ -134,7 +134,12 @@ def _interval(
     """Return the means between two ends that are compatible with a noisy total and noisy rows; both where none is."""
     for chance in (tail, _RARE * tail):
         nodes, table = _mean_table(ends, total, rows, chance)
-        low, high = compatible(form, partial(np.interp, xp=nodes, fp=table), nodes[:1], nodes[-1:])
+
+        def quantile(x: Doubles, nodes: Doubles = nodes, table: Doubles = table) -> Doubles:
+            found: Doubles = np.interp(x, nodes, table)
+            return found
+
+        low, high = compatible(form, quantile, nodes[:1], nodes[-1:])
         if not np.isnan(low[0]):
             return float(low[0]), float(high[0])
     return ends

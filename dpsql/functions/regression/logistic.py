@@ -445,7 +445,7 @@ class LogisticCall(Call):
         def is_noise(count: int) -> bool:
             """Whether the last of so many features is; if it is, so it is beside more."""
             held = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
-            return held < float(self.plan.calibrated(count).regularization)
+            return bool(held < self.plan.calibrated(count).regularization)
 
         heavy = int(np.count_nonzero(2 * weights >= weights[0]))
         light = range(heavy + 1, len(order) + 1)

@@ -268,7 +268,7 @@ def _one_sided_sums(plan: Any) -> Any:
 
 
 def _whole_epsilon(plan: Any) -> Any:
-    return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), metrics.SHARES, strict=True))
+    return tuple(moved * share for moved, share in zip(_sensitivities_of_metrics(plan), plan.shares, strict=True))
 
 
 def _greedy_mu(part: gaussian.GaussianNoise, share: str) -> Fraction:
