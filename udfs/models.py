@@ -17,10 +17,10 @@ from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 from dpsql.released import areas
 from dpsql.released import curves as roc
-from dpsql.released.histogram import QuantileRow, histogram_quantiles
+from dpsql.released.histogram import Histogram, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
-from dpsql.released.shapes import AREA, QUANTILES
+from dpsql.released.shapes import AREA, QUANTILES, SPEAKS_OF
 from dpsql.udfs.values import UdfSpec, struct_list
 
 _Rows = TypeVar("_Rows")
@@ -101,11 +101,16 @@ def curve(view: Callable[[Curve], _Rows], session: Session) -> Callable[..., _Ro
     return lambda key, dataset: session.past.curve(key, dataset, view)
 
 
-def histogram_quantile(session: Session) -> Callable[..., list[QuantileRow]]:
-    """Bind (release, quantiles, dataset) → quantiles that a released histogram tells."""
-    return lambda key, quantiles, dataset: session.past.histogram(
-        key, dataset, partial(histogram_quantiles, quantiles=quantiles)
-    )
+def histogram_quantile(session: Session) -> Callable[..., list[dict[str, object]]]:
+    """Bind (release, quantiles, dataset) → quantiles that a released histogram tells, and of which rows."""
+
+    def run(key: object, quantiles: object, dataset: str | None) -> list[dict[str, object]]:
+        def view(result: Histogram, speaks_of: str) -> list[dict[str, object]]:
+            return [{**row, SPEAKS_OF: speaks_of} for row in histogram_quantiles(result, quantiles)]
+
+        return session.past.histogram(key, dataset, view)
+
+    return run
 
 
 SPECS = (

@@ -8,6 +8,7 @@ from typing import TypedDict, TypeVar
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.contract.speaks_of import speaks_of
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
 from dpsql.ledger.ledger import Entry, Ledger
@@ -97,10 +98,11 @@ class PastReleases:
         """Return a view of a released ROC curve; `key` and errors as for `model`."""
         return view(self._one_release(CURVES, dataset, key, "ROC curve", "Give release := a name to dp_roc.").result)
 
-    def histogram(self, key: object, dataset: str | None, view: Callable[[Histogram], Result]) -> Result:
-        """Return a view of a released histogram; `key` and errors as for `model`."""
+    def histogram(self, key: object, dataset: str | None, view: Callable[[Histogram, str], Result]) -> Result:
+        """Return a view of a released histogram and of the rows it speaks of; `key` and errors as for `model`."""
         step = "Give release := a name to dp_histogram."
-        return view(self._one_release(HISTOGRAMS, dataset, key, "histogram", step).result)
+        found = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
+        return view(found.result, speaks_of(found.arguments))
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
         """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
