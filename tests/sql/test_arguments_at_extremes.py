@@ -139,7 +139,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_linear_regression": [
         {**FITTED, **WIDE, "rounds": "3", "split": "'thirds'", "bounds_share": "0.2", "scale_share": "0.1"},
-        {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'"},
+        {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'", "sampling": "true"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "method": "'ada_ssp'", "row_norm": "1"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS},
         {**FITTED, **WIDE, "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01", "range_share": "0.05"},
@@ -207,10 +207,10 @@ CALLS: dict[str, list[dict[str, str]]] = {
         ]
         for name, more in (
             ("dp_sum", {}),
-            ("dp_avg", {}),
+            ("dp_avg", {"sampling": "false"}),
             ("dp_variance", {"ddof": "0"}),
             ("dp_stddev", {"ddof": "1"}),
-            ("dp_aggregate", {"aggregates": "['count', 'avg']", "ddof": "1"}),
+            ("dp_aggregate", {"aggregates": "['count', 'avg']", "ddof": "1", "sampling": "false"}),
         )
     },
     "dp_histogram": [
@@ -259,7 +259,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_correlation": [
         {**MATRIX, **WIDE},
-        {**MATRIX, **WIDE, **UNIT, **DELTA},
+        {**MATRIX, **WIDE, **UNIT, **DELTA, "sampling": "true"},
         {**MATRIX, **NAMED},
         {**MATRIX, **ARRAY},
         {**MATRIX, **LONG},
@@ -276,7 +276,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_auc": [
         SCORED,
-        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64"},
+        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64", "sampling": "true"},
         {**SCORED, **UNIT, "method": "'smooth'"},
     ],
     "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],
