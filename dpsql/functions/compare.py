@@ -103,6 +103,9 @@ class ComparePlan(Plan):
     @classmethod
     def _fill(cls, given: dict[str, object], stated: dict[str, object], *, of_table: bool) -> None:
         """Fill in the owner's stated values: the two groups, and bounds of a target that these name."""
+        for name in ("target", "groups", "label"):
+            if given[name] is not None:
+                parameters.text(name, given[name], hint="Give the name of a column.")
         groups = given.get("groups")
         if groups is not None and given["target_levels"] is not None:
             raise ParameterError("P045", "target_levels are of a label. Give keys := [..., ...] for groups.")

@@ -140,7 +140,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_linear_regression": [
         {**FITTED, **WIDE, "rounds": "3", "split": "'thirds'", "bounds_share": "0.2", "scale_share": "0.1"},
-        {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'"},
+        {**FITTED, **WIDE, "moments_share": "0.1", "method": "'ada_ssp'", "sampling": "true"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, **UNIT, "method": "'ada_ssp'", "row_norm": "1"},
         {**FITTED, **WIDE, **BOUNDS, **TARGET_BOUNDS, "clip": "false"},
         {**FITTED, **WIDE, "method": "'tukey'", "count_share": "0.05", "count_failure": "0.01", "range_share": "0.05"},
@@ -209,13 +209,19 @@ CALLS: dict[str, list[dict[str, str]]] = {
         ]
         for name, more, *sized in (
             ("dp_sum", {}, {**SUMMED, "group_sizes": "60"}),
-            ("dp_avg", {}, {**SUMMED, **LISTED, "group_sizes": "[2, 2]"}),
+            (
+                "dp_avg",
+                {"sampling": "false"},
+                {**SUMMED, **LISTED, "group_sizes": "[2, 2]"},
+                {**SUMMED, **LISTED, "nulls": "'middle'"},
+            ),
             ("dp_variance", {"ddof": "0"}),
             ("dp_stddev", {"ddof": "1"}),
             (
                 "dp_aggregate",
-                {"aggregates": "['count', 'avg']", "ddof": "1"},
+                {"aggregates": "['count', 'avg']", "ddof": "1", "sampling": "false"},
                 {**SUMMED, "aggregates": "['sum', 'avg']", "group_sizes": "60"},
+                {**SUMMED, "aggregates": "['sum', 'avg']", "nulls": "'middle'"},
             ),
         )
     },
@@ -265,7 +271,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_correlation": [
         {**MATRIX, **WIDE},
-        {**MATRIX, **WIDE, **UNIT, **DELTA},
+        {**MATRIX, **WIDE, **UNIT, **DELTA, "sampling": "true"},
         {**MATRIX, **NAMED},
         {**MATRIX, **ARRAY},
         {**MATRIX, **LONG},
@@ -282,7 +288,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
     ],
     "dp_auc": [
         SCORED,
-        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64", "noise": "'laplace'"},
+        {**SCORED, **BOUNDS, **UNIT, **DELTA, "cells": "64", "noise": "'laplace'", "sampling": "true"},
         {**SCORED, **UNIT, "method": "'smooth'"},
     ],
     "dp_confusion": [SCORED, {**SCORED, **BOUNDS, **UNIT, **DELTA, "thresholds": "[0.25, 0.5]", "curve": "'toeplitz'"}],
