@@ -62,8 +62,9 @@ class NoisySum(NamedTuple):
     centre: float
 
 
-# Chance that an interval does not hold its metric; of R² a fifth of it goes to the mean of the target.
-_FAILURE, _OF_MEAN = 0.05, 0.2
+# Chance that an interval does not hold its metric; of R² a fifth of it goes to the mean of the target, and of the rmse
+# a tenth to the mae, which is no larger.
+_FAILURE, _OF_MEAN, _OF_SIZE = 0.05, 0.2, 0.1
 # Where no metric is compatible, larger noise is allowed for.
 _RARE = 1e-3
 # Nodes of a ratio, and of the mean of the target; quantiles between those of the mean are raised by a thousandth.
@@ -97,9 +98,11 @@ def metric_rows(sums: Sequence[NoisySum], *, bound: float, half_width: float) ->
         mae = rmse = (mae * doubt**2 + rmse * weight) / (doubt**2 + weight) if doubt + weight > 0 else mae
     rmse = max(mae, min(rmse, math.sqrt(bound * mae)))
     reach = rows.scale * math.log(1 / _FAILURE) + rows.step
+    square_low, square_high = _quotient(squares, rows, bound**2, _FAILURE * (1 - _OF_SIZE))
+    least_size, _ = _quotient(sizes, rows, bound, _FAILURE * _OF_SIZE)
     ends = {
-        "rmse": tuple(map(math.sqrt, _quotient(squares, rows, bound**2))),
-        "mae": _quotient(sizes, rows, bound),
+        "rmse": (max(math.sqrt(square_low), min(least_size, math.sqrt(square_high))), math.sqrt(square_high)),
+        "mae": _quotient(sizes, rows, bound, _FAILURE),
         "rows": (max(0.0, rows.value - reach), max(0.0, rows.value + reach)),
     }
     found: list[list[Json]] = [["r2", *_share_explained(sums, count, rmse)]]
@@ -119,13 +122,13 @@ def _deviation(total: NoisySum, rows: NoisySum, mean: float) -> float:
     return math.sqrt(2) * math.hypot(total.scale, (total.centre - mean) * rows.scale)
 
 
-def _quotient(total: NoisySum, rows: NoisySum, most: float) -> tuple[float, float]:
+def _quotient(total: NoisySum, rows: NoisySum, most: float, failure: float) -> tuple[float, float]:
     """Return the interval of the mean of terms in [0, most]."""
 
     def form(x: Doubles) -> Doubles:
         return total.value + (total.centre - x) * rows.value
 
-    return _interval(form, (0.0, most), total[1:], rows[1:], _FAILURE)
+    return _interval(form, (0.0, most), total[1:], rows[1:], failure)
 
 
 def _interval(
