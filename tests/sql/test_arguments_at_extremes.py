@@ -198,12 +198,14 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {"epsilon": "1", **GROUPS, "confidence": "0.9", "noise": "'laplace'"},
         {"epsilon": "1", "target": "'y'", **PRIVATE, **LIMITS},
         {"epsilon": "1", **UNIT, "by": "'b'", "distinct_of": "'u'"},
+        {"epsilon": "1", **UNIT, "left_out_share": "0.1"},
     ],
     **{
         name: [
             {**SUMMED, **more, **GROUPS, "confidence": "0.9", "noise": "'laplace'"},
             {**SUMMED, **more, **PRIVATE, **LIMITS},
             {**SUMMED, **more, **UNIT, "unit_value": "'sum'"},
+            {**SUMMED, **more, **UNIT, "left_out_share": "0.1"},
             {**ONE, **more, "bounds_share": "0.25", **GROUPS},
             *sized,
         ]
@@ -259,7 +261,7 @@ CALLS: dict[str, list[dict[str, str]]] = {
         {**ONE, **BOUNDS},
         {**ONE, "bounds_share": "0.25"},
         {**ONE, **BOUNDS, **GROUPS, **LIMITS},
-        {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64"},
+        {**ONE, **BOUNDS, **UNIT, "quantiles": "[0.25, 0.5]", "cells": "64", "interval_share": "0.1"},
     ],
     "dp_bounds": [{**ONE, "failure": "0.01"}, {**ONE, **UNIT}, {**ONE, **GROUPS, **LIMITS}],
     "dp_covariance": [
