@@ -307,9 +307,7 @@ def log_errors(blocks: Sequence[Block], lattices: Sequence[Lattice], aggregates:
     They are those of `dp_estimate`: of a group with half of its rows at each bound. They follow from public arguments
     alone, so noise may be chosen by them.
     """
-    pairs = zip(blocks, lattices, strict=True)
-    each = [(target, lattice) for block, lattice in pairs for target in block.targets]
-    errors = [_error(block, lattice, name) for block, lattice in each for name in aggregates]
+    errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in aggregates]
     return sum(math.log(error) if error > 0.0 else -math.inf for error in errors)
 
 
@@ -320,9 +318,15 @@ def rows_to_sampling(blocks: Sequence[Block], lattices: Sequence[Lattice], aggre
     half of which are at each bound that of ``1 / sqrt(n)``; noise on a count has c, and a Poisson count ``sqrt(n)``.
     Either way it is ``c**2`` rows.
     """
-    pairs = zip(blocks, lattices, strict=True)
-    errors = [_error(block, lattice, name) for block, lattice in pairs for name in aggregates if name in (COUNT, AVG)]
+    asked = [name for name in aggregates if name in (COUNT, AVG)]
+    errors = [_error(block, lattice, name) for block, lattice in _by_target(blocks, lattices) for name in asked]
     return float(math.ceil(max(errors, default=0.0) ** 2))
+
+
+def _by_target(blocks: Sequence[Block], lattices: Sequence[Lattice]) -> list[tuple[Block, Lattice]]:
+    """Return the block of each target, with the law of its noise."""
+    pairs = zip(blocks, lattices, strict=True)
+    return [(target, lattice) for block, lattice in pairs for target in block.targets]
 
 
 def _error(block: Block, lattice: Lattice, aggregate: str) -> float:

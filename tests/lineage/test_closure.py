@@ -227,11 +227,11 @@ def test_an_aggregate_form_that_somebody_wrote(cleared: Any) -> None:
         "SELECT macro_definition FROM duckdb_functions() WHERE function_name = 'dp_quantile' AND function_type = 'macro' "
         "AND database_name = 'temp'"
     ).fetchall()
-    named = "y, quantiles, epsilon, lower, upper, cells, bounds_share, neighbours, dataset, release"
+    named = "y, quantiles, epsilon, lower, upper, cells, interval_share, bounds_share, neighbours, dataset, release"
     other = body.replace("y := y", "y := y + getvariable('ages')[1]")
     assert other != body
     cleared.execute(f"CREATE SCHEMA IF NOT EXISTS mine; CREATE OR REPLACE MACRO mine.dp_quantile({named}) AS {other}")
-    call = "SELECT mine.dp_quantile(a, [0.5], 0.01, 0, 1, NULL, NULL, NULL, 'patients', false) FROM patients"
+    call = "SELECT mine.dp_quantile(a, [0.5], 0.01, 0, 1, NULL, NULL, NULL, NULL, 'patients', false) FROM patients"
     refused(cleared, call, "S04")
     cleared.execute("DROP SCHEMA mine CASCADE")
 

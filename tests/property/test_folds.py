@@ -19,6 +19,7 @@ from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.statistics.auc import ScoreCounts
+from dpsql.statistics.comparison import PairedScores
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.feature_moments import CompleteProducts
 from dpsql.statistics.gram import ColumnMoments, ErrorSums, Gram
@@ -86,6 +87,7 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "feature counts of crowded rows": lambda: FeatureCounts(WIDTH, 1, one=S, above=-0.5),
     "sparse feature counts": lambda: FeatureCounts(len(NAMES), 2, one=S),
     "name counts": named,
+    "paired scores": lambda: PairedScores(CutCells([-1.0, 0.0, 2.0]), -4.0, 4.0),
     "gram": lambda: Gram(MAPS, intercept=True),
     "gram without intercept": lambda: Gram(MAPS, intercept=False),
     "clipped products": lambda: RowProducts(RowMap(scales(), 3 * S // 2), (-1.0, 1.0)),
@@ -116,6 +118,8 @@ def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
     batch = Batch(keys, sizes, b"secret")
     if isinstance(fold, GroupedSums):  # which takes codes
         features = np.floor(np.clip(features * S, -S, S))
+    if isinstance(fold, PairedScores):
+        features = features[:2]
     if not sparse:
         fold.add(target, features, batch)
         return

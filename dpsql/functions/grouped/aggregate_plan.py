@@ -352,7 +352,7 @@ class AggregatePlan(LeftOutPlan):
             deviation = part.lattices[0].deviation
             out.append(("units_over_std_error", deviation, "that of how many units have more rows than count"))
         if set(self.aggregates) & {COUNT, AVG} and self.group_sizes is None:
-            least = rows_to_sampling(self.blocks, lattices, self.aggregates)
+            least = rows_to_sampling(self._drawn_blocks, lattices, self.aggregates)
             meaning = "rows of a group from which noise on counts and means is no larger than sampling error"
             out.append(("rows_needed", least, meaning))
         return out
