@@ -59,8 +59,8 @@ from dpsql.mechanisms.auc import NoisyPair, PairedConcordanceNoise
 from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.progress import Progress
-from dpsql.released.aggregates import stored_block
 from dpsql.released.comparison import AREA, ERROR, MEAN, OF_COUNT, SHARE, Compared, comparison_rows
+from dpsql.released.stored_blocks import stored_block
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, VARIANCE, Block, Sums, blocks_for
 from dpsql.statistics.comparison import (
     ZERO_ONE,

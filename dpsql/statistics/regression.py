@@ -257,7 +257,7 @@ class RowMap:
 def _within_one(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
     """Scale rows down so that no entry exceeds S, in place, and return by how much: as exact products need."""
     largest = np.abs(matrix).max(axis=1, initial=1.0)
-    factors = np.minimum(1.0, FIXED_POINT_ONE / largest)
+    factors: NDArray[np.float64] = np.minimum(1.0, FIXED_POINT_ONE / largest)
     long = np.flatnonzero(factors < 1.0)
     matrix[long] = np.clip(np.trunc(matrix[long] * factors[long, None]), -FIXED_POINT_ONE, FIXED_POINT_ONE)
     return factors
