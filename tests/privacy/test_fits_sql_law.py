@@ -195,7 +195,9 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     assert roles == expected
     loss = worst_case(found, said)
     epsilon, delta = charged(connection)
-    assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))
+    if found.result[0][0] != "not released":  # else what was not drawn is not charged
+        assert (epsilon, delta) == (given["epsilon"], given.get("delta", 0))
+    assert epsilon <= given["epsilon"]
     assert loss.within(epsilon, delta), loss
     assert undetermined or not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
 
@@ -223,7 +225,7 @@ def test_quantiles_without_bounds_cost_the_search_for_bounds(connection: Any) ->
     connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 20")
     found = seen(connection, "quantiles, private bounds", "few", bounds_share=0.25)
     assert [one.role for one in found.releases] == INTERVAL
-    assert [row[1:] for row in found.result] == [(None, None, None, "undetermined")] * 3
+    assert [row[1:5] for row in found.result] == [(None, None, None, "undetermined")] * 3
     loss = worst_case(found, stated("quantiles, private bounds", "add_remove", 20))
     assert charged(connection) == (0.75, 0)
     assert loss.within(0.75, 0)
@@ -376,9 +378,22 @@ KINDS: dict[str, Case] = {"rows": {}, "ids": {"row_id": "id"}, "units": UNIT}
 ON_DOUBLES = [name for name in ALL if "levels" not in name and "two_stage" not in name]
 
 
+FIT = {"moments", "gram", "least eigenvalue", "cross products", "target squares"}
+
+
+def has_all(found: Observation, said: Stated) -> bool:
+    """Whether no feature was left out of a fit, and there is one if there is to be."""
+    width = 1 + said.features
+    grams = [len(one.statistic) for one in found.releases if one.role == "gram"]
+    return found.releases[-1].role != "cells" and all(size == width * (width + 1) // 2 for size in grams)
+
+
 def check_neighbours(connection: Any, name: str, relation: str, kind: str, seed: int, count: int) -> None:
     more = {"neighbours": relation, **KINDS[kind]}
-    worst = worst_case(seen(connection, name, **more), stated(name, relation, ROWS, 3 if kind == "units" else 1))
+    said = stated(name, relation, ROWS, 3 if kind == "units" else 1)
+    # Noise may hide the bounds of a feature, which is left out then: in every other call here.
+    observed = next(found for found in (seen(connection, name, **more) for _ in range(40)) if has_all(found, said))
+    worst = worst_case(observed, said)
     epsilon, delta = ALL[name][1]["epsilon"], ALL[name][1].get("delta", 0)
     for first, second in pairs(relation, kind, seed, count):
         load(connection, columns(first), "one")
@@ -386,7 +401,8 @@ def check_neighbours(connection: Any, name: str, relation: str, kind: str, seed:
         answered = seen(connection, name, "one", **more)
         again = seen(connection, name, "other", answers=answered, **more)
         loss = pair_loss(answered, again)
-        assert loss.exceeds(worst) == [], (first, second)
+        of_fit = set() if has_all(answered, said) else FIT  # of fewer features, each release has another size
+        assert set(loss.exceeds(worst)) <= of_fit, (first, second)
         assert loss.within(epsilon, delta)
 
 

@@ -420,7 +420,7 @@ class _Spy:
         self._drawn: list[tuple[str, Fraction, Any]] = []
         self._scope = "selection"
         self._counts: list[Any] = []
-        self._matrices = 0
+        self._matrices = self._width = 0
 
     def hooks(self) -> list[tuple[Any, Any]]:
         """Return pairs of a function and what is to replace it."""
@@ -519,7 +519,10 @@ class _Spy:
                 _require((products * unit == values).all(), "more than the products of the counts")
             elif role != "moments":
                 role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
-                role = "target squares" if self._matrices > 2 and size == 1 else role
+                if self._matrices == 2:
+                    self._width = size
+                # Where no feature is left, cross products are one number, too.
+                role = "target squares" if self._matrices > 2 and size == 1 < self._width else role
                 self._matrices += 1
             return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit))
 
