@@ -141,7 +141,7 @@ def test_sums_and_averages_that_lack_heavy_persons_are_biased(function: str) -> 
     [short] = getattr(ctx, function)("t", **given, max_rows_per_unit=1).value.to_pylist()
     assert short["verdict"] == "biased"
     # Noise alone shows something in 5 % of calls; nine of 30 are seen once in 10**5 runs.
-    whole = [getattr(ctx, function)("t", **given, max_rows_per_unit=20).value[0].as_py() for _ in range(30)]
+    whole = [getattr(ctx, function)("t", **given, max_rows_per_unit=20).value.to_pylist()[0] for _ in range(30)]
     assert {row["verdict"] for row in whole} <= {"clear", "biased"}
     assert sum(row["verdict"] == "biased" for row in whole) < 9
 
