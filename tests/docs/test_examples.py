@@ -94,7 +94,15 @@ def run(path: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "releases"),
-    [("counts", 4), ("select", 3), ("model", 6), ("classify", 6), ("many_questions", 5), ("nothing_known", 7)],
+    [
+        ("counts", 4),
+        ("select", 3),
+        ("model", 6),
+        ("classify", 6),
+        ("many_questions", 5),
+        ("nothing_known", 7),
+        ("is_it_real", 6),
+    ],
 )
 def test_sql_example_runs(name: str, releases: int) -> None:
     import dpsql
