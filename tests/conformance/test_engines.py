@@ -182,7 +182,7 @@ def test_the_same_rows_of_a_unit_count(most: int, engine_name: str, opened: Any)
     tables = _powers()
     sql = (
         "SELECT * FROM dp_sum('{source}', target := 'v', lower := -1, upper := 1, epsilon := 1, privacy_unit := 'unit', "
-        f"max_rows_per_unit := {most})"
+        f"max_rows_per_unit := {most}, left_out_share := 0)"
     )
     call = Call("dp_sum of powers", sql, "wide", "dp_sum")
     compared = opened(tables, 7, 8)

@@ -67,7 +67,7 @@ def released(con: Any, sql: str, keys: int) -> dict[Any, Any]:
     """Return the values of a release by target and key."""
     found: dict[Any, Any] = {}
     for row in con.execute(sql).fetchall():
-        target, aggregate, value, error, lower, upper, verdict = row[keys:]
+        target, aggregate, value, error, lower, upper, verdict, _ = row[keys:]
         group = found.setdefault(target, {}).setdefault(tuple(row[:keys]), {})
         assert aggregate not in group
         group[aggregate] = value

@@ -1083,6 +1083,9 @@ def test_a_release_is_an_arrow_table_of_its_own_columns() -> None:
     with dpsql.Context() as context:
         release = context.dp_quantile(pl.DataFrame(columns()), target="y", epsilon=1, lower=-8, upper=8)
         assert release.to_arrow().schema == pa.schema(
-            [("quantile", pa.float64()), ("value", pa.float64()), ("verdict", pa.string())]
+            [
+                *[(name, pa.float64()) for name in ("quantile", "value", "lower", "upper")],
+                *[(name, pa.string()) for name in ("verdict", "speaks_of")],
+            ]
         )
-        assert release.to_polars().columns == ["quantile", "value", "verdict"]
+        assert release.to_polars().columns == ["quantile", "value", "lower", "upper", "verdict", "speaks_of"]

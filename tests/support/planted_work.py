@@ -34,7 +34,10 @@ ROWS = 900
 SECRET = "planted-4711"
 Call = tuple[str, dict[str, Any]]
 COUNT: Call = ("dp_avg", {"target": "a", "lower": -2, "upper": 2, "by": "name", "keys": [SECRET]})
-UNITS: Call = ("dp_quantile", {"target": "a", "lower": -2, "upper": 2, "privacy_unit": "pid", "max_rows_per_unit": 2})
+UNITS: Call = (
+    "dp_quantile",
+    {"target": "a", "lower": -2, "upper": 2, "cells": 1024, "privacy_unit": "pid", "max_rows_per_unit": 2},
+)
 
 
 def wait_until(condition: Callable[[], object]) -> None:
