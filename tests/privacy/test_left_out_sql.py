@@ -130,6 +130,21 @@ def test_counts_under_a_cap_that_bites_are_not_clear(within: bool) -> None:
         assert inside < 0.5 * len(words)
 
 
+@pytest.mark.parametrize("optimizer", ["enable", "disable"])
+def test_units_without_a_value_beyond_their_limit_are_answered(optimizer: str) -> None:
+    """Of no values none fell away, and nothing is divided by their number, with or without DuckDB's optimizer."""
+    ctx = dpsql.Context()
+    con = ctx.connection
+    con.execute(f"PRAGMA {optimizer}_optimizer")
+    con.execute("CREATE TABLE t AS SELECT i % 100 AS u, NULL::DOUBLE AS x, i AS y FROM range(1000) AS r(i)")
+    given = {"lower": 0, "upper": 10, "epsilon": 1000, "privacy_unit": "u", "max_rows_per_unit": 2}
+    for function, number, cut in (("dp_sum", "sum", 2000), ("dp_avg", "rows", 200)):
+        release = getattr(ctx, function)("t", target=["x", "y"], **given)
+        [without, known] = release.noise["left_out"]["fell_away"]
+        assert without[number] == pytest.approx(0, abs=10)
+        assert known[number] == pytest.approx(cut, rel=0.05)
+
+
 @pytest.mark.parametrize("function", ["dp_sum", "dp_avg"])
 def test_sums_and_averages_that_lack_heavy_persons_are_biased(function: str) -> None:
     """Persons of 20 rows have 90, others of one row have 10: the mean of all rows is far above that of rows that count."""

@@ -42,7 +42,9 @@ def _fallen(frame: GroupedFrame) -> Iterator[Step]:
     parts = [f"{call('least', 'n', most)} AS n"]
     for number in numbers:
         kept = call("least", f"n{number}", most)
-        share = call("//", call("*", call("abs", f"s{number}"), cast(kept, "HUGEINT")), f"n{number}")
+        # DuckDB may divide before CASE decides, and 2.0 fails where it divides by 0.
+        divisor = call("greatest", f"n{number}", "1")
+        share = call("//", call("*", call("abs", f"s{number}"), cast(kept, "HUGEINT")), divisor)
         signed = f"CASE WHEN s{number} < 0 THEN {call('-', share)} ELSE {share} END"
         parts.append(f"{kept} AS n{number}")
         parts.append(f"CASE WHEN n{number} > 0 THEN {signed} ELSE 0 END AS s{number}")
