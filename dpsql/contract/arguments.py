@@ -184,6 +184,26 @@ def share(
     return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier)
 
 
+def optional_share(
+    name: str,
+    doc: str,
+    default: float | None,
+    *,
+    hint: str,
+    shown: str = "",
+    earlier: tuple[float | None, ...] = (),
+    table_only: bool = False,
+) -> Argument:
+    """Return an argument that is an exact number from 0 to below 1; 0 is read as None, and pays for nothing."""
+
+    def check(given: object) -> Fraction | None:
+        if not isinstance(given, bool) and given == 0:
+            return None
+        return parameters.open_unit_interval(name, given, hint=hint)
+
+    return Argument(name, doc, default, shown=shown, check=check, exact=True, earlier=earlier, table_only=table_only)
+
+
 def integer(
     name: str,
     doc: str,

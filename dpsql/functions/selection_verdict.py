@@ -77,9 +77,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.arguments import Argument, Signature, word
+from dpsql.contract.arguments import Argument, Signature, optional_share, word
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import known, open_unit_interval, positive_integer
+from dpsql.contract.parameters import known, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Quantity
 from dpsql.contract.selection import SelectionPlan
 from dpsql.contract.verdicts import CLEAR, UNCLEAR
@@ -268,21 +268,14 @@ _USUAL_SHARE = Fraction(1, 10)
 _MOST_SHUFFLED = 1_000_000
 
 
-def _verdict_share(given: object) -> Fraction | None:
-    """Return the share; None for 0."""
-    if not isinstance(given, bool) and given == 0:
-        return None
-    return open_unit_interval("verdict_share", given, hint="0.1 is usual; 0 pays for no verdict.")
-
-
 # Arguments of selectors that say how sure a selection is.
 VERDICT = (
-    Argument(
+    optional_share(
         "verdict_share",
         "Share of epsilon, from 0 to below 1, that pays for the verdict. Only for rank scores of all rows.",
+        None,
+        hint="0.1 is usual; 0 pays for no verdict.",
         shown="0.1, for rank scores of all rows",
-        check=_verdict_share,
-        exact=True,
         earlier=(0,),
     ),
     word(

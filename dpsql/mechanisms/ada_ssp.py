@@ -117,9 +117,9 @@ def ada_ssp(
     Notes
     -----
     - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, hence (epsilon, delta)-DP and ``mu**2 / 2``-zCDP. G, its
-      least eigenvalue and h are released with a third of ``mu**2`` each; the rest is post-processing.
+      least eigenvalue and h are released with a third of ``mu**2`` each; the rest is post-processing. The sum of
+      squares of the target is ``squares_mu``-GDP beside that.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
-      The sum of squares of the target is mu-GDP at `squares_mu`.
     - **Sensitivity**: see `dpsql.statistics.regression`. A row raises the sum of squares of the target by at most
       ``S**2``, and so a unit of m rows moves it by at most ``m S**2`` under either relation.
     - **Randomness**: exact integer sampler, operating-system entropy, no seed.

@@ -26,32 +26,12 @@ from dpsql.mechanisms.aggregates import GroupedNoise, Lattice, NoisyBlock, count
 from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
 from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group
 from dpsql.mechanisms.partition_selection import key_threshold, truncated_count_noise
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums, Words
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, Block, GroupCount, Sums, UnitCount, Words
 
 # Keys whose noise is drawn together.
 _CHUNK = 1 << 20
 # Share of the loss that counting units takes, where no other number can decide.
 UNITS_SHARE = Fraction(3, 10)
-
-
-@dataclass(frozen=True)
-class UnitCount(GroupCount):
-    """The number of privacy units in each group: a unit adds 1 to a group, however many rows it has there."""
-
-    kind = "unit_count"
-
-    def norm(self, contribution: Contribution) -> int:
-        """Return the L1 sensitivity."""
-        return super().norm(_of_units(contribution))
-
-    def squared_norm(self, contribution: Contribution) -> int:
-        """Return the squared L2 sensitivity."""
-        return super().squared_norm(_of_units(contribution))
-
-
-def _of_units(contribution: Contribution) -> Contribution:
-    """Return the contribution of a unit that has one row in each of its groups."""
-    return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1, contribution.keys)
 
 
 @dataclass(frozen=True)

@@ -266,6 +266,26 @@ class GroupCount(Block):
 
 
 @dataclass(frozen=True)
+class UnitCount(GroupCount):
+    """The number of privacy units in each group: a unit adds 1 to a group, however many rows it has there."""
+
+    kind = "unit_count"
+
+    def norm(self, contribution: Contribution) -> int:
+        """Return the L1 sensitivity."""
+        return super().norm(_of_units(contribution))
+
+    def squared_norm(self, contribution: Contribution) -> int:
+        """Return the squared L2 sensitivity."""
+        return super().squared_norm(_of_units(contribution))
+
+
+def _of_units(contribution: Contribution) -> Contribution:
+    """Return the contribution of a unit that has one row in each of its groups."""
+    return Contribution(contribution.neighbours, contribution.groups, contribution.groups, 1, contribution.keys)
+
+
+@dataclass(frozen=True)
 class ValueBlock(Block):
     """A block over the coded values of a column.
 

@@ -26,26 +26,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.contract.relation import Contribution
-from dpsql.statistics.aggregates import Block, DirectSum, GroupCount, TransformedPair, ValueBlock
+from dpsql.statistics.aggregates import Block, DirectSum, GroupCount, TransformedPair, UnitCount, ValueBlock
 
 
-class UnitsOver(GroupCount):
-    """The number of privacy units that have rows beyond their limits; a unit counts once."""
+class UnitsOver(UnitCount):
+    """The number of privacy units that have rows beyond their limits, in one group: a unit counts once."""
 
     kind = "units_over"
-
-    def norm(self, contribution: Contribution) -> int:
-        """Return the sensitivity."""
-        return super().norm(_once(contribution))
-
-    def squared_norm(self, contribution: Contribution) -> int:
-        """Return the squared sensitivity."""
-        return super().squared_norm(_once(contribution))
-
-
-def _once(contribution: Contribution) -> Contribution:
-    """Return the contribution of a unit that counts once."""
-    return Contribution(contribution.neighbours, keys=1)
 
 
 def left_out_contribution(contribution: Contribution) -> Contribution:

@@ -16,7 +16,7 @@ import pytest
 from dpsql.contract.relation import Contribution
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, wide_parts
 from dpsql.mechanisms.aggregates import Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
-from dpsql.mechanisms.keyed_aggregates import UnitCount, keyed_noise
+from dpsql.mechanisms.keyed_aggregates import keyed_noise
 from dpsql.statistics.aggregates import (
     AGGREGATES,
     Bernstein,
@@ -28,6 +28,7 @@ from dpsql.statistics.aggregates import (
     GroupCount,
     Sums,
     TransformedPair,
+    UnitCount,
     ValueBlock,
     Words,
     blocks_for,

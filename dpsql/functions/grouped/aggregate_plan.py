@@ -51,7 +51,7 @@ from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
 from dpsql.mechanisms.interval_scan import ScannedInterval
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise, UnitCount, keyed_noise
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
 from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import (
     AVG,
@@ -63,6 +63,7 @@ from dpsql.statistics.aggregates import (
     CentredSum,
     GroupCount,
     Sums,
+    UnitCount,
     ValueBlock,
     blocks_for,
 )

@@ -17,11 +17,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import NamedTuple
 
-from dpsql.contract.arguments import Argument
+from dpsql.contract.arguments import optional_share
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import known, open_unit_interval
+from dpsql.contract.parameters import known
 from dpsql.contract.relation import Contribution
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.plan import DrawnBoundsPlan
@@ -36,20 +36,13 @@ RECORD = "record"
 GROUP, ROWS, UNITS = range(3)
 
 
-def _share(given: object) -> Fraction | None:
-    """Return the share; None for 0."""
-    if not isinstance(given, bool) and given == 0:
-        return None
-    return open_unit_interval("left_out_share", given, hint="0.05 is usual; 0 pays for nothing.")
-
-
-LEFT_OUT_SHARE = Argument(
+LEFT_OUT_SHARE = optional_share(
     "left_out_share",
     "Share of epsilon, from 0 to below 1, that tells how many units have more rows than count, and how much fell away. "
     "Rows are 'biased' where that is more than their intervals show.",
+    None,
+    hint="0.05 is usual; 0 pays for nothing.",
     shown="0.05, where limits may leave rows out",
-    check=_share,
-    exact=True,
     earlier=(0,),
     table_only=True,
 )

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from dpsql.arrays import Longs
 from dpsql.contract import parameters
-from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer
+from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer, optional_share
 from dpsql.contract.bounds import column_bounds
 from dpsql.contract.fold import Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
@@ -70,13 +70,6 @@ def _quantiles(given: object) -> tuple[str, ...]:
     return tuple(str(quantile) for quantile in checked)
 
 
-def _interval_share(given: object) -> Fraction | None:
-    """Return the share; None for 0."""
-    if not isinstance(given, bool) and given == 0:
-        return None
-    return parameters.open_unit_interval("interval_share", given, hint="0.25 is usual; 0 pays for no intervals.")
-
-
 @dataclass(frozen=True, kw_only=True)
 class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     """The checked public arguments of one ``dp_quantile`` call."""
@@ -110,12 +103,11 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             ),
             earlier=(1024,),
         ),
-        Argument(
+        optional_share(
             "interval_share",
             "Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.",
             0.25,
-            check=_interval_share,
-            exact=True,
+            hint="0.25 is usual; 0 pays for no intervals.",
             earlier=(0,),
         ),
         replace(
