@@ -44,6 +44,7 @@ GRID = {"lower": -2, "upper": 2, "cells": 1024}
 OUTER = [0.1, 0.5, 0.9]
 CASES: dict[str, tuple[str, Case]] = {
     "ada_ssp": (LINEAR, fit(**ADA, **PUBLIC)),
+    "ada_ssp, one feature": (LINEAR, fit(**ADA, **PUBLIC, features=["a"])),
     "ada_ssp, row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=0.6)),
     "ada_ssp, long row norm": (LINEAR, fit(**ADA, **PUBLIC, row_norm=5, epsilon=6)),
     "ada_ssp, as they are": (LINEAR, fit(**ADA, **PUBLIC, standardize=False)),
@@ -94,6 +95,7 @@ INTERVAL = ["start", "scan", "scan", "rows"]
 # The releases of each call, by role.
 ROLES: dict[str, list[str]] = {
     "ada_ssp": ["moments", "gram", "least eigenvalue", "cross products"],
+    "ada_ssp, one feature": ["moments", "gram", "least eigenvalue", "cross products"],
     "ada_ssp, row norm": ["gram", "least eigenvalue", "cross products"],
     "ada_ssp, as they are": ["gram", "least eigenvalue", "cross products"],
     "ada_ssp, private bounds": ["cells"] * 3 + ["moments", "gram", "least eigenvalue", "cross products"],
