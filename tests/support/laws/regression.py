@@ -206,7 +206,8 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     -----
     The sensitivities are those of the tables in `dpsql.statistics`, written down anew:
 
-    - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``, or with S / 3 for S and d, rounded down, where they are standardised; a
+    - rows have norm ``R = S sqrt(1 + min(d, row_norm**2))``, or with S / 3 for S and d where they are standardised,
+      rounded down; a
       unit moves the Gram matrix by m R², sqrt(2) times that under replace, its least eigenvalue by m R², and the cross
       products by m R S, twice that under replace; the target's sum of squares by m S²;
     - moments: each feature moves ``(z, z**2 - 1/2)`` by sqrt(5/4), by 2 under replace, where the rows stay as many;
