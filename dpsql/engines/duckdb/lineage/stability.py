@@ -19,11 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.rows import (
     INTEGERS,
     PUBLIC,
+    Key,
     Leaf,
     Rows,
     leaf_rows,
@@ -44,6 +46,13 @@ _LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
 _CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
 # NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
 _EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
+# A key that is NULL points to nothing.
+_EQUAL_VALUES = frozenset(("COMPARE_EQUAL",))
+_SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
+# The least value of each integer type, and the first one above all.
+_RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
+    f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
+}
 _PROJECTION_MAP = "a projection map"
 
 
@@ -105,7 +114,8 @@ class _Walk:
             return rows
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
-        return replace(both, unit=rows.unit & below.unit)
+        same = rows.pending == below.pending
+        return replace(both, unit=rows.unit & below.unit if same else frozenset(), pending=rows.pending)
 
 
 def walk(
@@ -215,10 +225,12 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     for place, one in enumerate(aggregates, start=len(groups)):
         rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
         unit=unit,
+        ties=ties,
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
     )
@@ -326,7 +338,7 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
         return rows.broken("CROSS_PRODUCT")
-    rows = replace(rows, unit=left.unit | frozenset(left.width + place for place in right.unit))
+    rows = replace(rows, **_passed_on(left, right))
     if (right if right.public else left).alone:
         return rows
     return rows.mixed("CROSS_PRODUCT")
@@ -336,32 +348,70 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    behind = frozenset(left.width + place for place in right.unit)
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in _LEFT_SIDE else frozenset())
     elif left.public or right.public:
-        unit = left.unit | behind if name in _BOTH_SIDES else left.unit
-        rows = replace(rows, unit=unit)
-        if name not in _BOTH_SIDES | _LEFT_SIDE:
-            rows = rows.broken(f"{name} JOIN")
-        if right.public:
-            once = name in _LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
-        else:
-            once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
-        if not once:
-            rows = rows.mixed(f"{name} JOIN")
-        if not unit:
-            rows = replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
-    elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
-        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit | behind if name == "INNER" else left.unit)
-    elif rows.by_unit and _chooses(name, conditions, left.width in demanded) and _same_unit(left, right, conditions):
-        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit)
+        rows = _beside_public(rows, left, right, name, conditions)
     else:
-        rows = rows.broken(f"{name} JOIN")
+        marked = _chooses(name, conditions, left.width in demanded)
+        found = _together(left, right, name, conditions, marked) if rows.by_unit else None
+        rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
     return _projected(rows, node, left.width, right.width)
+
+
+class _Owned(TypedDict, total=False):
+    """Whose the rows of a join are: fields of `Rows`."""
+
+    unit: frozenset[int]
+    pending: Key | None
+    ties: frozenset[tuple[int, Key]]
+
+
+def _passed_on(left: Rows, right: Rows) -> _Owned:
+    """Return whose rows they are that stand beside public ones."""
+    unit, ties = right.behind(left.width)
+    return {"unit": left.unit | unit, "pending": (right if left.public else left).pending, "ties": left.ties | ties}
+
+
+def _beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
+    """Return the rows of a join of which one side is public."""
+    whose: _Owned = {"unit": left.unit, "pending": left.pending, "ties": left.ties}
+    rows = replace(rows, **(_passed_on(left, right) if name in _BOTH_SIDES else whose))
+    if name not in _BOTH_SIDES | _LEFT_SIDE:
+        rows = rows.broken(f"{name} JOIN")
+    if right.public:
+        once = name in _LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+    else:
+        once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
+    if not once:
+        rows = rows.mixed(f"{name} JOIN")
+    return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
+
+
+def _together(left: Rows, right: Rows, name: str, conditions: Sequence[object], chooses: bool) -> _Owned | None:
+    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
+
+    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key.
+    """
+    if name not in ("INNER", "LEFT") and not chooses:
+        return None
+    unit, ties = right.behind(left.width)
+    tied = left.ties | ties
+    if left.pending == right.pending and _meet(left.unit, right.unit, conditions, _EQUAL):
+        of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
+        return {**of_both, "ties": left.ties if chooses else tied}
+    below = frozenset(place for place, key in left.ties if key == right.pending)
+    if right.pending is not None and _meet(below, right.unit, conditions, _EQUAL_VALUES):
+        found = tied | frozenset((place, right.pending) for place in unit)
+        return {"unit": left.unit, "pending": left.pending, "ties": left.ties if chooses else found}
+    above = frozenset(place for place, key in right.ties if key == left.pending)
+    if left.pending is not None and not chooses and _meet(left.unit, above, conditions, _EQUAL_VALUES):
+        found = tied | frozenset((place, left.pending) for place in left.unit)
+        return {"unit": unit, "pending": right.pending, "ties": found}
+    return None
 
 
 def _chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
@@ -412,11 +462,30 @@ def _key(expression: object) -> int | None:
     return bound.reference(expression)
 
 
-def _same_unit(left: Rows, right: Rows, conditions: Sequence[object]) -> bool:
+def _meet(left: frozenset[int], right: frozenset[int], conditions: Sequence[object], equal: Collection[str]) -> bool:
+    """Whether some condition is that a column of the left side equals one of the right side."""
     return any(
-        bound.reference(condition.get("left")) in left.unit and bound.reference(condition.get("right")) in right.unit
-        for condition in _equalities(conditions)
+        _identity(condition.get("left")) in left and _identity(condition.get("right")) in right
+        for condition in conditions
+        if isinstance(condition, dict) and condition.get("comparison") in equal
     )
+
+
+def _identity(expression: object) -> int | None:
+    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
+
+    A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
+    """
+    node = expression if isinstance(expression, dict) else {}
+    below = bound.arguments(node) or [node.get("child")]
+    if node.get("type") == "OPERATOR_CAST":
+        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
+        if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
+            return None
+        return bound.reference(below[0])
+    if bound.called(node) == "encode" and len(below) == 1 and bound.is_own(node):
+        return bound.reference(below[0])
+    return bound.reference(expression)
 
 
 def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
