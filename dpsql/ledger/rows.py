@@ -194,6 +194,11 @@ class Facts(TypedDict, total=False):
     columns : sequence of str
     others : sequence of Facts
         The same of tables of that name in other databases.
+    tables : sequence of Facts
+        Of a budget of several tables: the same of each, with its `name` and, where it has no unit, its `path`.
+    path : mapping
+        The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
+    name : str
     """
 
     table: Sequence[str] | None
@@ -202,6 +207,15 @@ class Facts(TypedDict, total=False):
     base: str | None
     unit: str | None
     others: Sequence[Facts]
+    tables: Sequence[Facts]
+    path: Mapping[str, object] | None
+    name: str
+
+
+def tables_of(facts: Facts | None) -> Sequence[Facts]:
+    """Return what is recorded of each table of a declaration."""
+    facts = facts or {}
+    return facts.get("tables") or (facts, *facts.get("others", ()))
 
 
 @dataclass(frozen=True)
@@ -256,10 +270,10 @@ class RecordedDeclarations:
         """The digits of every marked database of which anything is declared."""
         found = set()
         for row in (row for kinds in self.latest.values() for row in kinds.values()):
-            facts: Mapping[str, Any] = (row.lineage if row.kind == "protect" else row.facts) or {}
-            tables = [each.get("table") for each in (facts, *facts.get("others", ()))]
+            facts: Facts = (row.lineage if row.kind == "protect" else row.facts) or {}
+            tables = [each.get("table") for each in tables_of(facts)]
             found |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
-            found |= {facts["database"]} if row.kind == "adopt" else set()
+            found |= {str(dict(facts)["database"])} if row.kind == "adopt" else set()
         return frozenset(found)
 
 

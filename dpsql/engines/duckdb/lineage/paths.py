@@ -58,6 +58,12 @@ def declared_query(path: Path) -> str:
     return "/* declared */ FROM " + ".".join(map(identifier, path))
 
 
+def places_of(queries: Sequence[str]) -> list[Path]:
+    """Return where a source may be, by the queries of `spellings`."""
+    found = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
+    return [(parts[0], parts[1], parts[2]) for parts in found if len(parts) == 3]
+
+
 def digest(text: str) -> str:
     """Return the sha256 of a text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -91,7 +91,9 @@ class Rows:
 
     def behind(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
         """Return the columns of the unit, and the ties, where they stand behind as many other columns."""
-        return frozenset(width + place for place in self.unit), frozenset((width + place, key) for place, key in self.ties)
+        return frozenset(width + place for place in self.unit), frozenset(
+            (width + place, key) for place, key in self.ties
+        )
 
 
 _NOBODY: Mapping[str, frozenset[int]] = {"unit": frozenset(), "ties": frozenset()}
@@ -105,7 +107,9 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
         if leaf.unit is not None and name is not None and fold(name) == fold(leaf.unit)
     )
     ties = frozenset(
-        (place, leaf.keys[fold(name)]) for place, name in enumerate(names) if name is not None and fold(name) in leaf.keys
+        (place, leaf.keys[fold(name)])
+        for place, name in enumerate(names)
+        if name is not None and fold(name) in leaf.keys
     )
     by_unit = leaf.unit is not None or not leaf.datasets
     return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit)

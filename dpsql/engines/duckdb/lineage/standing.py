@@ -10,8 +10,9 @@ from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
-from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.errors import BudgetError
+from dpsql.ledger.rows import tables_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,12 +72,16 @@ class Standing:
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
-                    for each in (facts or {}, *(facts or {}).get("others", ())):
+                    for each in tables_of(facts):
                         one = Declaration.of(row.kind, dataset, each, unit, claims)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
+            listed += self._here.values()
+            # What has a budget is not public, under whatever name that was said.
+            budgeted = {one.table for one in listed if one.kind == PROTECT and one.table is not None}
+            listed = [one for one in listed if one.kind != PUBLIC_KIND or one.table not in budgeted]
             # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, (*listed, *self._here.values()))
+            self._known = key, Declarations(found.counter + self._changes, tuple(listed))
         return self._known[1]
 
     def forget_engine(self, engine: str) -> None:
