@@ -12,8 +12,8 @@ from dpsql.engines.duckdb.lineage.several import Stated, protect_tables, stated_
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
-from dpsql.functions import estimate as estimates
 from dpsql.errors import ParameterError
+from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
 from dpsql.ledger.policy import of_session
 from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list

@@ -63,7 +63,9 @@ class Rows:
         """Return these rows without either property, unless they are public."""
         if self.public:
             return self
-        return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, **_NOBODY)
+        return replace(
+            self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset(), ties=frozenset()
+        )
 
     def mixed(self, by: str) -> Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
@@ -94,9 +96,6 @@ class Rows:
         return frozenset(width + place for place in self.unit), frozenset(
             (width + place, key) for place, key in self.ties
         )
-
-
-_NOBODY: Mapping[str, frozenset[int]] = {"unit": frozenset(), "ties": frozenset()}
 
 
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:

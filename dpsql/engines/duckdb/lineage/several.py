@@ -115,8 +115,8 @@ def protect_tables(
     if moved and not replace:
         raise BudgetError(
             "B005",
-            f"{show(moved[0])} has another column or path in the dataset {show(name)}. Only the data's owner can change "
-            "it, with replace := true.",
+            f"{show(moved[0])} has another column or path in the dataset {show(name)}. Only the data's owner can "
+            "change it, with replace := true.",
         )
     stands = [Declaration.of(PROTECT, name, one) for one in tables]
     for each in public:
@@ -152,8 +152,8 @@ def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Fac
     if budget.privacy_unit is None or not mine & {one.table for one in old}:
         raise ParameterError(
             "P111",
-            f"there is a budget of the name {show(name)}, which is of other rows. Give the dataset of the tables another "
-            "name.",
+            f"there is a budget of the name {show(name)}, which is of other rows. Give the dataset of the tables "
+            "another name.",
         )
     return [{**one, "unit": budget.privacy_unit, "path": None, "name": name} for one in tables_of(recorded)]
 
@@ -220,8 +220,8 @@ def _parent(one: Stated, known: Sequence[tuple[Stated, Facts]]) -> tuple[Stated,
     if len(found) != 1:
         raise ParameterError(
             "P111",
-            f"the path of {show(one.name)} leads to {show(dotted(one.end[:-1]))}, which is not one of the tables. Name it "
-            "in tables, with its own column or path.",
+            f"the path of {show(one.name)} leads to {show(dotted(one.end[:-1]))}, which is not one of the tables. Name "
+            "it in tables, with its own column or path.",
         )
     return found[0]
 
@@ -266,7 +266,7 @@ def _refuse_endless(tables: Sequence[Facts]) -> None:
             if count > DEEPEST:
                 raise ParameterError(
                     "P111",
-                    f"the path of {show(one['name'])} has more than {DEEPEST} steps, or goes in a circle. Let it end at a "
-                    "table that has the person's id.",
+                    f"the path of {show(one['name'])} has more than {DEEPEST} steps, or goes in a circle. Let it end "
+                    "at a table that has the person's id.",
                 )
             at = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()

@@ -261,7 +261,7 @@ class Sources(Standing):
         return budget
 
     def keep_budget(self, name: str, budget: Budget, facts: Facts, public: Sequence[Owned], *, replace: bool) -> str:
-        """Record a budget that was checked, with the tables that are declared public beside it; return both in words."""
+        """Record a budget that was checked, and declare tables public with it; return both in words."""
         self._ledger.protect(name, budget, replace=replace, lineage=facts)
         for each in public:
             self._declare(PUBLIC_KIND, each)

@@ -4,9 +4,44 @@ Two properties of an operator's rows are derived from the leaves of a plan upwar
 
 * **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
   adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
-* **Own rows.** Each row depends only on public rows and on rows of the privacy unit that it carries, as it is, in a
-  known column. So adding or removing a unit changes only rows that carry that unit, and the cap on rows per unit
-  bounds their number.
+* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and the
+  rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
+  removing a unit changes only rows that carry that unit, and the cap on rows per unit bounds their number.
+
+**Paths.** A table may have no column with the unit, and one that points to a key of another table: a path, ``labs.visit
+-> visits.vid``. A unit *reaches* a row if a row of it, or one that it reaches, has the key that the row points to;
+equality is that of bytes, and NULL points to nothing. Removing the unit u removes all rows that carry u, and every row
+that u reaches and nobody else does. So what another unit w has or reaches stays as it is, and to show is only that w's
+rows here are a function of that. Rows that nobody reaches never change.
+
+Until a join says whose they are, rows are *pending*: `Rows.pending` names the key, and `Rows.unit` has the columns that
+point to it. What holds of them is the same with a key in place of the unit:
+
+1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of the path's table that
+   point to k, of the rows that these reach, and of public rows;
+2. *a tie to the key K* (`Rows.ties`) is a column of which every value k, in a row that belongs to a unit (or, of
+   pending rows, to a value), is the key of a row that this unit has or reaches (or that this value does). A column
+   that is the end of a path is one. NULL is no value.
+
+By induction over the operators, with "owner" for unit or value:
+
+* A scan has both: of its own rows, by definition. Projections, filters, unnest and joins with public rows look at one
+  row. Groups, DISTINCT and windows keep to one owner's rows where they contain its column. UNION ALL adds functions of
+  one owner's rows, where both parts have owners of one kind.
+* Two inputs with owners of one kind that meet by ``owner = owner``: one owner's result is made of its rows of both.
+* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u meets
+  rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what u has or reaches.
+  The right side's column is a tie by then: it equals one. The owner of the result is that of the left side. It is the
+  same with the sides exchanged, where a LEFT JOIN adds rows with NULL in place of an owner: they are nobody's.
+* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
+  on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
+  stay because of one of them.
+* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key may
+  repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing above
+  uses it.
+
+Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
+dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
 
 An aggregate of a unit's rows keeps the second only if their order does not decide it (`order.py`). What breaks this is
 noted as `unfixed`.
@@ -19,13 +54,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.joins import (
+    LEFT_SIDE,
+    Equality,
+    beside_public,
+    chooses,
+    equal_columns,
+    equal_columns_of,
+    of_people,
+    passed_on,
+)
 from dpsql.engines.duckdb.lineage.rows import (
-    INTEGERS,
     PUBLIC,
-    Key,
     Leaf,
     Rows,
     leaf_rows,
@@ -40,19 +82,6 @@ from dpsql.engines.duckdb.lineage.rows import (
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
 # Operators that a view's plan can begin with.
 _VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION", "SECURE_VIEW", "MATERIALIZED_CTE"))
-# Joins that return columns of both sides; and those that return each row of the left side at most once.
-_BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
-_LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
-_CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
-# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
-_EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
-# A key that is NULL points to nothing.
-_EQUAL_VALUES = frozenset(("COMPARE_EQUAL",))
-_SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
-# The least value of each integer type, and the first one above all.
-_RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
-    f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
-}
 _PROJECTION_MAP = "a projection map"
 
 
@@ -76,6 +105,7 @@ class _Walk:
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
+    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
@@ -181,8 +211,9 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     if bound.kind(node) == "FILTER":
-        true = map(bound.reference, _conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, _places(true))
+        found = list(_conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, _places(map(bound.reference, found)))
+        walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
     rows = _numbered_once(node, rows)
     kept = bound.listed(node, "projection_map")
@@ -332,13 +363,18 @@ def _halves(node: bound.Node) -> list[bound.Node]:
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
+    equated = walking.equated.get(id(node), ())
+    walking.equated.update((id(child), equated) for child in bound.children(node)[:1])
     left, right = walking.inputs(node, 2)
     rows = together([left, right], left.width + right.width)
     if rows.public:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
-        return rows.broken("CROSS_PRODUCT")
-    rows = replace(rows, **_passed_on(left, right))
+        # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
+        across = [one._replace(right=one.right - left.width) for one in equated if one.left < left.width <= one.right]
+        found = of_people(left, right, "INNER", across, choosing=False) if rows.by_unit else None
+        return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
+    rows = replace(rows, **passed_on(left, right))
     if (right if right.public else left).alone:
         return rows
     return rows.mixed("CROSS_PRODUCT")
@@ -352,79 +388,14 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if rows.public:
-        rows = replace(rows, keys=left.keys if name in _LEFT_SIDE else frozenset())
+        rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
-        rows = _beside_public(rows, left, right, name, conditions)
+        rows = beside_public(rows, left, right, name, conditions)
     else:
-        marked = _chooses(name, conditions, left.width in demanded)
-        found = _together(left, right, name, conditions, marked) if rows.by_unit else None
+        marked = chooses(name, conditions, left.width in demanded)
+        found = of_people(left, right, name, equal_columns(conditions), choosing=marked) if rows.by_unit else None
         rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
     return _projected(rows, node, left.width, right.width)
-
-
-class _Owned(TypedDict, total=False):
-    """Whose the rows of a join are: fields of `Rows`."""
-
-    unit: frozenset[int]
-    pending: Key | None
-    ties: frozenset[tuple[int, Key]]
-
-
-def _passed_on(left: Rows, right: Rows) -> _Owned:
-    """Return whose rows they are that stand beside public ones."""
-    unit, ties = right.behind(left.width)
-    return {"unit": left.unit | unit, "pending": (right if left.public else left).pending, "ties": left.ties | ties}
-
-
-def _beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
-    """Return the rows of a join of which one side is public."""
-    whose: _Owned = {"unit": left.unit, "pending": left.pending, "ties": left.ties}
-    rows = replace(rows, **(_passed_on(left, right) if name in _BOTH_SIDES else whose))
-    if name not in _BOTH_SIDES | _LEFT_SIDE:
-        rows = rows.broken(f"{name} JOIN")
-    if right.public:
-        once = name in _LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
-    else:
-        once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
-    if not once:
-        rows = rows.mixed(f"{name} JOIN")
-    return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
-
-
-def _together(left: Rows, right: Rows, name: str, conditions: Sequence[object], chooses: bool) -> _Owned | None:
-    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
-
-    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key.
-    """
-    if name not in ("INNER", "LEFT") and not chooses:
-        return None
-    unit, ties = right.behind(left.width)
-    tied = left.ties | ties
-    if left.pending == right.pending and _meet(left.unit, right.unit, conditions, _EQUAL):
-        of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
-        return {**of_both, "ties": left.ties if chooses else tied}
-    below = frozenset(place for place, key in left.ties if key == right.pending)
-    if right.pending is not None and _meet(below, right.unit, conditions, _EQUAL_VALUES):
-        found = tied | frozenset((place, right.pending) for place in unit)
-        return {"unit": left.unit, "pending": left.pending, "ties": left.ties if chooses else found}
-    above = frozenset(place for place, key in right.ties if key == left.pending)
-    if left.pending is not None and not chooses and _meet(left.unit, above, conditions, _EQUAL_VALUES):
-        found = tied | frozenset((place, left.pending) for place in left.unit)
-        return {"unit": unit, "pending": right.pending, "ties": found}
-    return None
-
-
-def _chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
-
-    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
-    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
-    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
-    NULL.
-    """
-    if len(conditions) != 1 or name not in _CHOOSING:
-        return False
-    return name != "MARK" or demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
 
 
 def _maps(node: bound.Node) -> list[list[object]]:
@@ -443,53 +414,6 @@ def _projected(rows: Rows, node: bound.Node, left: int, right: int) -> Rows:
     else:
         second = [left + bound.whole(place, _PROJECTION_MAP) for place in kept[1]] or list(range(left, left + right))
     return rows.columns([*first, *second])
-
-
-def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
-    """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
-    if rows.alone:
-        return True
-    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
-    return bool(rows.keys) and rows.keys <= equal
-
-
-def _key(expression: object) -> int | None:
-    """Return the column that an expression passes on, also through a cast between integers, which is injective."""
-    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
-        below = expression.get("child") or next(iter(bound.listed(expression, "children")), None)
-        kinds = [bound.type_of(expression), bound.type_of(below)]
-        return bound.reference(below) if all(kind in INTEGERS for kind in kinds) else None
-    return bound.reference(expression)
-
-
-def _meet(left: frozenset[int], right: frozenset[int], conditions: Sequence[object], equal: Collection[str]) -> bool:
-    """Whether some condition is that a column of the left side equals one of the right side."""
-    return any(
-        _identity(condition.get("left")) in left and _identity(condition.get("right")) in right
-        for condition in conditions
-        if isinstance(condition, dict) and condition.get("comparison") in equal
-    )
-
-
-def _identity(expression: object) -> int | None:
-    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
-
-    A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
-    """
-    node = expression if isinstance(expression, dict) else {}
-    below = bound.arguments(node) or [node.get("child")]
-    if node.get("type") == "OPERATOR_CAST":
-        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
-        if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
-            return None
-        return bound.reference(below[0])
-    if bound.called(node) == "encode" and len(below) == 1 and bound.is_own(node):
-        return bound.reference(below[0])
-    return bound.reference(expression)
-
-
-def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
-    return [one for one in conditions if isinstance(one, dict) and one.get("comparison") in _EQUAL]
 
 
 _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
