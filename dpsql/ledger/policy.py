@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
-from dpsql.ledger.rows import RecordedDeclaration
+from dpsql.ledger.rows import RecordedDeclaration, path_text
 from dpsql.rendering import text
 
 # What a call is bound by, of its recorded arguments.
@@ -67,6 +67,8 @@ def _stated(one: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[s
     """Yield argument, column and value of a declaration."""
     if one.kind == "protect" and budget is not None:
         yield from _limits(budget)
+        for table in (one.lineage or {}).get("tables", ()):
+            yield "tables", table["name"], _sql(path_text(table))
     elif one.kind == "derive":
         yield "base", None, _sql(one.facts.get("base"))
         if one.facts.get("unit") is not None:

@@ -218,6 +218,15 @@ def tables_of(facts: Facts | None) -> Sequence[Facts]:
     return facts.get("tables") or (facts, *facts.get("others", ()))
 
 
+def path_text(facts: Facts) -> str:
+    """Return what an owner stated of one of several tables: its column, or its path."""
+    path = facts.get("path")
+    if path is None:
+        return str(facts.get("unit"))
+    parent = path["parent"] if isinstance(path["parent"], (list, tuple)) else ()
+    return f"{path['column']} -> {parent[-1] if parent else ''}.{path['key']}"
+
+
 @dataclass(frozen=True)
 class RecordedDeclaration:
     """A row that charges nothing: what a data owner declared about a dataset.

@@ -134,7 +134,7 @@ def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
         sides = bound.arguments(one) or [one.get("left"), one.get("right")]
         columns = sorted(column for column in map(_identity, sides) if column is not None)
         if one.get("type") == "COMPARE_EQUAL" and len(columns) == 2:
-            out.append(Equality(*columns, null=False))
+            out.append(Equality(columns[0], columns[1], null=False))
     return out
 
 

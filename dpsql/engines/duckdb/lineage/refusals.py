@@ -107,27 +107,28 @@ def order_decides(source: str, function: str) -> SourceError:
     )
 
 
-# Forms that may keep to each person's rows, and whose plan does not show it; and how they are written so that it does.
-_JOINS = {
-    "CROSS_PRODUCT": "JOIN other ON the unit or the path, not in WHERE",
-    "DELIM_JOIN": "a subquery for each row as a JOIN on one with GROUP BY the unit",
-}
-_EXISTS = (
-    "EXISTS as JOIN (SELECT DISTINCT unit FROM ...) USING the unit, NOT EXISTS as a LEFT JOIN on it WHERE ... IS NULL"
-)
+# Operators of forms that may keep to each person's rows without their plan showing it.
+_UNSHOWN = frozenset(("CROSS_PRODUCT", "DELIM_JOIN", "AGGREGATE", "MARK JOIN", "SEMI JOIN", "ANTI JOIN", "SINGLE JOIN"))
 
 
 def join_to_write(operator: str) -> str:
-    """Return how a form whose operator says too little of people's rows is written as a join; ``''`` for any other."""
-    found = _JOINS.get(operator)
-    return "" if found is None else f" Write {found}; {_EXISTS}."
+    """Return how forms that break a property by an operator are written as joins; ``''`` where that does not help."""
+    if operator not in _UNSHOWN:
+        return ""
+    return (
+        " Write FROM a, b as a JOIN b ON the unit or the path; EXISTS and IN as JOIN (SELECT DISTINCT unit FROM ...) USING "
+        "(unit); NOT EXISTS as LEFT JOIN of that, WHERE it IS NULL; a value for each person as LEFT JOIN (SELECT unit, ... "
+        "GROUP BY unit) USING (unit)."
+    )
 
 
 def pending(source: str, key: Key, declarations: Declarations) -> SourceError:
     """Return the refusal of rows that point to a table, and are not joined with it."""
     parent = next((one for one in declarations.listed if one.table == key.table), None)
     owner = None if parent is None or parent.table is None else declarations.owner(parent.table, parent.table.database)
-    joins = f"JOIN {key.table.name} ON its path = {key.table.name}.{key.column}"
+    child = next(one for one in declarations.listed if one.path is not None and one.path.end == key)
+    joins = f"JOIN {key.table.name} ON {child.table and child.table.name}.{child.path and child.path.column}"
+    joins += f" = {key.table.name}.{key.column}"
     if owner is not None:
         joins += joins_of(owner, key.table.name)
     return SourceError(

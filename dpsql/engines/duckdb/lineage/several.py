@@ -19,7 +19,7 @@ from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration
 from dpsql.engines.duckdb.lineage.rows import INTEGERS
 from dpsql.engines.duckdb.lineage.sources import Owned, Sources
 from dpsql.errors import BudgetError, ParameterError, SourceError
-from dpsql.ledger.rows import Facts, tables_of
+from dpsql.ledger.rows import Facts, path_text, tables_of
 from dpsql.rendering import text as literal
 
 DEEPEST = 5  # steps of a path
@@ -129,15 +129,6 @@ def protect_tables(
     said = sources.keep_budget(name, budget, facts, public, replace=replace)
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
     return f"{said}; tables {listed}"
-
-
-def path_text(facts: Facts) -> str:
-    """Return what an owner stated of one table: its column, or its path."""
-    path = facts.get("path")
-    if path is None:
-        return str(facts.get("unit"))
-    parent = path["parent"] if isinstance(path["parent"], (list, tuple)) else ()
-    return f"{path['column']} -> {parent[-1] if parent else ''}.{path['key']}"
 
 
 def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Facts]:

@@ -17,8 +17,8 @@ rows here are a function of that. Rows that nobody reaches never change.
 Until a join says whose they are, rows are *pending*: `Rows.pending` names the key, and `Rows.unit` has the columns that
 point to it. What holds of them is the same with a key in place of the unit:
 
-1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of the path's table that
-   point to k, of the rows that these reach, and of public rows;
+1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of tables with a path to K
+   that point to k, of the rows that these reach, and of public rows;
 2. *a tie to the key K* (`Rows.ties`) is a column of which every value k, in a row that belongs to a unit (or, of
    pending rows, to a value), is the key of a row that this unit has or reaches (or that this value does). A column
    that is the end of a path is one. NULL is no value.
@@ -36,8 +36,8 @@ By induction over the operators, with "owner" for unit or value:
 * SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
   on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
   stay because of one of them.
-* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key may
-  repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing above
+* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key
+  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing above
   uses it.
 
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
