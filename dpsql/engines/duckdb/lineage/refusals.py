@@ -116,9 +116,9 @@ def join_to_write(operator: str) -> str:
     if operator not in _UNSHOWN:
         return ""
     return (
-        " Write FROM a, b as a JOIN b ON the unit or the path; EXISTS and IN as JOIN (SELECT DISTINCT unit FROM ...) USING "
-        "(unit); NOT EXISTS as LEFT JOIN of that, WHERE it IS NULL; a value for each person as LEFT JOIN (SELECT unit, ... "
-        "GROUP BY unit) USING (unit)."
+        " Write FROM a, b as a JOIN b ON the unit or the path; EXISTS and IN as JOIN (SELECT DISTINCT unit FROM ...) "
+        "USING (unit); NOT EXISTS as LEFT JOIN of that, WHERE it IS NULL; a value for each person as LEFT JOIN (SELECT "
+        "unit, ... GROUP BY unit) USING (unit)."
     )
 
 

@@ -4,8 +4,8 @@ Two properties of an operator's rows are derived from the leaves of a plan upwar
 
 * **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
   adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
-* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and the
-  rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
+* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and
+  the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
   removing a unit changes only rows that carry that unit, and the cap on rows per unit bounds their number.
 
 **Paths.** A table may have no column with the unit, and one that points to a key of another table: a path, ``labs.visit
@@ -29,16 +29,16 @@ By induction over the operators, with "owner" for unit or value:
   row. Groups, DISTINCT and windows keep to one owner's rows where they contain its column. UNION ALL adds functions of
   one owner's rows, where both parts have owners of one kind.
 * Two inputs with owners of one kind that meet by ``owner = owner``: one owner's result is made of its rows of both.
-* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u meets
-  rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what u has or reaches.
+* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u
+  meets rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what it reaches.
   The right side's column is a tie by then: it equals one. The owner of the result is that of the left side. It is the
   same with the sides exchanged, where a LEFT JOIN adds rows with NULL in place of an owner: they are nobody's.
 * SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
   on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
   stay because of one of them.
 * Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key
-  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing above
-  uses it.
+  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
+  above uses it.
 
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
 dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
