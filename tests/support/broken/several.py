@@ -10,7 +10,7 @@ from dpsql.engines.duckdb.lineage import bound, joins, owners, placing, sources,
 from dpsql.engines.duckdb.lineage.joins import Equality
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import grouped
-from dpsql.engines.duckdb.steps.step import Step
+from dpsql.functions.grouped.left_out import Enforced
 from support.broken.planting import Fault, Patch
 
 _identity, _of_people, _joined_from = joins._identity, joins.of_people, owners.joined_from
@@ -63,12 +63,12 @@ def _capped_first(path: Any, declarations: Any, catalog: Any) -> str | None:
         return None
     step = declarations.owner(catalog.table(path), path[0]).steps[0]
     table = ".".join(f'"{part}"' for part in path)
-    few = f'(FROM {table} QUALIFY row_number() OVER (PARTITION BY "{step.column}" ORDER BY ALL) <= 2)'
+    few = f'(SELECT * FROM {table} QUALIFY row_number() OVER (PARTITION BY "{step.column}" ORDER BY x) <= 2)'
     return item.replace(f"FROM {table} AS", f"FROM {few} AS", 1)
 
 
-def _uncapped(frame: Any, step: str) -> Step:
-    return Step("kept", "Every row counts.", f"SELECT * FROM {frame.name(step)}")
+def _unlimited(*limits: int, **given: Any) -> Enforced:
+    return Enforced(False, False, False)
 
 
 # Each with the query of `tests/lineage/test_ties.py` that it lets through, where a rule is broken.
@@ -103,6 +103,6 @@ CAP_BEFORE_JOIN = Fault(
         (sources, "joined_from", _capped_first),
         (placing, "joined_from", _capped_first),
         (placing, "follows", lambda *_: True),
-        (grouped, "kept", _uncapped),
+        (grouped, "enforced_limits", _unlimited),
     ),
 )
