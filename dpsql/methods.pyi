@@ -42,6 +42,7 @@ class ContextMethods:
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
         tables: Mapping[str, str] | None = None,
+        merge: Names | None = None,
         mark: bool | None = True,
         source: bool | None = True,
         replace: bool | None = False,
@@ -94,6 +95,8 @@ class ContextMethods:
         tables : optional
             Several tables of the same people, which share the budget: a struct of each table's column with the person's
             id, or the path to it: {patients: 'id', labs: 'visit -> visits.vid'}.
+        merge : optional
+            Names of budgets that this one takes the place of: it begins with the sum of what they spent.
         mark : default True
             Mark the table's database, so that it can only be used with this ledger.
         source : default True
@@ -2991,6 +2994,7 @@ class FrameMethods:
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
         tables: Mapping[str, str] | None = None,
+        merge: Names | None = None,
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,

@@ -44,6 +44,8 @@ _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 _LIMITS = ("epsilon", "delta", "rho", "accountant", "claims")
 _BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES)
 
+_MERGE_HINT = "Give the names of the budgets, and the tables of all of them: merge := ['patients'], tables := {...}."
+
 Said: TypeAlias = Mapping[str, object]
 Known: TypeAlias = Sequence[str] | None
 Texts: TypeAlias = Mapping[str, Any] | None
@@ -70,9 +72,14 @@ def protect(session: Session) -> Callable[..., str]:
         ]
         given = {name: said[name] for name in _BUDGETED if said[name] is not None}
         replace, mark = said["replace"] is True, said["mark"] is not False
+        merge = () if said["merge"] is None else text_list("merge", said["merge"], hint=_MERGE_HINT)
         if said["tables"] is not None:
             stated = _stated(session, said, tables_seen, known, texts)
-            return protect_tables(session.sources, dataset, given, stated, public=listed, replace=replace, mark=mark)
+            return protect_tables(
+                session.sources, dataset, given, stated, public=listed, merge=merge, replace=replace, mark=mark
+            )
+        if merge:
+            raise ParameterError("P111", f"merge needs tables. {_MERGE_HINT}")
         table = None
         if said["engine"] is not None:
             dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])

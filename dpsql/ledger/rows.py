@@ -199,6 +199,8 @@ class Facts(TypedDict, total=False):
     path : mapping
         The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
     name : str
+    merged_into : str
+        Of a dataset that has ended: the one that took its place.
     """
 
     table: Sequence[str] | None
@@ -210,12 +212,19 @@ class Facts(TypedDict, total=False):
     tables: Sequence[Facts]
     path: Mapping[str, object] | None
     name: str
+    merged_into: str
 
 
 def tables_of(facts: Facts | None) -> Sequence[Facts]:
     """Return what is recorded of each table of a declaration."""
     facts = facts or {}
     return facts.get("tables") or (facts, *facts.get("others", ()))
+
+
+def merged_into(lineage: Mapping[str, object] | None) -> str | None:
+    """Return the dataset that took the place of one, from what is recorded with its budget; None if it stands."""
+    found = (lineage or {}).get("merged_into")
+    return found if isinstance(found, str) else None
 
 
 def path_text(facts: Facts) -> str:
@@ -273,6 +282,18 @@ class RecordedDeclarations:
     counter: int
     hash: str
     latest: Mapping[str, Mapping[str, RecordedDeclaration]]
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """The datasets that have ended, with those that stand for them."""
+        ended = {
+            name: merged_into(kinds["protect"].lineage) for name, kinds in self.latest.items() if "protect" in kinds
+        }
+        found = {name: into for name, into in ended.items() if into is not None}
+        for name in found:
+            while found[name] in found:
+                found[name] = found[found[name]]
+        return found
 
     @cached_property
     def databases(self) -> frozenset[str]:

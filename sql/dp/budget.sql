@@ -5,8 +5,8 @@
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
-  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, mark := true, source := true,
-  replace := false, engine := NULL, claims := NULL
+  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := true,
+  source := true, replace := false, engine := NULL, claims := NULL
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -14,8 +14,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
-      public := public, tables := tables, mark := mark, source := source, replace := replace, engine := engine,
-      claims := claims),
+      public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
+      engine := engine, claims := claims),
     CASE WHEN source AND engine IS NULL AND tables IS NULL THEN dpsql_reads(dataset) END,
     CASE WHEN source AND engine IS NULL THEN dpsql_texts() END,
     CASE WHEN engine IS NULL THEN

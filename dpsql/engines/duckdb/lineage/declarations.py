@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -126,6 +126,7 @@ class Declarations:
 
     counter: int
     listed: tuple[Declaration, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)  # the names of datasets that were merged, with the new one
 
     @property
     def governed(self) -> bool:
@@ -138,16 +139,17 @@ class Declarations:
 
     def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
         """Return the budgets that declarations lead to: of a derived table, those of what it was made from."""
-        found: dict[str, None] = {}
+        roots: dict[str, None] = {}
         open_ones, seen = list(declared), set[str]()
         while open_ones:
             one = open_ones.pop(0)
             if one.kind == PROTECT:
-                found[one.dataset] = None
+                roots[one.dataset] = None
             elif one.kind == DERIVE and one.base is not None and one.dataset not in seen:
                 seen.add(one.dataset)
-                open_ones += [base for base in self.listed if base.dataset == one.base and base.kind != PUBLIC_KIND]
-        return tuple(found)
+                base = self.aliases.get(one.base, one.base)
+                open_ones += [found for found in self.listed if found.dataset == base and found.kind != PUBLIC_KIND]
+        return tuple(roots)
 
     def leaf(self, table: TableName, alias: str) -> Leaf | None:
         """Return what a scan of a table stands for; None where nothing is declared."""
@@ -201,7 +203,8 @@ class Declarations:
 
     def named(self, dataset: str) -> Declaration | None:
         """Return the declaration that the ledger keeps under a name."""
-        return next((one for one in self.listed if fold(one.dataset) == fold(dataset)), None)
+        name = self.aliases.get(fold(dataset), fold(dataset))
+        return next((one for one in self.listed if fold(one.dataset) == name), None)
 
     def unit(self, dataset: str) -> str | None:
         """Return the privacy unit that a budget states; of several tables, as the first one calls it that has it."""

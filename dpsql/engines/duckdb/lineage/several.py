@@ -9,7 +9,7 @@ looked at, as that would tell of rows (`stability` has the proof that it does no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.contract.names import dotted, parts_of
@@ -78,10 +78,11 @@ def protect_tables(
     stated: Sequence[Stated],
     *,
     public: Sequence[Owned] = (),
+    merge: Sequence[str] = (),
     replace: bool = False,
     mark: bool = True,
 ) -> str:
-    """Record one budget for several tables; return what now holds, in words.
+    """Record one budget for several tables, in place of those to `merge`; return what now holds, in words.
 
     Tables that the dataset has already stay in it: what was charged was charged for their rows, too. Parameters as of
     `Sources.protect`.
@@ -104,11 +105,14 @@ def protect_tables(
             "several tables have neighbours := 'add_remove' alone: under 'replace' rows that two people share would "
             "change hands. Leave neighbours out.",
         )
+    ended = [fold(each) for each in merge]
     for one in stated:
-        _refuse_taken(sources, name, one)
+        _refuse_taken(sources, {name, *ended}, one)
     before = _standing(sources, name, stated)
     tables = _with(before, _facts(sources, stated))
     _refuse_endless(tables)
+    for each in ended:
+        _refuse_merge(sources, name, each, tables)
     units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
     budget = sources.restated(name, {**given, "privacy_unit": next(units), "neighbours": "add_remove"}, replace=replace)
     moved = [one["name"] for one in tables if any(_same_table(one, old) and one != old for old in before)]
@@ -119,14 +123,14 @@ def protect_tables(
             "change it, with replace := true.",
         )
     stands = [Declaration.of(PROTECT, name, one) for one in tables]
-    for each in public:
-        sources.refuse_public(each, stands=stands)
+    for shown in public:
+        sources.refuse_public(shown, stands=stands)
     if mark:
         for one in stated:
             sources.mark(one.table.path)
         tables = _with(before, _facts(sources, stated))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
-    said = sources.keep_budget(name, budget, facts, public, replace=replace)
+    said = sources.keep_budget(name, budget, facts, public, replace=replace, merge=ended)
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
     return f"{said}; tables {listed}"
 
@@ -136,6 +140,9 @@ def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Fac
     budget, recorded = sources.recorded(name)
     if budget is None:
         return []
+    into = sources.declarations().aliases.get(name)
+    if into is not None:
+        raise ParameterError("P111", f"{show(name)} was merged into {show(into)}. Give the dataset another name.")
     if recorded is not None and recorded.get("tables"):
         return list(recorded["tables"])
     mine = {sources.catalog().table(one.table.path) for one in stated}
@@ -159,10 +166,37 @@ def _with(before: Sequence[Facts], new: Sequence[Facts]) -> list[Facts]:
     return list(latest.values())
 
 
-def _refuse_taken(sources: Sources, name: str, one: Stated) -> None:
+def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Facts]) -> None:
+    """Raise unless a dataset may end, and what was spent of it count for the new one.
+
+    What was released on it must be private for the same person, under the same relation; and no table of it may be left
+    behind. A dataset that begins with what others have spent has spent nothing of its own.
+    """
+    declarations = sources.declarations()
+    if declarations.aliases.get(ended) == name:
+        return
+    budget, _ = sources.recorded(ended)
+    now = {tuple(one["table"] or ()): Declaration.of(PROTECT, name, one) for one in tables}
+    old = [one for one in declarations.listed if one.kind == PROTECT and one.dataset == ended]
+    wrong = ""
+    if budget is None:
+        wrong = "has no budget"
+    elif ended == name or sources.has_entries(name):
+        wrong = f"cannot be merged into {show(name)}, which has entries of its own. Give the dataset a new name"
+    elif budget.privacy_unit is None or budget.neighbours == "replace":
+        wrong = "protects another unit than a person who comes or goes. Leave it out, with its tables"
+    for one in old:
+        new = None if one.table is None else now.get(tuple(one.table))
+        if one.table is not None and (new is None or (new.telling, new.path) != (one.telling, one.path)):
+            wrong = f"has the table {show(one.table.name)}. Give it in tables, with its column or path as it was"
+    if wrong:
+        raise ParameterError("P111", f"{show(ended)} {wrong}.")
+
+
+def _refuse_taken(sources: Sources, mine: Collection[str], one: Stated) -> None:
     """Raise if a table belongs to another dataset."""
     declarations = sources.declarations()
-    other = [root for root in declarations.roots(sources.about(one.table.path)) if root != name]
+    other = [root for root in declarations.roots(sources.about(one.table.path)) if root not in mine]
     if other:
         raise ParameterError(
             "P111",

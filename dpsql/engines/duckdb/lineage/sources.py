@@ -246,6 +246,10 @@ class Sources(Standing):
         found = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
         return self._ledger.policy(name), None if found is None else found.lineage
 
+    def has_entries(self, name: str) -> bool:
+        """Whether the ledger holds a budget of a name, or anything charged to it."""
+        return any(row.dataset == name for row in self._ledger.budgets())
+
     def restated(self, name: str, given: Mapping[str, object], *, replace: bool) -> Budget:
         """Return the budget that an owner states, changed from what stands where it may `replace` that.
 
@@ -260,9 +264,18 @@ class Sources(Standing):
             self._ledger.protect(name, budget)  # which refuses, before anything is marked
         return budget
 
-    def keep_budget(self, name: str, budget: Budget, facts: Facts, public: Sequence[Owned], *, replace: bool) -> str:
+    def keep_budget(
+        self,
+        name: str,
+        budget: Budget,
+        facts: Facts,
+        public: Sequence[Owned],
+        *,
+        replace: bool,
+        merge: Sequence[str] = (),
+    ) -> str:
         """Record a budget that was checked, and declare tables public with it; return both in words."""
-        self._ledger.protect(name, budget, replace=replace, lineage=facts)
+        self._ledger.protect(name, budget, replace=replace, lineage=facts, merge=merge)
         for each in public:
             self._declare(PUBLIC_KIND, each)
         spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
@@ -277,6 +290,9 @@ class Sources(Standing):
     def _refuse_several(self, name: str, dataset: str) -> None:
         """Raise if a name, or a table, belongs to a dataset of several tables."""
         _, recorded = self.recorded(name)
+        into = self.declarations().aliases.get(name)
+        if into is not None:
+            raise ParameterError("P111", f"{show(dataset)} was merged into {show(into)}. Give the budget another name.")
         if recorded is not None and recorded.get("tables"):
             raise ParameterError(
                 "P111",
@@ -302,7 +318,7 @@ class Sources(Standing):
     def refuse_public(self, table: Owned, *, force: bool = False, stands: Sequence[Declaration] = ()) -> None:
         """Raise if a table may not be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
-        declarations = Declarations(declarations.counter, (*declarations.listed, *stands))
+        declarations = replace(declarations, listed=(*declarations.listed, *stands))
         name = catalog.display(table.path)
         if any(one.kind != PUBLIC_KIND for one in self.about(table.path, declarations)):
             raise BudgetError(

@@ -66,6 +66,8 @@ class Standing:
         if self._known is None or self._known[0] != key:
             listed: list[Declaration] = []
             for dataset, kinds in found.latest.items():
+                if dataset in found.aliases:
+                    continue
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
                 claims = "rows" if policy is None else policy.claims
@@ -81,7 +83,7 @@ class Standing:
             budgeted = {one.table for one in listed if one.kind == PROTECT and one.table is not None}
             listed = [one for one in listed if one.kind != PUBLIC_KIND or one.table not in budgeted]
             # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, tuple(listed))
+            self._known = key, Declarations(found.counter + self._changes, tuple(listed), found.aliases)
         return self._known[1]
 
     def forget_engine(self, engine: str) -> None:
