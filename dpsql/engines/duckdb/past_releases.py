@@ -48,8 +48,8 @@ class PastReleases:
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the features that the release `key` chose, with the layout that it read them from."""
-        names = (dataset, *self._merged(dataset))
-        found = [one for name in names for one in self._releases_of(SELECTORS, name, key)]
+        datasets = (dataset, *self._merged(dataset))
+        found = [one for name in datasets for one in self._releases_of(SELECTORS, name, key)]
         if not found:
             raise ParameterError(
                 "P030",
