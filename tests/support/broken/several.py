@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.lineage.joins import Equality
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import grouped
 from dpsql.functions.grouped.left_out import Enforced
+from dpsql.ledger import charge, ledger
 from support.broken.planting import Fault, Patch
 
 _identity, _of_people, _joined_from = joins._identity, joins.of_people, owners.joined_from
@@ -105,4 +106,17 @@ CAP_BEFORE_JOIN = Fault(
         (placing, "follows", lambda *_: True),
         (grouped, "enforced_limits", _unlimited),
     ),
+)
+
+
+def _largest(transaction: Any, dataset: str, ended: str) -> None:
+    """Charge what was spent of one dataset, unless more is charged already."""
+    before = transaction.state(dataset).spent.epsilon or 0
+    if (transaction.state(ended).spent.epsilon or 0) > before:
+        charge.append_merged(transaction, dataset, ended)
+
+
+MERGE_TAKES_MAX = Fault(
+    "A merged dataset begins with the largest of what was spent: a person is in all of them.",
+    ((ledger, "append_merged", _largest),),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import bound, paths
-from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.declarations import Declarations, Owner
 from dpsql.rendering import call, identifier
 
 # Before the query whose plan shows what the joins read.
@@ -32,7 +32,17 @@ def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Cat
         ends = [call("encode", side) if step.is_text else side for side in sides]
         joins.append(f" JOIN {_whole(parent)} AS {there} ON {ends[0]} = {ends[1]}")
         here = there
-    return f"(SELECT dpsql_rows.*, {here}.{identifier(owner.unit)} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
+    unit = f"{here}.{identifier(owner.unit)} AS {identifier(_unit_name(path, owner, declarations, catalog))}"
+    return f"(SELECT dpsql_rows.*, {unit} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
+
+
+def _unit_name(path: paths.Path, owner: Owner, declarations: Declarations, catalog: paths.Catalog) -> str:
+    """Return what the unit's column is called beside a table's own columns, of which one may have its name."""
+    name, parent = owner.unit, owner.steps[-1].parent.name
+    taken = {fold(column) for one in declarations.about(catalog.table(path), path[0]) for column in one.columns}
+    while fold(name) in taken:
+        name = f"{parent}_{name}"
+    return name
 
 
 def _whole(path: paths.Path) -> str:

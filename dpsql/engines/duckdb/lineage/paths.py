@@ -197,7 +197,8 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
     path = None
     if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
         path = catalog.path(found.table)
-    if path is None:
+    # What has a budget is not public, under whatever name that was said before.
+    if path is None or declarations.roots(declarations.about(catalog.table(path), path[0])):
         raise ParameterError(
             "P071",
             f"keys: {show(table)} is no table that was declared public. Its owner runs "

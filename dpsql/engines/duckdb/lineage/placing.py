@@ -96,18 +96,18 @@ def place(
     )
     name = source if own is None else catalog.display(own)
     claim = paths.budget_named(dataset, declarations, catalog)
-    columns = bound.output(node) or []
+    columns, unit_column = bound.output(node) or [], privacy_unit
     if direct and own is not None and rows.pending is not None:
-        item = joined_from(own, declarations, catalog)
-        joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
-        if item is None or joined is None or not follows(joined, own, declarations, catalog):
-            raise refusals.path_lost(name)
+        item, joined = _along_path(own, name, seen, reading)
         rows, columns = walk(joined, reading.leaf, {}), bound.output(joined) or []
+        unit_column = columns[-1] if unit_column is None else unit_column
         placed = partial(
-            placed, joined=item, tables=tuple(reading.tables), checked=all(map(bound.is_checked, bound.scans(joined)))
+            placed,
+            joined=item,
+            tables=tuple(reading.tables),
+            content=paths.digest(bound.meaning(joined)) if named else "",
+            checked=all(map(bound.is_checked, bound.scans(joined))),
         )
-        if named:
-            placed = partial(placed, content=paths.digest(bound.meaning(joined)))
     spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
     first = _named_first(source, dataset, charged, claim, spelled)
     if not first:
@@ -115,8 +115,22 @@ def place(
     stated = declarations.units(first[0])
     if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
-    unit = _refuse_far(source, columns, rows, first, declarations, privacy_unit)
+    unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     return placed(charged=first, unit=unit)
+
+
+def _along_path(
+    own: paths.Path, name: str, seen: Sequence[tuple[str, str]], reading: Reading
+) -> tuple[str, bound.Node]:
+    """Return the FROM item of a table with the joins along its path, and its plan; raise if they lead to nobody."""
+    item = joined_from(own, reading.declarations, reading.catalog)
+    joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
+    if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
+        raise refusals.path_lost(name)
+    rows = walk(joined, reading.leaf, {})
+    if rows.own_rows or rows.pending is not None:
+        raise refusals.path_lost(name)
+    return item, joined
 
 
 def place_on_engine(

@@ -108,7 +108,9 @@ def order_decides(source: str, function: str) -> SourceError:
 
 
 # Operators of forms that may keep to each person's rows without their plan showing it.
-_UNSHOWN = frozenset(("CROSS_PRODUCT", "DELIM_JOIN", "AGGREGATE", "MARK JOIN", "SEMI JOIN", "ANTI JOIN", "SINGLE JOIN"))
+_UNSHOWN = frozenset(
+    ("rowid", "CROSS_PRODUCT", "DELIM_JOIN", "AGGREGATE", "MARK JOIN", "SEMI JOIN", "ANTI JOIN", "SINGLE JOIN")
+)
 
 
 def join_to_write(operator: str) -> str:

@@ -429,6 +429,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
     "RECURSIVE_CTE": _recursive,
+    "EMPTY_RESULT": lambda _, node: Rows(len(bound.listed(node, "return_types"))),
     # The outer columns of a correlated subquery: the join above it has their rows.
     "DELIM_GET": lambda _, node: Rows(len(bound.listed(node, "chunk_types"))),
     "CROSS_PRODUCT": _cross,

@@ -10,7 +10,7 @@ from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
-from dpsql.engines.duckdb.lineage.declarations import PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
 
@@ -79,9 +79,6 @@ class Standing:
                         standing.setdefault(one.table, one)
                 listed += standing.values()
             listed += self._here.values()
-            # What has a budget is not public, under whatever name that was said.
-            budgeted = {one.table for one in listed if one.kind == PROTECT and one.table is not None}
-            listed = [one for one in listed if one.kind != PUBLIC_KIND or one.table not in budgeted]
             # Neither number falls, so their sum is another one after every declaration.
             self._known = key, Declarations(found.counter + self._changes, tuple(listed), found.aliases)
         return self._known[1]
