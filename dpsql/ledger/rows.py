@@ -198,7 +198,8 @@ class Facts(TypedDict, total=False):
         Of a budget of several tables: the same of each, with its `name` and, where it has no unit, its `path`.
     path : mapping
         The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
-    name : str
+    name, kind : str
+        What the table is called, and how its ids compare.
     merged_into : str
         Of a dataset that has ended: the one that took its place.
     """
@@ -212,6 +213,7 @@ class Facts(TypedDict, total=False):
     tables: Sequence[Facts]
     path: Mapping[str, object] | None
     name: str
+    kind: str
     merged_into: str
 
 

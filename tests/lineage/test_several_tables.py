@@ -303,6 +303,12 @@ def test_a_table_is_added_and_its_path_replaced(con: Any) -> None:
     assert ask(con, "patients") == ("patients", "")
 
 
+def test_a_table_that_is_added_has_ids_of_the_same_type(con: Any) -> None:
+    con.execute(f"{PROTECT})")
+    con.execute("CREATE TABLE allergies (person VARCHAR)")
+    assert "different types" in refusal(con, PROTECT.replace(TABLES, "{allergies: 'person'}") + ")")
+
+
 def test_a_path_that_leads_elsewhere_is_refused(con: Any) -> None:
     con.execute(f"{PROTECT})")
     con.execute("ALTER TABLE visits RENAME TO visits_2; CREATE VIEW visits AS FROM visits_2")

@@ -111,6 +111,10 @@ def protect_tables(
     before = _standing(sources, name, stated)
     tables = _with(before, _facts(sources, stated))
     _refuse_endless(tables)
+    if len({one["kind"] for one in tables if "kind" in one}) > 1:
+        raise ParameterError(
+            "P111", "the ids of the tables have different types, so no id names one person. Give them one type."
+        )
     for each in ended:
         _refuse_merge(sources, name, each, tables)
     units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
@@ -207,14 +211,13 @@ def _refuse_taken(sources: Sources, mine: Collection[str], one: Stated) -> None:
 
 def _facts(sources: Sources, stated: Sequence[Stated]) -> list[Facts]:
     """Return what is recorded of each table."""
-    known, kinds = [(one, sources.facts(one.table, kept=True)) for one in stated], set[str]()
+    known = [(one, sources.facts(one.table, kept=True)) for one in stated]
     out: list[Facts] = []
     for one, facts in known:
         kind = _kind(one, one.column)
         about: Facts = {**facts, "name": sources.catalog().display(one.table.path)}
         if not one.end:
-            kinds.add(kind)
-            out.append({**about, "unit": one.column, "path": None})
+            out.append({**about, "unit": one.column, "path": None, "kind": kind})
             continue
         parent, end = _parent(one, known)
         key = one.end[-1]
@@ -231,10 +234,6 @@ def _facts(sources: Sources, stated: Sequence[Stated]) -> list[Facts]:
                 )
         path = {"column": one.column, "parent": end["table"], "key": key, "text": kind == "VARCHAR"}
         out.append({**about, "unit": None, "path": path})
-    if len(kinds) > 1:
-        raise ParameterError(
-            "P111", "the ids of the tables have different types, so no id names one person. Give them one type."
-        )
     return out
 
 
