@@ -106,6 +106,7 @@ REFUSED = {
     "oldest owner": "SELECT who, lines.x FROM lines JOIN (SELECT ok, min(who) AS who FROM orders GROUP BY ok) ON o = ok",
     "shared rows dropped": "SELECT who, lines.x FROM lines JOIN (SELECT ok, min(who) AS who FROM orders GROUP BY ok "
     "HAVING min(who) = max(who)) ON o = ok",
+    "by a function of keys": "SELECT who, lines.x FROM lines JOIN orders ON sign(o) = sign(ok)",
     "by value of keys": "SELECT who, lines.x FROM lines JOIN orders ON (o > 0) = (ok > 0)",
     "by value": "SELECT who, lines.x FROM lines JOIN orders ON lines.x = orders.x",
     "distinct": "SELECT who, s.x FROM (SELECT DISTINCT ON (x) o, x FROM lines ORDER BY x, o) s JOIN orders ON o = ok",

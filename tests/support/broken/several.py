@@ -64,7 +64,7 @@ def _capped_first(path: Any, declarations: Any, catalog: Any) -> str | None:
         return None
     step = declarations.owner(catalog.table(path), path[0]).steps[0]
     table = ".".join(f'"{part}"' for part in path)
-    few = f'(SELECT * FROM {table} QUALIFY row_number() OVER (PARTITION BY "{step.column}" ORDER BY x) <= 2)'
+    few = f'(SELECT * FROM {table} QUALIFY row_number() OVER (PARTITION BY "{step.column}" ORDER BY "{step.column}") <= 2)'
     return item.replace(f"FROM {table} AS", f"FROM {few} AS", 1)
 
 
