@@ -20,7 +20,7 @@ PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
 BY_TEXT = "text:"
 
 
-class Step(NamedTuple):
+class PathStep(NamedTuple):
     """One step of a path: rows of a table belong to whom the rows of another table belong to that they point to."""
 
     column: str
@@ -29,7 +29,7 @@ class Step(NamedTuple):
     is_text: bool  # whether the two are text, which compares as bytes
 
     @classmethod
-    def of(cls, facts: Mapping[str, object]) -> Step:
+    def of(cls, facts: Mapping[str, object]) -> PathStep:
         """Read a step from what the ledger holds."""
         parent = tuple(map(str, facts["parent"])) if isinstance(facts["parent"], (list, tuple)) else ()
         return cls(str(facts["column"]), TableName(*parent), str(facts["key"]), facts["text"] is True)
@@ -44,7 +44,7 @@ class Owner(NamedTuple):
     """Where a table says whose its rows are."""
 
     unit: str  # the column of the privacy unit: in the table itself or, behind steps, in the parent of the last one
-    steps: tuple[Step, ...] = ()
+    steps: tuple[PathStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Declaration:
     table: TableName | None = None
     base: str | None = None  # of a derived table: what it was made from
     unit: str | None = None  # the column of the privacy unit
-    path: Step | None = None  # of a table without that column: the first step to one that has it
+    path: PathStep | None = None  # of a table without that column: the first step to one that has it
     # Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
     # DuckDB could not write the plan down; '' in ledgers that did not keep these.
     view: str | None = None
@@ -79,7 +79,7 @@ class Declaration:
             TableName(*table) if table else None,
             facts.get("base"),
             facts.get("unit", unit),
-            None if path is None else Step.of(path),
+            None if path is None else PathStep.of(path),
             facts.get("view"),
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
@@ -183,7 +183,7 @@ class Declarations:
         `alias` is what the table's database is attached under, as for `about`.
         """
         declared = [one for one in self.about(table, alias) if one.kind != PUBLIC_KIND]
-        steps: list[Step] = []
+        steps: list[PathStep] = []
         while len(declared) == 1:
             [one] = declared
             if one.path is None:
