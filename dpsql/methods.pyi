@@ -41,6 +41,8 @@ class ContextMethods:
         keys: Mapping[str, Iterable[object]] | None = None,
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
+        tables: Mapping[str, str] | None = None,
+        merge: Names | None = None,
         mark: bool | None = True,
         source: bool | None = True,
         replace: bool | None = False,
@@ -90,6 +92,11 @@ class ContextMethods:
             How charges add up: 'basic', or 'rdp' for many small calls.
         public : optional
             Names of tables without personal data, which the same call declares public.
+        tables : optional
+            Several tables of the same people, which share the budget: a struct of each table's column with the person's
+            id, or the path to it: {patients: 'id', labs: 'visit -> visits.vid'}.
+        merge : optional
+            Names of budgets that this one takes the place of: it begins with the sum of what they spent.
         mark : default True
             Mark the table's database, so that it can only be used with this ledger.
         source : default True
@@ -2986,6 +2993,8 @@ class FrameMethods:
         keys: Mapping[str, Iterable[object]] | None = None,
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
+        tables: Mapping[str, str] | None = None,
+        merge: Names | None = None,
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,

@@ -8,9 +8,11 @@ from typing import Any, TypeAlias
 
 from dpsql.contract.parameters import fold, text, text_list
 from dpsql.engines.attached import engines_of
+from dpsql.engines.duckdb.lineage.several import Stated, protect_tables, stated_of
 from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
+from dpsql.errors import ParameterError
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import STATED_NAMES
 from dpsql.ledger.policy import of_session
@@ -42,6 +44,8 @@ _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 _LIMITS = ("epsilon", "delta", "rho", "accountant", "claims")
 _BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES)
 
+_MERGE_HINT = "Give the names of the budgets, and the tables of all of them: merge := ['patients'], tables := {...}."
+
 Said: TypeAlias = Mapping[str, object]
 Known: TypeAlias = Sequence[str] | None
 Texts: TypeAlias = Mapping[str, Any] | None
@@ -57,28 +61,47 @@ def protect(session: Session) -> Callable[..., str]:
         texts: Texts,
         public_seen: Sequence[Plans] | None,
         known: Known,
+        tables_seen: Sequence[Plans] | None,
     ) -> str:
         dataset = text("dataset", dataset, hint="Give the name of the budget.")
         hint = "Give the names of tables: public := ['wards']."
         names = () if said["public"] is None else text_list("public", said["public"], hint=hint)
+        listed = [
+            _owned(session, "dp_public", name, said, plans, known, texts)
+            for name, plans in zip(names, public_seen or [None] * len(names), strict=True)
+        ]
+        given = {name: said[name] for name in _BUDGETED if said[name] is not None}
+        replace, mark = said["replace"] is True, said["mark"] is not False
+        merge = () if said["merge"] is None else text_list("merge", said["merge"], hint=_MERGE_HINT)
+        if said["tables"] is not None:
+            stated = _stated(session, said, tables_seen, known, texts)
+            return protect_tables(
+                session.sources, dataset, given, stated, public=listed, merge=merge, replace=replace, mark=mark
+            )
+        if merge:
+            raise ParameterError("P111", f"merge needs tables. {_MERGE_HINT}")
         table = None
         if said["engine"] is not None:
             dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])
         elif said["source"] is not False:
             table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
-        return session.sources.protect(
-            dataset,
-            {name: said[name] for name in _BUDGETED if said[name] is not None},
-            table,
-            public=[
-                _owned(session, "dp_public", name, said, plans, known, texts)
-                for name, plans in zip(names, public_seen or [None] * len(names), strict=True)
-            ],
-            replace=said["replace"] is True,
-            mark=said["mark"] is not False,
-        )
+        return session.sources.protect(dataset, given, table, public=listed, replace=replace, mark=mark)
 
     return run
+
+
+def _stated(session: Session, said: Said, seen: Sequence[Plans] | None, known: Known, texts: Texts) -> list[Stated]:
+    """Return what an owner states of several tables of DuckDB."""
+    if said["engine"] is not None or said["source"] is False:
+        raise ParameterError(
+            "P111", "tables are tables of DuckDB's catalog. Leave engine and source out, or protect one table."
+        )
+    names = list(said["tables"]) if isinstance(said["tables"], Mapping) else []
+    found = {
+        name: session.sources.owned("dp_protect", name, seen_of(plans), known or (), catalogued(texts))
+        for name, plans in zip(names, seen or [None] * len(names), strict=True)
+    }
+    return stated_of(said["tables"], found)
 
 
 def _owned(session: Session, function: str, table: str, said: Said, seen: Plans, known: Known, texts: Texts) -> Owned:

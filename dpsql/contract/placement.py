@@ -46,6 +46,8 @@ class Placement:
         Whether a column that the plan reads has an ENUM type.
     read : bool
         Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
+    joined : str
+        The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -66,6 +68,7 @@ class Placement:
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
     read: bool = field(default=False, compare=False)
+    joined: str = ""
     engine: str = ""
 
     def to_json(self) -> dict[str, Json]:

@@ -94,6 +94,17 @@ DECLARATIONS: dict[str, Signature] = {
             choices=("basic", "rdp"),
         ),
         Argument("public", "Names of tables without personal data, which the same call declares public.", kind="Names"),
+        Argument(
+            "tables",
+            "Several tables of the same people, which share the budget: a struct of each table's column with the "
+            "person's id, or the path to it: {patients: 'id', labs: 'visit -> visits.vid'}.",
+            kind="Mapping[str, str]",
+        ),
+        Argument(
+            "merge",
+            "Names of budgets that this one takes the place of: it begins with the sum of what they spent.",
+            kind="Names",
+        ),
         Argument("mark", "Mark the table's database, so that it can only be used with this ledger.", True),
         Argument("source", "Whether the name is a table or view; false for rows outside every catalog.", True),
         Argument("replace", "Replace an existing budget. Arguments that are left out keep their values.", False),

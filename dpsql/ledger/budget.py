@@ -204,6 +204,10 @@ class Budget:
         return cls(**record)
 
 
+# What is left of the budget of a dataset that another one has taken the place of: the least that there is.
+ENDED = Budget(epsilon=Fraction(1, UNITS_PER_ONE), delta=Fraction(0))
+
+
 @dataclass(frozen=True)
 class Spent:
     """Running totals of one dataset, in units of 1e-18; None once a release has no finite loss of that kind.
@@ -229,6 +233,15 @@ class Spent:
         rho = None if self.rho is None or cost.rho is None else self.rho + units_up(cost.rho)
         composition = None if self.composition is None else self.composition.plus(cost)
         return Spent(epsilon, self.delta + units_up(cost.delta), rho, self.releases + 1, composition)
+
+    def with_all_of(self, epsilon: int | None, delta: int, rho: int | None) -> Spent:
+        """Return the totals of a dataset that begins, after what another one has spent, as one more release."""
+        return Spent(
+            None if self.epsilon is None or epsilon is None else self.epsilon + epsilon,
+            self.delta + delta,
+            None if self.rho is None or rho is None else self.rho + rho,
+            self.releases + 1,
+        )
 
     def under(self, budget: Budget, order: Fraction | None = None) -> Spent:
         """Return the totals once a budget is stated: nothing is forgotten, and its accountant begins."""

@@ -17,7 +17,7 @@ from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
 from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
 from dpsql.errors import ParameterError
-from dpsql.ledger.budget import refuse_contradiction, refuse_overspend
+from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older
@@ -119,6 +119,7 @@ RELEASED = "released"
 NOTHING_RELEASED = "no result"
 NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
+MERGED = "charged, spent before the merge"
 DECLARED = "declared"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
@@ -297,6 +298,25 @@ def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], co
             },
         )
     return entry
+
+
+def append_budget(transaction: Transaction, dataset: str, budget: Budget, lineage: Mapping[str, object] | None) -> None:
+    """Append the row by which a budget stands."""
+    state = transaction.state(dataset)
+    row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
+    after = changed(state, spent=state.spent.under(budget))
+    transaction.append({**row, "budget": budget.to_json(), "lineage": json_text(lineage)}, after)
+
+
+def append_merged(transaction: Transaction, dataset: str, ended: str) -> None:
+    """Append the row that charges to a new dataset what was spent of one that it takes the place of."""
+    spent, state = transaction.state(ended).spent, transaction.state(dataset)
+    epsilon, delta = spent.charged("epsilon"), spent.charged("delta") or 0
+    row = entry_row("release", dataset, "dp_protect", "{}", guarantee=f"all releases on {ended}", status=MERGED)
+    row["epsilon"] = None if epsilon is None else str(epsilon)
+    row["delta"], row["rho"] = str(delta), None if spent.rho is None else str(spent.rho)
+    after = state.spent.with_all_of(epsilon, delta, spent.rho)
+    transaction.append({**row, "lineage": json_text({"merged": ended})}, changed(state, spent=after))
 
 
 def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:

@@ -10,23 +10,23 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace as changed
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, VerifyReport, canonical
 from dpsql.ledger.charge import (
     DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
-    PROTECTED,
     RELEASED,
     Charge,
+    append_budget,
     append_charges,
     append_end,
+    append_merged,
     as_recorded,
     entry_row,
     fingerprint_of,
@@ -37,7 +37,7 @@ from dpsql.ledger.charge import (
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
 
 if TYPE_CHECKING:
     from dpsql.ledger.chain import Head
@@ -56,7 +56,13 @@ class Ledger(OpenLedger):
     """
 
     def protect(
-        self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, object] | None = None
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        replace: bool = False,
+        lineage: Mapping[str, object] | None = None,
+        merge: Sequence[str] = (),
     ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
 
@@ -70,6 +76,8 @@ class Ledger(OpenLedger):
             Allow it to replace a different budget. What was spent stays spent.
         lineage : mapping, optional
             What else is to be kept with the entry, as JSON values.
+        merge : sequence of str
+            Datasets that this one takes the place of: it begins with what all of them have spent, and they end.
 
         Returns
         -------
@@ -80,9 +88,15 @@ class Ledger(OpenLedger):
         ------
         BudgetError
             Another budget stands and `replace` is False.
+
+        Notes
+        -----
+        The datasets of a merge may hold rows of one person, so what they have spent adds up, under basic composition:
+        each under its own accountant is (epsilon, delta)-DP, or rho-zCDP, and all of them together are as private as
+        the sums say. What was spent, the new budget and the end of the old ones are one transaction, so that a call
+        that was admitted under an old budget, and has not been charged, is refused.
         """
         dataset = folded_dataset(dataset)
-        record = budget.to_json()
 
         def work(transaction: Transaction) -> bool:
             state = transaction.state(dataset)
@@ -95,9 +109,12 @@ class Ledger(OpenLedger):
                     f"dataset '{dataset}' already has a budget of {standing.text}, or another policy. Call under it. "
                     "Only the data's owner can change it, with replace := true; what was spent stays spent.",
                 )
-            row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
-            after = changed(state, spent=state.spent.under(budget))
-            transaction.append({**row, "budget": record, "lineage": json_text(lineage)}, after)
+            ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
+            for each in ended:
+                append_merged(transaction, dataset, each)
+            append_budget(transaction, dataset, budget, lineage)
+            for each in ended:
+                append_budget(transaction, each, ENDED, {"table": None, "merged_into": dataset})
             return True
 
         return self._write(work)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
-from dpsql.ledger.rows import RecordedDeclaration
+from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text
 
 # What a call is bound by, of its recorded arguments.
@@ -65,8 +65,13 @@ def policy_rows(
 
 def _stated(one: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[str, str | None, str | None]]:
     """Yield argument, column and value of a declaration."""
-    if one.kind == "protect" and budget is not None:
+    into = merged_into(one.lineage) if one.kind == "protect" else None
+    if into is not None:
+        yield "merged_into", None, _sql(into)
+    elif one.kind == "protect" and budget is not None:
         yield from _limits(budget)
+        for table in (one.lineage or {}).get("tables", ()):
+            yield "tables", table["name"], _sql(path_text(table))
     elif one.kind == "derive":
         yield "base", None, _sql(one.facts.get("base"))
         if one.facts.get("unit") is not None:

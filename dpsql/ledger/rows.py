@@ -194,6 +194,14 @@ class Facts(TypedDict, total=False):
     columns : sequence of str
     others : sequence of Facts
         The same of tables of that name in other databases.
+    tables : sequence of Facts
+        Of a budget of several tables: the same of each, with its `name` and, where it has no unit, its `path`.
+    path : mapping
+        The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
+    name, kind : str
+        What the table is called, and how its ids compare.
+    merged_into : str
+        Of a dataset that has ended: the one that took its place.
     """
 
     table: Sequence[str] | None
@@ -202,6 +210,32 @@ class Facts(TypedDict, total=False):
     base: str | None
     unit: str | None
     others: Sequence[Facts]
+    tables: Sequence[Facts]
+    path: Mapping[str, object] | None
+    name: str
+    kind: str
+    merged_into: str
+
+
+def tables_of(facts: Facts | None) -> Sequence[Facts]:
+    """Return what is recorded of each table of a declaration."""
+    facts = facts or {}
+    return facts.get("tables") or (facts, *facts.get("others", ()))
+
+
+def merged_into(lineage: Mapping[str, object] | None) -> str | None:
+    """Return the dataset that took the place of one, from what is recorded with its budget; None if it stands."""
+    found = (lineage or {}).get("merged_into")
+    return found if isinstance(found, str) else None
+
+
+def path_text(facts: Facts) -> str:
+    """Return what an owner stated of one of several tables: its column, or its path."""
+    path = facts.get("path")
+    if path is None:
+        return str(facts.get("unit"))
+    parent = path["parent"] if isinstance(path["parent"], (list, tuple)) else ()
+    return f"{path['column']} -> {parent[-1] if parent else ''}.{path['key']}"
 
 
 @dataclass(frozen=True)
@@ -252,14 +286,26 @@ class RecordedDeclarations:
     latest: Mapping[str, Mapping[str, RecordedDeclaration]]
 
     @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """The datasets that have ended, with those that stand for them."""
+        ended = {
+            name: merged_into(kinds["protect"].lineage) for name, kinds in self.latest.items() if "protect" in kinds
+        }
+        found = {name: into for name, into in ended.items() if into is not None}
+        for name in found:
+            while found[name] in found:
+                found[name] = found[found[name]]
+        return found
+
+    @cached_property
     def databases(self) -> frozenset[str]:
         """The digits of every marked database of which anything is declared."""
         found = set()
         for row in (row for kinds in self.latest.values() for row in kinds.values()):
-            facts: Mapping[str, Any] = (row.lineage if row.kind == "protect" else row.facts) or {}
-            tables = [each.get("table") for each in (facts, *facts.get("others", ()))]
+            facts: Facts = (row.lineage if row.kind == "protect" else row.facts) or {}
+            tables = [each.get("table") for each in tables_of(facts)]
             found |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
-            found |= {facts["database"]} if row.kind == "adopt" else set()
+            found |= {str(dict(facts)["database"])} if row.kind == "adopt" else set()
         return frozenset(found)
 
 

@@ -266,7 +266,8 @@ class Transaction:
 
     def budget_rows(self) -> list[BudgetRow]:
         """Return one row per dataset that has a budget or a release, by name."""
-        states = ((dataset, self.state(dataset)) for dataset in self._datasets())
+        ended = self.declarations(None).aliases
+        states = ((dataset, self.state(dataset)) for dataset in self._datasets() if dataset not in ended)
         return [budget_row(dataset, state) for dataset, state in states if state.budget or state.spent.releases]
 
     def ledger_rows(self, dataset: str | None) -> list[LedgerRow]:

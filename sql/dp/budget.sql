@@ -5,8 +5,8 @@
 CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
-  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, mark := true, source := true,
-  replace := false, engine := NULL, claims := NULL
+  target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := true,
+  source := true, replace := false, engine := NULL, claims := NULL
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -14,12 +14,16 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       epsilon := epsilon, delta := delta, rho := rho, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
-      public := public, mark := mark, source := source, replace := replace, engine := engine, claims := claims),
-    CASE WHEN source AND engine IS NULL THEN dpsql_reads(dataset) END,
+      public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
+      engine := engine, claims := claims),
+    CASE WHEN source AND engine IS NULL AND tables IS NULL THEN dpsql_reads(dataset) END,
     CASE WHEN source AND engine IS NULL THEN dpsql_texts() END,
     CASE WHEN engine IS NULL THEN
       system.main.list_transform(TRY_CAST(public AS VARCHAR[]), lambda t: dpsql_reads(t)) END,
-    dpsql_tables());
+    dpsql_tables(),
+    CASE WHEN engine IS NULL THEN
+      system.main.list_transform(
+        system.main.json_keys(system.main.to_json(tables)), lambda t: dpsql_reads(t)) END);
 
 -- dp_public: Declare that a table holds nothing about any privacy unit, so that views of protected tables may join it.
 -- Guarantee: None of its own: a call on a view that joins the table is charged to the protected tables alone.

@@ -102,6 +102,7 @@ def run(path: Path, folder: Path) -> None:
         ("many_questions", 5),
         ("nothing_known", 7),
         ("is_it_real", 6),
+        ("hospital_tables", 6),
     ],
 )
 def test_sql_example_runs(name: str, releases: int) -> None:

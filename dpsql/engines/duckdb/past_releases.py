@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TypedDict, TypeVar
 
 from dpsql.contract.json import Json
@@ -11,6 +12,7 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
+from dpsql.ledger.charge import folded_dataset
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
 from dpsql.released.histogram import Histogram
@@ -46,7 +48,8 @@ class PastReleases:
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the features that the release `key` chose, with the layout that it read them from."""
-        found = self._releases_of(SELECTORS, dataset, key)
+        datasets = (dataset, *self._merged(dataset))
+        found = [one for name in datasets for one in self._releases_of(SELECTORS, name, key)]
         if not found:
             raise ParameterError(
                 "P030",
@@ -125,8 +128,17 @@ class PastReleases:
         """Return the stored result of a named release, if there is one."""
         if plan.release is None:
             return None
-        fingerprint = self._ledger.fingerprint(plan.dataset, plan.function, plan.public_arguments)
-        return self._ledger.replay(plan.dataset, plan.release, fingerprint, self.older(plan))
+        for dataset in (plan.dataset, *self._merged(plan.dataset)):
+            named = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
+            fingerprint = self._ledger.fingerprint(dataset, plan.function, named.public_arguments)
+            found = self._ledger.replay(dataset, plan.release, fingerprint, self.older(named))
+            if found is not None:
+                return found
+        return None
+
+    def _merged(self, dataset: str) -> list[str]:
+        """Return the datasets that one has taken the place of."""
+        return [name for name, into in self._ledger.declarations().aliases.items() if into == folded_dataset(dataset)]
 
     def older(self, plan: Plan) -> Older:
         """Return what gives the fingerprints of a call in versions with other defaults.

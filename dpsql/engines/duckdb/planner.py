@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import known, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import checked
@@ -170,6 +170,8 @@ class Planner:
     def _refuse_absent(self, plan: Plan, seen: Seen) -> None:
         """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
         columns = columns_of_source(seen)
+        if columns is not None and plan.placement is not None and plan.placement.joined:
+            columns += [known(str, plan.placement.unit)]
         try:
             if columns is not None:
                 check_named(plan, columns)

@@ -231,6 +231,14 @@ def called(expression: Node) -> str:
     return str(path[-1] if path else expression.get("name", ""))
 
 
+def is_own(expression: Node) -> bool:
+    """Whether a function that an expression calls is one of DuckDB's own, in the schema that nobody can write to."""
+    qname = expression.get("qname")
+    path = qname.get("path") if isinstance(qname, dict) else None
+    found = path[:2] if isinstance(path, list) else [expression.get("catalog_name"), expression.get("schema_name")]
+    return found == ["system", "main"]
+
+
 def references(value: object) -> list[int | None]:
     """Return the columns that expressions read, each as often as it is read."""
     return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]

@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from dpsql.ledger.rows import Facts
 
 from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf
 from dpsql.errors import ParameterError
 
 PROTECT, PUBLIC_KIND, DERIVE = "protect", "public", "derive"
 # Before the digest of a view that is known by its texts, because DuckDB cannot write its plan down.
 BY_TEXT = "text:"
+
+
+class PathStep(NamedTuple):
+    """One step of a path: rows of a table belong to whom the rows of another table belong to that they point to."""
+
+    column: str
+    parent: TableName
+    key: str  # the parent's column
+    is_text: bool  # whether the two are text, which compares as bytes
+
+    @classmethod
+    def of(cls, facts: Mapping[str, object]) -> PathStep:
+        """Read a step from what the ledger holds."""
+        parent = tuple(map(str, facts["parent"])) if isinstance(facts["parent"], (list, tuple)) else ()
+        return cls(str(facts["column"]), TableName(*parent), str(facts["key"]), facts["text"] is True)
+
+    @property
+    def end(self) -> Key:
+        """The key that the column holds."""
+        return Key(self.parent, fold(self.key))
+
+
+class Owner(NamedTuple):
+    """Where a table says whose its rows are."""
+
+    unit: str  # the column of the privacy unit: in the table itself or, behind steps, in the parent of the last one
+    steps: tuple[PathStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -30,6 +58,7 @@ class Declaration:
     table: TableName | None = None
     base: str | None = None  # of a derived table: what it was made from
     unit: str | None = None  # the column of the privacy unit
+    path: PathStep | None = None  # of a table without that column: the first step to one that has it
     # Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
     # DuckDB could not write the plan down; '' in ledgers that did not keep these.
     view: str | None = None
@@ -43,18 +72,24 @@ class Declaration:
     ) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
-        table = facts.get("table")
+        table, path = facts.get("table"), facts.get("path")
         return cls(
             kind,
             dataset,
             TableName(*table) if table else None,
             facts.get("base"),
             facts.get("unit", unit),
+            None if path is None else PathStep.of(path),
             facts.get("view"),
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
             claims=claims,
         )
+
+    @property
+    def telling(self) -> tuple[str, ...]:
+        """The columns that tell whose a row is."""
+        return tuple(name for name in (self.unit, self.path and self.path.column) if name is not None)
 
     def covers(self, table: TableName, alias: str) -> bool:
         """Whether this is said of a table, which is in a database that is attached under `alias`.
@@ -91,6 +126,7 @@ class Declarations:
 
     counter: int
     listed: tuple[Declaration, ...]
+    aliases: Mapping[str, str] = field(default_factory=dict)  # the names of datasets that were merged, with the new one
 
     @property
     def governed(self) -> bool:
@@ -103,16 +139,17 @@ class Declarations:
 
     def roots(self, declared: Iterable[Declaration]) -> tuple[str, ...]:
         """Return the budgets that declarations lead to: of a derived table, those of what it was made from."""
-        found: dict[str, None] = {}
+        roots: dict[str, None] = {}
         open_ones, seen = list(declared), set[str]()
         while open_ones:
             one = open_ones.pop(0)
             if one.kind == PROTECT:
-                found[one.dataset] = None
+                roots[one.dataset] = None
             elif one.kind == DERIVE and one.base is not None and one.dataset not in seen:
                 seen.add(one.dataset)
-                open_ones += [base for base in self.listed if base.dataset == one.base and base.kind != PUBLIC_KIND]
-        return tuple(found)
+                base = self.aliases.get(one.base, one.base)
+                open_ones += [found for found in self.listed if found.dataset == base and found.kind != PUBLIC_KIND]
+        return tuple(roots)
 
     def leaf(self, table: TableName, alias: str) -> Leaf | None:
         """Return what a scan of a table stands for; None where nothing is declared."""
@@ -121,9 +158,39 @@ class Declarations:
     def _leaf(self, declared: Sequence[Declaration]) -> Leaf | None:
         datasets = self.roots(declared)
         if datasets:
-            units = {one.unit for one in declared if one.kind != PUBLIC_KIND}
-            return Leaf(datasets, units.pop() if len(units) == 1 else None)
+            own = [one for one in declared if one.kind != PUBLIC_KIND]
+            said = {(one.unit, one.path) for one in own}
+            unit, path = said.pop() if len(said) == 1 else (None, None)
+            return Leaf(
+                datasets,
+                unit if path is None else path.column,
+                None if path is None else path.end,
+                {end.column: end for one in own for end in self._keys.get(one.table, ())},
+            )
         return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
+
+    @cached_property
+    def _keys(self) -> Mapping[TableName | None, frozenset[Key]]:
+        """The columns of each table that paths end at."""
+        found: dict[TableName | None, frozenset[Key]] = {}
+        for end in (one.path.end for one in self.listed if one.path is not None):
+            found[end.table] = found.get(end.table, frozenset()) | {end}
+        return found
+
+    def owner(self, table: TableName, alias: str) -> Owner | None:
+        """Return where a table says whose its rows are; None where one row is protected, or nothing is.
+
+        `alias` is what the table's database is attached under, as for `about`.
+        """
+        declared = [one for one in self.about(table, alias) if one.kind != PUBLIC_KIND]
+        steps: list[PathStep] = []
+        while len(declared) == 1:
+            [one] = declared
+            if one.path is None:
+                return None if one.unit is None else Owner(one.unit, tuple(steps))
+            steps.append(one.path)
+            declared = [other for other in self.listed if other.kind == PROTECT and other.table == one.path.parent]
+        return None
 
     def views(self) -> list[Declaration]:
         """Return the declarations about views."""
@@ -136,12 +203,18 @@ class Declarations:
 
     def named(self, dataset: str) -> Declaration | None:
         """Return the declaration that the ledger keeps under a name."""
-        return next((one for one in self.listed if fold(one.dataset) == fold(dataset)), None)
+        name = self.aliases.get(fold(dataset), fold(dataset))
+        return next((one for one in self.listed if fold(one.dataset) == name), None)
 
     def unit(self, dataset: str) -> str | None:
-        """Return the privacy unit that a budget states."""
-        found = next((one for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
-        return None if found is None else found.unit
+        """Return the privacy unit that a budget states; of several tables, as the first one calls it that has it."""
+        stated = (one.unit for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
+        return next((unit for unit in stated if unit is not None), None)
+
+    def units(self, dataset: str) -> frozenset[str]:
+        """Return what the tables of a budget call the privacy unit, folded."""
+        stated = (one.unit for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
+        return frozenset(fold(unit) for unit in stated if unit is not None)
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""
@@ -150,4 +223,4 @@ class Declarations:
     @property
     def protected(self) -> list[str]:
         """The names of all budgets."""
-        return [one.dataset for one in self.listed if one.kind == PROTECT]
+        return list(dict.fromkeys(one.dataset for one in self.listed if one.kind == PROTECT))

@@ -58,6 +58,12 @@ def declared_query(path: Path) -> str:
     return "/* declared */ FROM " + ".".join(map(identifier, path))
 
 
+def places_of(queries: Sequence[str]) -> list[Path]:
+    """Return where a source may be, by the queries of `spellings`."""
+    found = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
+    return [(parts[0], parts[1], parts[2]) for parts in found if len(parts) == 3]
+
+
 def digest(text: str) -> str:
     """Return the sha256 of a text, in hex."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
@@ -191,7 +197,8 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
     path = None
     if found is not None and found.kind == PUBLIC_KIND and found.view is None and found.table is not None:
         path = catalog.path(found.table)
-    if path is None:
+    # What has a budget is not public, under whatever name that was said before.
+    if path is None or declarations.roots(declarations.about(catalog.table(path), path[0])):
         raise ParameterError(
             "P071",
             f"keys: {show(table)} is no table that was declared public. Its owner runs "

@@ -15,6 +15,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
+from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
@@ -95,15 +96,41 @@ def place(
     )
     name = source if own is None else catalog.display(own)
     claim = paths.budget_named(dataset, declarations, catalog)
+    columns, unit_column = bound.output(node) or [], privacy_unit
+    if direct and own is not None and rows.pending is not None:
+        item, joined = _along_path(own, name, seen, reading)
+        rows, columns = walk(joined, reading.leaf, {}), bound.output(joined) or []
+        unit_column = columns[-1] if unit_column is None else unit_column
+        placed = partial(
+            placed,
+            joined=item,
+            tables=tuple(reading.tables),
+            content=paths.digest(bound.meaning(joined)) if named else "",
+            checked=all(map(bound.is_checked, bound.scans(joined))),
+        )
     spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
     first = _named_first(source, dataset, charged, claim, spelled)
     if not first:
         return placed(charged=(name,))
-    stated = declarations.unit(first[0])
-    if privacy_unit is not None and stated is not None and fold(privacy_unit) != fold(stated) and direct:
+    stated = declarations.units(first[0])
+    if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
-    unit = _refuse_far(source, bound.output(node) or [], rows, first, declarations, privacy_unit)
+    unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     return placed(charged=first, unit=unit)
+
+
+def _along_path(
+    own: paths.Path, name: str, seen: Sequence[tuple[str, str]], reading: Reading
+) -> tuple[str, bound.Node]:
+    """Return the FROM item of a table with the joins along its path, and its plan; raise if they lead to nobody."""
+    item = joined_from(own, reading.declarations, reading.catalog)
+    joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
+    if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
+        raise refusals.path_lost(name)
+    rows = walk(joined, reading.leaf, {})
+    if rows.own_rows or rows.pending is not None:
+        raise refusals.path_lost(name)
+    return item, joined
 
 
 def place_on_engine(
@@ -311,14 +338,19 @@ def _refuse_far(
             "S012",
             f"one privacy unit of {listed} may change rows of others in {show(source)} ({rows.own_rows}). "
             "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too."
+            + refusals.join_to_write(rows.own_rows)
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
+    if rows.pending is not None:
+        raise refusals.pending(source, rows.pending, declarations)
     if rows.unfixed:
         raise refusals.order_decides(source, rows.unfixed)
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:
-        known = [unit for unit in units.values() if unit is not None and fold(unit) in names]
+        called = frozenset[str]().union(*(declarations.units(name) for name in charged))
+        passed = [name for place, name in enumerate(names) if place in rows.unit or len(called) == 1]
+        known = [unit for unit in passed if unit in called]
         wanted = known[0] if known else next((names[place] for place in sorted(rows.unit) if place < len(names)), None)
     places = [place for place, name in enumerate(names) if wanted is not None and name == fold(wanted)]
     if len(places) != 1 or places[0] not in rows.unit:

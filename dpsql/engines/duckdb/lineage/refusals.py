@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterable, Sequence
 
 from dpsql.contract.parameters import show
-from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.declarations import Declarations, Owner
 from dpsql.engines.duckdb.lineage.functions import groups
+from dpsql.engines.duckdb.lineage.rows import Key
 from dpsql.errors import BudgetError, SourceError
 from dpsql.rendering import identifier
 from dpsql.rendering import text as literal
@@ -103,6 +104,57 @@ def order_decides(source: str, function: str) -> SourceError:
         f"{function} in {show(source)} follows from the order in which DuckDB reads rows, which other rows can change. "
         "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); sort a list by itself, list_sort(list(x)); give windows and "
         "DISTINCT ON an ORDER BY; or take min, max, median or count.",
+    )
+
+
+# Operators of forms that may keep to each person's rows without their plan showing it.
+_UNSHOWN = frozenset(
+    ("rowid", "CROSS_PRODUCT", "DELIM_JOIN", "AGGREGATE", "MARK JOIN", "SEMI JOIN", "ANTI JOIN", "SINGLE JOIN")
+)
+
+
+def join_to_write(operator: str) -> str:
+    """Return how forms that break a property by an operator are written as joins; ``''`` where that does not help."""
+    if operator not in _UNSHOWN:
+        return ""
+    return (
+        " Write FROM a, b as a JOIN b ON the unit or the path; EXISTS and IN as JOIN (SELECT DISTINCT unit FROM ...) "
+        "USING (unit); NOT EXISTS as LEFT JOIN of that, WHERE it IS NULL; a value for each person as LEFT JOIN (SELECT "
+        "unit, ... GROUP BY unit) USING (unit)."
+    )
+
+
+def pending(source: str, key: Key, declarations: Declarations) -> SourceError:
+    """Return the refusal of rows that point to a table, and are not joined with it."""
+    parent = next((one for one in declarations.listed if one.table == key.table), None)
+    owner = None if parent is None or parent.table is None else declarations.owner(parent.table, parent.table.database)
+    child = next(one for one in declarations.listed if one.path is not None and one.path.end == key)
+    joins = f"JOIN {key.table.name} ON {child.table and child.table.name}.{child.path and child.path.column}"
+    joins += f" = {key.table.name}.{key.column}"
+    if owner is not None:
+        joins += joins_of(owner, key.table.name)
+    return SourceError(
+        "S017",
+        f"{show(source)} reads rows that belong to a person by a path alone, and does not pass the privacy unit on. "
+        f"Join along the path in the view: {joins}.",
+    )
+
+
+def joins_of(owner: Owner, here: str) -> str:
+    """Return the joins from a table along its path, to be written into a view, with the column to select."""
+    joins = ""
+    for step in owner.steps:
+        joins += f" JOIN {step.parent.name} ON {here}.{step.column} = {step.parent.name}.{step.key}"
+        here = step.parent.name
+    return f"{joins}, and select {here}.{owner.unit}"
+
+
+def path_lost(source: str) -> BudgetError:
+    """Return the refusal of a table whose path leads no longer where its owner stated."""
+    return BudgetError(
+        "B007",
+        f"the path of {show(source)} is another one than was declared: a table of it is gone, is a view, or has other "
+        "columns. Declare the tables again with the same dp_protect.",
     )
 
 

@@ -8,12 +8,21 @@ bit would follow from the order, and lists are sorted by what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+from dpsql.contract.names import TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.functions import groups
+
+
+class Key(NamedTuple):
+    """A column of a table that the rows of other tables point to: the end of a path."""
+
+    table: TableName
+    column: str  # folded
 
 
 @dataclass(frozen=True)
@@ -21,7 +30,9 @@ class Leaf:
     """The owner's declaration about a table."""
 
     datasets: tuple[str, ...] = ()  # the budgets that its rows belong to; none for a public table
-    unit: str | None = None  # the column that holds the privacy unit; None where one row is protected
+    unit: str | None = None  # the column that holds what the rows belong to; None where one row is protected
+    pending: Key | None = None  # what that is: the privacy unit, or a key of another table
+    keys: Mapping[str, Key] = field(default_factory=dict)  # the columns that rows of other tables point to, folded
 
 
 PUBLIC = Leaf()
@@ -33,7 +44,9 @@ class Rows:
 
     width: int  # the number of columns
     scans: tuple[str, ...] = ()  # the budgets of the tables that were read, repeated for each read; none if public
-    unit: frozenset[int] = frozenset()  # columns that hold the privacy unit unchanged
+    unit: frozenset[int] = frozenset()  # columns that hold what each row belongs to, unchanged
+    pending: Key | None = None  # what that is: the privacy unit, or until a join says whose it is a key of a table
+    ties: frozenset[tuple[int, Key]] = frozenset()  # columns with keys of rows that belong to the same
     by_unit: bool = True  # every protected table that was read states a privacy unit
     row_level: str = ""
     own_rows: str = ""
@@ -50,7 +63,9 @@ class Rows:
         """Return these rows without either property, unless they are public."""
         if self.public:
             return self
-        return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset())
+        return replace(
+            self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset(), ties=frozenset()
+        )
 
     def mixed(self, by: str) -> Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
@@ -69,7 +84,18 @@ class Rows:
         unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
-        return replace(self, width=len(positions), unit=unit, keys=keys)
+        ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
+        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties)
+
+    def tied(self, position: int | None) -> frozenset[Key]:
+        """Return the keys that a column holds."""
+        return frozenset(key for place, key in self.ties if place == position)
+
+    def behind(self, width: int) -> tuple[frozenset[int], frozenset[tuple[int, Key]]]:
+        """Return the columns of the unit, and the ties, where they stand behind as many other columns."""
+        return frozenset(width + place for place in self.unit), frozenset(
+            (width + place, key) for place, key in self.ties
+        )
 
 
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
@@ -79,7 +105,13 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
         for place, name in enumerate(names)
         if leaf.unit is not None and name is not None and fold(name) == fold(leaf.unit)
     )
-    return Rows(len(names), leaf.datasets, unit, leaf.unit is not None or not leaf.datasets)
+    ties = frozenset(
+        (place, leaf.keys[fold(name)])
+        for place, name in enumerate(names)
+        if name is not None and fold(name) in leaf.keys
+    )
+    by_unit = leaf.unit is not None or not leaf.datasets
+    return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:
@@ -87,10 +119,9 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
     return Rows(
         width,
         sum((part.scans for part in parts), ()),
-        frozenset(),
-        all(part.by_unit for part in parts),
-        next((part.row_level for part in parts if part.row_level), ""),
-        next((part.own_rows for part in parts if part.own_rows), ""),
+        by_unit=all(part.by_unit for part in parts),
+        row_level=next((part.row_level for part in parts if part.row_level), ""),
+        own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
     )
 
@@ -106,8 +137,13 @@ def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
     apart = not any(part.public for part in found) and len(set(rows.scans)) == len(rows.scans)
     if not (kept and apart):
         rows = rows.mixed("UNION")
-    unit = frozenset.intersection(*(part.unit for part in found)) if kept else frozenset()
-    return replace(rows, unit=unit) if unit or not rows.by_unit else rows.broken("UNION")
+    one = found[0]
+    if not kept or any(part.pending != one.pending for part in found):
+        return rows.broken("UNION") if rows.by_unit else rows
+    unit = frozenset.intersection(*(part.unit for part in found))
+    ties = frozenset.intersection(*(part.ties for part in found))
+    out = replace(rows, unit=unit, pending=one.pending, ties=ties)
+    return out if unit or not rows.by_unit else out.broken("UNION")
 
 
 INTEGERS = frozenset(f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))

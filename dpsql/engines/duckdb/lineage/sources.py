@@ -15,6 +15,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
@@ -24,6 +25,7 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
+from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
     import duckdb
@@ -95,7 +97,7 @@ def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
     spelled, engine = (name if table.engine is None else table.written), table.engine
     for one in declarations.listed:
         theirs = set(map(fold, one.columns))
-        alike = (one.unit is not None and fold(one.unit) in columns) or (theirs and theirs <= columns)
+        alike = bool(columns & set(map(fold, one.telling))) or (theirs and theirs <= columns)
         if one.kind == PROTECT and alike:
             derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
             public = declaring("dp_public", spelled, more="force := true", engine=engine)
@@ -137,7 +139,9 @@ class Sources(Standing):
             return None
         declared = [one.table for one in declarations.views() if one.table is not None]
         views = [path for path in map(catalog.path, declared) if path is not None]
-        return paths.spellings(source, search_path, database, list(dict.fromkeys(views)))
+        queries = paths.spellings(source, search_path, database, list(dict.fromkeys(views)))
+        joined = (joined_from(path, declarations, catalog) for path in paths.places_of(queries))
+        return queries + [joined_query(item) for item in joined if item is not None]
 
     def place(
         self, source: str, seen: Seen, dataset: str | None, privacy_unit: str | None, *, named: bool
@@ -220,23 +224,58 @@ class Sources(Standing):
                 _refuse_sniffed(dataset, table)
             standing = [one for one in self.about(table.path) if one.kind == PROTECT]
             name = standing[0].dataset if standing else self.catalog().display(table.path)
-        policy = self._ledger.policy(name)
-        budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
+        self._refuse_several(name, dataset)
+        budget = self.restated(name, given, replace=replace)
         if table is not None:
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
-            if policy is not None and policy != budget and not replace:
-                self._ledger.protect(name, budget)  # which refuses, before anything is marked
-            facts = self._facts(table, kept=True)
+            facts = self.facts(table, kept=True)
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
         for each in public:
-            self._refuse_public(each, stands=stands)
+            self.refuse_public(each, stands=[stands])
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
             self.mark(table.path)
-            facts = self._facts(table, kept=True)
+            facts = self.facts(table, kept=True)
         facts = self.with_namesakes(PROTECT, name, facts)
-        self._ledger.protect(name, budget, replace=replace, lineage=facts)
+        said = self.keep_budget(name, budget, facts, public, replace=replace)
+        return said if table is None or table.checked else f"{said}{_UNCHECKED}"
+
+    def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
+        """Return the budget of a name, and what is recorded of its tables."""
+        found = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
+        return self._ledger.policy(name), None if found is None else found.lineage
+
+    def has_entries(self, name: str) -> bool:
+        """Whether the ledger holds a budget of a name, or anything charged to it."""
+        return any(row.dataset == name for row in self._ledger.budgets())
+
+    def restated(self, name: str, given: Mapping[str, object], *, replace: bool) -> Budget:
+        """Return the budget that an owner states, changed from what stands where it may `replace` that.
+
+        Raises
+        ------
+        BudgetError
+            B005: another budget stands.
+        """
+        policy = self._ledger.policy(name)
+        budget = Budget.of(**given) if policy is None or not replace else policy.restated(given)
+        if policy is not None and policy != budget and not replace:
+            self._ledger.protect(name, budget)  # which refuses, before anything is marked
+        return budget
+
+    def keep_budget(
+        self,
+        name: str,
+        budget: Budget,
+        facts: Facts,
+        public: Sequence[Owned],
+        *,
+        replace: bool,
+        merge: Sequence[str] = (),
+    ) -> str:
+        """Record a budget that was checked, and declare tables public with it; return both in words."""
+        self._ledger.protect(name, budget, replace=replace, lineage=facts, merge=merge)
         for each in public:
             self._declare(PUBLIC_KIND, each)
         spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
@@ -246,12 +285,24 @@ class Sources(Standing):
             nothing += "; shared with the tables of this name in other databases of the ledger"
         shown = [self.catalog().display(each.path) for each in public]
         listed = f"; public {', '.join(shown)}" if shown else ""
-        unchecked = "" if table is None or table.checked else _UNCHECKED
-        return f"{name}: {budget.policy_text}{nothing}{listed}{unchecked}"
+        return f"{name}: {budget.policy_text}{nothing}{listed}"
+
+    def _refuse_several(self, name: str, dataset: str) -> None:
+        """Raise if a name, or a table, belongs to a dataset of several tables."""
+        _, recorded = self.recorded(name)
+        into = self.declarations().aliases.get(name)
+        if into is not None:
+            raise ParameterError("P111", f"{show(dataset)} was merged into {show(into)}. Give the budget another name.")
+        if recorded is not None and recorded.get("tables"):
+            raise ParameterError(
+                "P111",
+                f"{show(dataset)} belongs to the dataset {show(name)} of several tables. Give them: "
+                f"dp_protect({literal(name)}, tables := {{...}}, replace := true, ...).",
+            )
 
     def public(self, table: Owned, *, force: bool = False) -> str:
         """Record that a table is public."""
-        self._refuse_public(table, force=force)
+        self.refuse_public(table, force=force)
         self._declare(PUBLIC_KIND, table)
         return self.catalog().display(table.path)
 
@@ -264,11 +315,10 @@ class Sources(Standing):
             found = cursor.execute(listed_keys(plan)).fetchone()
         return found[0] or [] if found is not None else []
 
-    def _refuse_public(self, table: Owned, *, force: bool = False, stands: Declaration | None = None) -> None:
+    def refuse_public(self, table: Owned, *, force: bool = False, stands: Sequence[Declaration] = ()) -> None:
         """Raise if a table may not be declared public, given what is about to be declared."""
         catalog, declarations = self.catalog(), self.declarations()
-        if stands is not None:
-            declarations = Declarations(declarations.counter, (*declarations.listed, stands))
+        declarations = replace(declarations, listed=(*declarations.listed, *stands))
         name = catalog.display(table.path)
         if any(one.kind != PUBLIC_KIND for one in self.about(table.path, declarations)):
             raise BudgetError(
@@ -306,9 +356,10 @@ class Sources(Standing):
             )
         if any(one.kind == PROTECT for one in self.about(table.path)):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
+        of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
         unit = None
-        if parent.unit is not None:
-            unit = parent.unit if privacy_unit is None else privacy_unit
+        if of_person is not None:
+            unit = of_person if privacy_unit is None else privacy_unit
             if table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError(
                     "S017",
@@ -394,7 +445,7 @@ class Sources(Standing):
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def _facts(self, table: Owned, *, kept: bool = False) -> Facts:
+    def facts(self, table: Owned, *, kept: bool = False) -> Facts:
         """Return the facts about a table that are recorded with its declaration.
 
         What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
@@ -416,4 +467,4 @@ class Sources(Standing):
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""
         self.mark(table.path)
-        self.keep(kind, table.path, {**self._facts(table), **(more or {})})
+        self.keep(kind, table.path, {**self.facts(table), **(more or {})})

@@ -4,9 +4,44 @@ Two properties of an operator's rows are derived from the leaves of a plan upwar
 
 * **Row level.** Each row comes from one row of one protected table, and each row of that table gives at most one. So
   adding or removing a row of the table adds or removes at most one row here, and changing one changes at most one.
-* **Own rows.** Each row depends only on public rows and on rows of the privacy unit that it carries, as it is, in a
-  known column. So adding or removing a unit changes only rows that carry that unit, and the cap on rows per unit
-  bounds their number.
+* **Own rows.** Each row carries a privacy unit, as it is, in a known column, or NULL and then belongs to nobody; and
+  the rows of a unit are a function of the unit's rows, of the rows that it reaches, and of public rows. So adding or
+  removing a unit changes only rows that carry that unit, and the cap on rows per unit bounds their number.
+
+**Paths.** A table may have no column with the unit, and one that points to a key of another table: a path, ``labs.visit
+-> visits.vid``. A unit *reaches* a row if a row of it, or one that it reaches, has the key that the row points to;
+equality is that of bytes, and NULL points to nothing. Removing the unit u removes all rows that carry u, and every row
+that u reaches and nobody else does. So what another unit w has or reaches stays as it is, and to show is only that w's
+rows here are a function of that. Rows that nobody reaches never change.
+
+Until a join says whose they are, rows are *pending*: `Rows.pending` names the key, and `Rows.unit` has the columns that
+point to it. What holds of them is the same with a key in place of the unit:
+
+1. *pending on the key K*: the rows that point to a value k of K are a function of those rows of tables with a path to K
+   that point to k, of the rows that these reach, and of public rows;
+2. *a tie to the key K* (`Rows.ties`) is a column of which every value k, in a row that belongs to a unit (or, of
+   pending rows, to a value), is the key of a row that this unit has or reaches (or that this value does). A column
+   that is the end of a path is one. NULL is no value.
+
+By induction over the operators, with "owner" for unit or value:
+
+* A scan has both: of its own rows, by definition. Projections, filters, unnest and joins with public rows look at one
+  row. Groups, DISTINCT and windows keep to one owner's rows where they contain its column. UNION ALL adds functions of
+  one owner's rows, where both parts have owners of one kind.
+* Two inputs with owners of one kind that meet by ``owner = owner``: one owner's result is made of its rows of both.
+* A left input with a tie to K, and a right one pending on K, that meet by ``tie = owner``: if a row of the owner u
+  meets rows that point to k, then by (2) u reaches these, so by (1) the result of u is a function of what it reaches.
+  The right side's column is a tie by then: it equals one. The owner of the result is that of the left side. It is the
+  same with the sides exchanged, where a LEFT JOIN adds rows with NULL in place of an owner: they are nobody's.
+* SEMI, ANTI and MARK joins by these conditions keep or mark an owner's rows by the owner's other rows. But pending rows
+  on the left are not chosen by rows that have the key: these may be of several owners, and a row that two reach would
+  stay because of one of them.
+* Two rows that *have* the same key (``visits a JOIN visits b ON a.vid = b.vid``) need not be of one unit, since a key
+  may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
+  above uses it.
+
+Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
+dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
 
 An aggregate of a unit's rows keeps the second only if their order does not decide it (`order.py`). What breaks this is
 noted as `unfixed`.
@@ -21,8 +56,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.joins import (
+    LEFT_SIDE,
+    Equality,
+    beside_public,
+    chooses,
+    equal_columns,
+    equal_columns_of,
+    of_people,
+    passed_on,
+)
 from dpsql.engines.duckdb.lineage.rows import (
-    INTEGERS,
     PUBLIC,
     Leaf,
     Rows,
@@ -38,12 +82,6 @@ from dpsql.engines.duckdb.lineage.rows import (
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
 # Operators that a view's plan can begin with.
 _VIEW_KINDS = frozenset(("PROJECTION", "DISTINCT", "ORDER_BY", "LIMIT", "UNION", "SECURE_VIEW", "MATERIALIZED_CTE"))
-# Joins that return columns of both sides; and those that return each row of the left side at most once.
-_BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
-_LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
-_CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
-# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
-_EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
 _PROJECTION_MAP = "a projection map"
 
 
@@ -67,6 +105,7 @@ class _Walk:
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
+    equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
@@ -105,7 +144,8 @@ class _Walk:
             return rows
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
-        return replace(both, unit=rows.unit & below.unit)
+        same = rows.pending == below.pending
+        return replace(both, unit=rows.unit & below.unit if same else frozenset(), pending=rows.pending)
 
 
 def walk(
@@ -171,8 +211,9 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     if bound.kind(node) == "FILTER":
-        true = map(bound.reference, _conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, _places(true))
+        found = list(_conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, _places(map(bound.reference, found)))
+        walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
     rows = _numbered_once(node, rows)
     kept = bound.listed(node, "projection_map")
@@ -215,10 +256,12 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     for place, one in enumerate(aggregates, start=len(groups)):
         rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
         unit=unit,
+        ties=ties,
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
     )
@@ -320,13 +363,18 @@ def _halves(node: bound.Node) -> list[bound.Node]:
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
+    equated = walking.equated.get(id(node), ())
+    walking.equated.update((id(child), equated) for child in bound.children(node)[:1])
     left, right = walking.inputs(node, 2)
     rows = together([left, right], left.width + right.width)
     if rows.public:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
-        return rows.broken("CROSS_PRODUCT")
-    rows = replace(rows, unit=left.unit | frozenset(left.width + place for place in right.unit))
+        # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
+        across = [one._replace(right=one.right - left.width) for one in equated if one.left < left.width <= one.right]
+        found = of_people(left, right, "INNER", across, choosing=False) if rows.by_unit else None
+        return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
+    rows = replace(rows, **passed_on(left, right))
     if (right if right.public else left).alone:
         return rows
     return rows.mixed("CROSS_PRODUCT")
@@ -336,45 +384,18 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    behind = frozenset(left.width + place for place in right.unit)
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if rows.public:
-        rows = replace(rows, keys=left.keys if name in _LEFT_SIDE else frozenset())
+        rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
-        unit = left.unit | behind if name in _BOTH_SIDES else left.unit
-        rows = replace(rows, unit=unit)
-        if name not in _BOTH_SIDES | _LEFT_SIDE:
-            rows = rows.broken(f"{name} JOIN")
-        if right.public:
-            once = name in _LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
-        else:
-            once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
-        if not once:
-            rows = rows.mixed(f"{name} JOIN")
-        if not unit:
-            rows = replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
-    elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
-        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit | behind if name == "INNER" else left.unit)
-    elif rows.by_unit and _chooses(name, conditions, left.width in demanded) and _same_unit(left, right, conditions):
-        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit)
+        rows = beside_public(rows, left, right, name, conditions)
     else:
-        rows = rows.broken(f"{name} JOIN")
+        marked = chooses(name, conditions, left.width in demanded)
+        found = of_people(left, right, name, equal_columns(conditions), choosing=marked) if rows.by_unit else None
+        rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
     return _projected(rows, node, left.width, right.width)
-
-
-def _chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
-
-    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
-    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
-    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
-    NULL.
-    """
-    if len(conditions) != 1 or name not in _CHOOSING:
-        return False
-    return name != "MARK" or demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
 
 
 def _maps(node: bound.Node) -> list[list[object]]:
@@ -395,34 +416,6 @@ def _projected(rows: Rows, node: bound.Node, left: int, right: int) -> Rows:
     return rows.columns([*first, *second])
 
 
-def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
-    """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
-    if rows.alone:
-        return True
-    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
-    return bool(rows.keys) and rows.keys <= equal
-
-
-def _key(expression: object) -> int | None:
-    """Return the column that an expression passes on, also through a cast between integers, which is injective."""
-    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
-        below = expression.get("child") or next(iter(bound.listed(expression, "children")), None)
-        kinds = [bound.type_of(expression), bound.type_of(below)]
-        return bound.reference(below) if all(kind in INTEGERS for kind in kinds) else None
-    return bound.reference(expression)
-
-
-def _same_unit(left: Rows, right: Rows, conditions: Sequence[object]) -> bool:
-    return any(
-        bound.reference(condition.get("left")) in left.unit and bound.reference(condition.get("right")) in right.unit
-        for condition in _equalities(conditions)
-    )
-
-
-def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
-    return [one for one in conditions if isinstance(one, dict) and one.get("comparison") in _EQUAL]
-
-
 _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "GET": _get,
     "PROJECTION": _projection,
@@ -436,6 +429,7 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "MATERIALIZED_CTE": _cte,
     "CTE_REF": _cte_reference,
     "RECURSIVE_CTE": _recursive,
+    "EMPTY_RESULT": lambda _, node: Rows(len(bound.listed(node, "return_types"))),
     # The outer columns of a correlated subquery: the join above it has their rows.
     "DELIM_GET": lambda _, node: Rows(len(bound.listed(node, "chunk_types"))),
     "CROSS_PRODUCT": _cross,

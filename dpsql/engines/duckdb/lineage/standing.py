@@ -12,6 +12,7 @@ from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.errors import BudgetError
+from dpsql.ledger.rows import tables_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -65,18 +66,21 @@ class Standing:
         if self._known is None or self._known[0] != key:
             listed: list[Declaration] = []
             for dataset, kinds in found.latest.items():
+                if dataset in found.aliases:
+                    continue
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
                 claims = "rows" if policy is None else policy.claims
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
-                    for each in (facts or {}, *(facts or {}).get("others", ())):
+                    for each in tables_of(facts):
                         one = Declaration.of(row.kind, dataset, each, unit, claims)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
+            listed += self._here.values()
             # Neither number falls, so their sum is another one after every declaration.
-            self._known = key, Declarations(found.counter + self._changes, (*listed, *self._here.values()))
+            self._known = key, Declarations(found.counter + self._changes, tuple(listed), found.aliases)
         return self._known[1]
 
     def forget_engine(self, engine: str) -> None:

@@ -30,7 +30,7 @@ def rows_of(frame: Frame, *, filtered: bool = True, checked: bool = True, also: 
     is_valid = plan.placement is not None and plan.placement.checked
     parts, named = _columns(plan, whole, checked=checked and not is_valid)
     absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
-    source = source_sql(plan.source)
+    source = (plan.placement.joined if plan.placement is not None else "") or source_sql(plan.source)
     columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
     taken = select(columns, f"{f'(SELECT * FROM {source})' if named else source} AS {whole}")
     rows = (

@@ -1,0 +1,159 @@
+"""Joins: whose their rows are, from whose the rows of either side are; `stability` has the induction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypedDict
+
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows
+
+# Joins that return columns of both sides; and those that return each row of the left side at most once.
+BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
+LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
+_CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
+# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
+_EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
+_SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
+# The least value of each integer type, and the first one above all.
+_RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
+    f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
+}
+
+
+class Equality(NamedTuple):
+    """Two columns that are equal, as bytes are; whether NULL equals NULL."""
+
+    left: int
+    right: int
+    null: bool
+
+
+class _Owned(TypedDict, total=False):
+    """Whose the rows of a join are: fields of `Rows`."""
+
+    unit: frozenset[int]
+    pending: Key | None
+    ties: frozenset[tuple[int, Key]]
+
+
+def passed_on(left: Rows, right: Rows) -> _Owned:
+    """Return whose rows they are that stand beside public ones."""
+    unit, ties = right.behind(left.width)
+    return {"unit": left.unit | unit, "pending": (right if left.public else left).pending, "ties": left.ties | ties}
+
+
+def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
+    """Return the rows of a join of which one side is public."""
+    whose: _Owned = {"unit": left.unit, "pending": left.pending, "ties": left.ties}
+    rows = replace(rows, **(passed_on(left, right) if name in BOTH_SIDES else whose))
+    if name not in BOTH_SIDES | LEFT_SIDE:
+        rows = rows.broken(f"{name} JOIN")
+    if right.public:
+        once = name in LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+    else:
+        once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
+    if not once:
+        rows = rows.mixed(f"{name} JOIN")
+    return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
+
+
+def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, choosing: bool) -> _Owned | None:
+    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
+
+    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
+    points to nothing.
+    """
+    if name not in ("INNER", "LEFT") and not choosing:
+        return None
+    unit, ties = right.behind(left.width)
+    tied = left.ties | ties
+    if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
+        of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
+        return {**of_both, "ties": left.ties if choosing else tied}
+    below = frozenset(place for place, key in left.ties if key == right.pending)
+    if right.pending is not None and _meet(below, right.unit, equal):
+        found = tied | frozenset((place, right.pending) for place in unit)
+        return {"unit": left.unit, "pending": left.pending, "ties": left.ties if choosing else found}
+    above = frozenset(place for place, key in right.ties if key == left.pending)
+    if left.pending is not None and not choosing and _meet(left.unit, above, equal):
+        found = tied | frozenset((place, left.pending) for place in left.unit)
+        return {"unit": unit, "pending": right.pending, "ties": found}
+    return None
+
+
+def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
+    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
+
+    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
+    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
+    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
+    NULL.
+    """
+    if len(conditions) != 1 or name not in _CHOOSING:
+        return False
+    return name != "MARK" or demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
+
+
+def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
+    """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
+    if rows.alone:
+        return True
+    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
+    return bool(rows.keys) and rows.keys <= equal
+
+
+def _key(expression: object) -> int | None:
+    """Return the column that an expression passes on, also through a cast between integers, which is injective."""
+    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
+        below = expression.get("child") or next(iter(bound.listed(expression, "children")), None)
+        kinds = [bound.type_of(expression), bound.type_of(below)]
+        return bound.reference(below) if all(kind in INTEGERS for kind in kinds) else None
+    return bound.reference(expression)
+
+
+def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
+    """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
+    return any(one.left in left and one.right in right and (null or not one.null) for one in equal)
+
+
+def equal_columns(conditions: Sequence[object]) -> list[Equality]:
+    """Return the columns of either side that a join's conditions demand to be equal."""
+    found = (
+        (_identity(one.get("left")), _identity(one.get("right")), one.get("comparison") != "COMPARE_EQUAL")
+        for one in _equalities(conditions)
+    )
+    return [Equality(left, right, null) for left, right, null in found if left is not None and right is not None]
+
+
+def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
+    """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
+    out = []
+    for one in found:
+        sides = bound.arguments(one) or [one.get("left"), one.get("right")]
+        columns = sorted(column for column in map(_identity, sides) if column is not None)
+        if one.get("type") == "COMPARE_EQUAL" and len(columns) == 2:
+            out.append(Equality(columns[0], columns[1], null=False))
+    return out
+
+
+def _identity(expression: object) -> int | None:
+    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
+
+    A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
+    """
+    node = expression if isinstance(expression, dict) else {}
+    below = bound.arguments(node) or [node.get("child")]
+    if node.get("type") == "OPERATOR_CAST":
+        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
+        if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
+            return None
+        return bound.reference(below[0])
+    if bound.called(node) == "encode" and len(below) == 1 and bound.is_own(node):
+        return bound.reference(below[0])
+    return bound.reference(expression)
+
+
+def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
+    return [one for one in conditions if isinstance(one, dict) and one.get("comparison") in _EQUAL]
