@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
 from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
+from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
+from dpsql.ledger.blocks import Blocks, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import Draft, canonical
+from dpsql.ledger.chain import CHARGE, Draft, canonical
 from dpsql.ledger.policy import in_force
-from dpsql.ledger.rows import Entry, Older
+from dpsql.ledger.rows import Entry, Older, State
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
@@ -120,6 +122,7 @@ NOTHING_RELEASED = "no result"
 NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
 DECLARED = "declared"
+CARRIED = "carried over"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
 
@@ -156,6 +159,8 @@ class Charge:
         The column of the privacy unit was followed through the source's plan, and may have another name there.
     older : callable or None
         Gives the fingerprints of the same call in earlier versions, where the name has another one.
+    during : During or None
+        The blocks of `dataset` that are charged, each with the whole loss; None where it has no periods.
     """
 
     dataset: str
@@ -172,6 +177,7 @@ class Charge:
     also: Sequence[str] = ()
     traced: bool = False
     older: Older | None = None
+    during: During | None = None
 
     def whole(self) -> Charge:
         """Return the charge of everything that a permit allows; the permit's call then costs that, however it ends."""
@@ -210,13 +216,12 @@ class Charge:
             raise ParameterError(
                 "P049", f"the arguments of {self.function} must be JSON values, to be recorded."
             ) from None
+        within = "" if self.during is None else f" in one {self.during.dated.period}"
         guarantee = guarantee_text(
-            cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage
+            cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage, within=within
         )
         row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
-        row["epsilon"] = None if cost.epsilon is None else str(units_up(cost.epsilon))
-        row["delta"] = str(units_up(cost.delta))
-        row["rho"] = None if cost.rho is None else str(units_up(cost.rho))
+        row |= _charged(cost)
         row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
         return row
 
@@ -227,7 +232,18 @@ class Charge:
             refuse_contradiction(
                 key, state.budget, neighbours=self.neighbours, privacy_unit=self.privacy_unit, traced=self.traced
             )
-            refuse_overspend(key, state.budget, state.spent, cost, strict=self.strict)
+            during = self.during if key == self.keys[0] else None
+            if state.budget is not None and state.budget.dated is not None and during is None:
+                raise ParameterError(
+                    "P110",
+                    f"during is missing: the budget of dataset '{key}' is kept by the {state.budget.period}. Say which "
+                    "count, such as during := '2026-10'.",
+                )
+            if during is None:
+                refuse_overspend(key, state.budget, state.spent, cost, strict=self.strict)
+                continue
+            blocks = transaction.blocks(key, during.blocks) if state.is_dated else Blocks()
+            refuse_blocks(key, state.budget, blocks, state.spent, during, cost)
 
 
 def folded_dataset(dataset: str) -> str:
@@ -276,12 +292,22 @@ def as_recorded(value: object) -> object:
     return value
 
 
-def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost) -> Entry:
-    """Append a release's row, and one without its result for each further budget that it is charged to."""
+def append_charges(
+    transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost, during: During | None = None
+) -> Entry:
+    """Append a release's row, and one without its result for each further budget that it is charged to.
+
+    A call that names blocks is charged to the dataset as what it costs one person; the rows of the blocks follow.
+    """
+    spent = cost if during is None else of_person(cost, len(during.blocks))
+    row = {**row, **_charged(spent)}
 
     def append(key: str, row: Draft) -> Entry:
         state = transaction.state(key)
-        return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
+        entry = transaction.append(row, changed(state, spent=state.spent.plus(spent)))
+        if during is not None and state.budget is not None:
+            _append_blocks(transaction, {**row, **_charged(cost)}, entry.sequence, state, cost, during)
+        return entry
 
     entry = append(keys[0], row)
     for key in keys[1:]:
@@ -297,6 +323,28 @@ def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], co
             },
         )
     return entry
+
+
+def _append_blocks(
+    transaction: Transaction, row: Draft, release: int, state: State, cost: Cost, during: During
+) -> None:
+    """Append the rows that charge the blocks of a release, which has an entry."""
+    of_block: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None}
+    of_block["lineage"], of_block["status"] = json_text({"of": release}), f"charged for entry {release}"
+    names = charged_names(state.budget, during)
+    blocks = transaction.blocks(row["dataset"], names) if names else Blocks()
+    for name in names:
+        blocks = blocks.charged(state.budget, [name], cost)
+        transaction.append({**of_block, "block": name}, changed(state, spent=blocks.spent[name]))
+
+
+def _charged(cost: Cost) -> dict[str, str | None]:
+    """Return the columns of a charge."""
+    return {
+        "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
+        "delta": str(units_up(cost.delta)),
+        "rho": None if cost.rho is None else str(units_up(cost.rho)),
+    }
 
 
 def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:
@@ -318,14 +366,16 @@ def guarantee_text(
     max_rows_per_unit: int | None,
     row: str,
     lineage: Mapping[str, object] | None = None,
+    *,
+    within: str = "",
 ) -> str:
-    """Return the guarantee of a release in words; arguments as of `Charge`.
+    """Return the guarantee of a release in words; arguments as of `Charge`, and the period `within` which rows count.
 
     It ends with ``', as claimed'`` if the caller alone says that what was read holds rows of the dataset.
     """
     subject = row
     if privacy_unit is not None:
-        subject = f"all rows of one {privacy_unit}"
+        subject = f"all rows of one {privacy_unit}{within}"
         if max_rows_per_unit is not None:
             subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
     claimed = ", as claimed" if lineage is not None and lineage.get("claimed") else ""
@@ -353,6 +403,7 @@ def entry_row(
         "status": status,
         "lineage": None,
         "hold": None,
+        "block": None,
     }
 
 

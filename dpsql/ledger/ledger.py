@@ -11,14 +11,17 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace as changed
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
+from dpsql.ledger.blocks import FRESH, Blocks, restated
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.chain import RESERVED, Draft, VerifyReport, canonical
+from dpsql.ledger.chain import CARRY, RESERVED, Draft, canonical
 from dpsql.ledger.charge import (
+    CARRIED,
     DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
@@ -37,7 +40,8 @@ from dpsql.ledger.charge import (
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State
+from dpsql.ledger.verification import VerifyReport
 
 if TYPE_CHECKING:
     from dpsql.ledger.chain import Head
@@ -56,7 +60,13 @@ class Ledger(OpenLedger):
     """
 
     def protect(
-        self, dataset: str, budget: Budget, *, replace: bool = False, lineage: Mapping[str, object] | None = None
+        self,
+        dataset: str,
+        budget: Budget,
+        *,
+        replace: bool = False,
+        lineage: Mapping[str, object] | None = None,
+        dated_ahead: bool = True,
     ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
 
@@ -70,6 +80,8 @@ class Ledger(OpenLedger):
             Allow it to replace a different budget. What was spent stays spent.
         lineage : mapping, optional
             What else is to be kept with the entry, as JSON values.
+        dated_ahead : bool
+            Where periods are new: rows may be dated in the future, so that what was spent counts in later periods, too.
 
         Returns
         -------
@@ -97,7 +109,18 @@ class Ledger(OpenLedger):
                 )
             row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
             after = changed(state, spent=state.spent.under(budget))
-            transaction.append({**row, "budget": record, "lineage": json_text(lineage)}, after)
+            if budget.dated is None:
+                transaction.append({**row, "budget": record, "lineage": json_text(lineage)}, after)
+                return True
+            blocks = transaction.blocks(dataset)
+            begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
+            entry = transaction.append({**row, "budget": record, "lineage": json_text(lineage)}, after)
+            begin = restated(standing, budget, state.spent, blocks, begun)
+            carried = entry_row(CARRY, dataset, "dp_protect", "{}", guarantee="", status=CARRIED)
+            for name, spent in (begin or Blocks()).spent.items():
+                facts = begin.facts if begin is not None and name == FRESH else "{}"
+                stands = State(budget, spent.under(budget, of_block=True), entry.sequence)
+                transaction.append({**carried, "block": name, "arguments": facts}, stands)
             return True
 
         return self._write(work)
@@ -245,7 +268,7 @@ class Ledger(OpenLedger):
                 outcome = RELEASED if failure is None else NOTHING_RELEASED
                 return append_end(transaction, done, keys, paid, outcome), failure, paid
             done["status"] = RELEASED if failure is None else NO_RESULT
-            return append_charges(transaction, done, keys, cost), failure, None
+            return append_charges(transaction, done, keys, cost, charge.during), failure, None
 
         entry, failure, paid = self._write(work)
         row["status"] = RELEASED if failure is None else NO_RESULT
@@ -305,7 +328,7 @@ class Ledger(OpenLedger):
             if open_entry is not None:
                 return open_entry, free(reserved)
             charge.refuse(transaction, cost)
-            return append_charges(transaction, reserved, keys, cost), reserved
+            return append_charges(transaction, reserved, keys, cost, charge.during), reserved
 
         entry, told = self._write(work)
         self._tell(entry, told, keys)
@@ -328,7 +351,7 @@ class Ledger(OpenLedger):
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
             paid = transaction.standing(reservation, charge.name)
             if paid is None:
-                return append_charges(transaction, row, keys, cost), row
+                return append_charges(transaction, row, keys, cost, charge.during), row
             return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
 
         entry, told = self._write(work)
