@@ -22,9 +22,9 @@ bring it above them, and it is what is spent once the periods are withdrawn.
   its account as it is. The rows of blocks without an account of their own go with the first of the others that began
   as they did: every loss of theirs is one of that block, too.
 
-The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p, ``exp(e) p +
-d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for each of them, and
-not (2 e, 2 d)-DP for both.
+The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
+``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
+each of them, and not (2 e, 2 d)-DP for both.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from functools import lru_cache
 
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_text, units_up
 from dpsql.contract.periods import (
-    During,
     Dated,
+    During,
     block_of,
     first_day,
     last_day,

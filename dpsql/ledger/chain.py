@@ -175,8 +175,8 @@ def note(lasts: dict[str, Last], row: Row) -> None:
 
 
 def charges(row: Row) -> bool:
-    """Whether a row is a release that is charged by itself, and not by an earlier reservation; or its charge of a block."""
-    return row["kind"] == CHARGE or (row["kind"] == "release" and row["hold"] is None)
+    """Whether a row is a release that is charged by itself, and not by an earlier reservation."""
+    return row["kind"] == "release" and row["hold"] is None
 
 
 def completes(row: Draft, reservation: Row | None) -> bool:

@@ -1,8 +1,8 @@
 """The ledger's tables and the statements on them; imported when a ledger is first used.
 
 `dpsql_ledger` holds the rows of the chain. `dpsql_ledger_last` says which row is the last one of the chain, of each
-dataset, of each block, of the declarations, and under each name of a release; triggers keep it. A row is found by an index, and
-counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
+dataset, of each block, of the declarations, and under each name of a release; triggers keep it. A row is found by an
+index, and counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
 
 **Upgrades.** Upgrade a ledger of an earlier version to the present one, in one transaction.
 """
