@@ -46,6 +46,12 @@ class ContextMethods:
         replace: bool | None = False,
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
+        period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
+        period_of: str | None = None,
+        period_zone: Literal["UTC"] | None = None,
+        epsilon_total: Number | None = None,
+        delta_total: Number | None = None,
+        dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of a table; return what now stands, in words.
 
@@ -101,6 +107,19 @@ class ContextMethods:
         claims : {'rows', 'none', 'all'}, default 'rows'
             Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default they
             may, where an engine shows that each row of its view or frame comes from one row.
+        period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
+            The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
+        period_of : optional
+            Name of the column that holds the date: a DATE or a TIMESTAMP.
+        period_zone : {'UTC'}, optional
+            The time zone of a date that is a TIMESTAMP WITH TIME ZONE.
+        epsilon_total : optional
+            Epsilon that one person may lose over all periods together, above 0.
+        delta_total : optional
+            Delta that one person may lose over all periods together, below 1.
+        dated_ahead : default True
+            Whether rows may be dated in the future, where periods are new: what was spent before counts in later
+            periods, too.
         """
 
     def dp_public(
@@ -443,6 +462,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count rows, values or distinct units privately, in groups.
 
@@ -496,6 +516,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -535,6 +558,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Add up a column privately, in groups.
 
@@ -600,6 +624,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -641,6 +668,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Average a column privately, in groups.
 
@@ -713,6 +741,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -752,6 +783,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Estimate the variance of a column privately, in groups.
 
@@ -815,6 +847,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -854,6 +889,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Estimate the standard deviation of a column privately, in groups.
 
@@ -917,6 +953,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -960,6 +999,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release several aggregates of several columns as one, in groups.
 
@@ -1037,6 +1077,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1076,6 +1119,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count the values of a column privately between public edges.
 
@@ -1136,6 +1180,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1171,6 +1218,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count the combinations of columns privately, with margins.
 
@@ -1219,6 +1267,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1260,6 +1311,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Tell privately whether two groups or two scores differ.
 
@@ -1321,6 +1373,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1365,6 +1420,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by covariance or rank correlation.
 
@@ -1433,6 +1489,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1471,6 +1530,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by rank correlation.
 
@@ -1526,6 +1586,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1567,6 +1630,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by votes of block-wise Lasso fits.
 
@@ -1627,6 +1691,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1670,6 +1737,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select one k-subset privately by its least squares fit.
 
@@ -1736,6 +1804,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1781,6 +1852,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Find features privately whose counts by label score high.
 
@@ -1850,6 +1922,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1901,6 +1976,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit a linear model privately.
 
@@ -1984,6 +2060,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2038,6 +2117,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select features and fit a linear model to them under one budget.
 
@@ -2126,6 +2206,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2163,6 +2246,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit naive Bayes privately to binary features.
 
@@ -2216,6 +2300,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2255,6 +2342,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit a logistic regression privately.
 
@@ -2313,6 +2401,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2350,6 +2441,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Draw private quantiles of a column.
 
@@ -2403,6 +2495,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2435,6 +2530,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Draw private bounds that hold the bulk of a column.
 
@@ -2478,6 +2574,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2511,6 +2610,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the covariance matrix of columns privately.
 
@@ -2556,6 +2656,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2589,6 +2692,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the correlation matrix of columns privately.
 
@@ -2635,6 +2739,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2665,6 +2772,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Measure predictions privately.
 
@@ -2702,6 +2810,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2738,6 +2849,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release a ROC curve of scores privately.
 
@@ -2787,6 +2899,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2825,6 +2940,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the area under a ROC curve privately.
 
@@ -2875,6 +2991,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2908,6 +3027,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release confusion matrices at public thresholds privately.
 
@@ -2951,6 +3071,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2989,6 +3112,12 @@ class FrameMethods:
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
+        period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
+        period_of: str | None = None,
+        period_zone: Literal["UTC"] | None = None,
+        epsilon_total: Number | None = None,
+        delta_total: Number | None = None,
+        dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
 
@@ -3012,6 +3141,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count rows, values or distinct units privately, in groups.
 
@@ -3042,6 +3172,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Add up a column privately, in groups.
 
@@ -3074,6 +3205,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Average a column privately, in groups.
 
@@ -3104,6 +3236,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Estimate the variance of a column privately, in groups.
 
@@ -3134,6 +3267,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Estimate the standard deviation of a column privately, in groups.
 
@@ -3168,6 +3302,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release several aggregates of several columns as one, in groups.
 
@@ -3198,6 +3333,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count the values of a column privately between public edges.
 
@@ -3223,6 +3359,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count the combinations of columns privately, with margins.
 
@@ -3255,6 +3392,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Tell privately whether two groups or two scores differ.
 
@@ -3290,6 +3428,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by covariance or rank correlation.
 
@@ -3319,6 +3458,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by rank correlation.
 
@@ -3351,6 +3491,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by votes of block-wise Lasso fits.
 
@@ -3385,6 +3526,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select one k-subset privately by its least squares fit.
 
@@ -3421,6 +3563,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Find features privately whose counts by label score high.
 
@@ -3463,6 +3606,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit a linear model privately.
 
@@ -3508,6 +3652,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select features and fit a linear model to them under one budget.
 
@@ -3536,6 +3681,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit naive Bayes privately to binary features.
 
@@ -3566,6 +3712,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit a logistic regression privately.
 
@@ -3594,6 +3741,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Draw private quantiles of a column.
 
@@ -3617,6 +3765,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Draw private bounds that hold the bulk of a column.
 
@@ -3641,6 +3790,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the covariance matrix of columns privately.
 
@@ -3665,6 +3815,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the correlation matrix of columns privately.
 
@@ -3686,6 +3837,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Measure predictions privately.
 
@@ -3713,6 +3865,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release a ROC curve of scores privately.
 
@@ -3739,6 +3892,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the area under a ROC curve privately.
 
@@ -3763,6 +3917,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release confusion matrices at public thresholds privately.
 

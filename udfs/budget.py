@@ -12,7 +12,7 @@ from dpsql.engines.duckdb.lineage.sources import Owned
 from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import estimate as estimates
-from dpsql.ledger.budget import STATED_NAMES
+from dpsql.ledger.budget import PERIOD_NAMES, STATED_NAMES
 from dpsql.ledger.policy import of_session
 from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 
@@ -20,6 +20,7 @@ from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 # macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
 _BUDGET = {
     "dataset": "VARCHAR",
+    "block": "VARCHAR",
     "spent": "VARCHAR",
     "budget": "VARCHAR",
     "releases": "BIGINT",
@@ -40,7 +41,7 @@ _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
 _LIMITS = ("epsilon", "delta", "rho", "accountant", "claims")
-_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES)
+_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, *PERIOD_NAMES)
 
 Said: TypeAlias = Mapping[str, object]
 Known: TypeAlias = Sequence[str] | None
@@ -76,6 +77,7 @@ def protect(session: Session) -> Callable[..., str]:
             ],
             replace=said["replace"] is True,
             mark=said["mark"] is not False,
+            dated_ahead=said["dated_ahead"] is not False,
         )
 
     return run
@@ -161,6 +163,7 @@ _LEDGER = {
     "recorded_at": "VARCHAR",
     "kind": "VARCHAR",
     "dataset": "VARCHAR",
+    "block": "VARCHAR",
     "function": "VARCHAR",
     "release": "VARCHAR",
     "epsilon": "DOUBLE",

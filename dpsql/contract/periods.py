@@ -37,6 +37,7 @@ from dpsql.contract.parameters import known, list_items, show
 from dpsql.errors import ParameterError
 
 PERIODS = ("day", "week", "month", "quarter", "year")
+DATED = "dated"  # what an owner stated of periods, beside the stated arguments of a call
 NO_PERIOD = "none"  # what an owner gives to withdraw periods
 ZONES = ("UTC",)
 MOST_BLOCKS = 1200

@@ -36,10 +36,17 @@ class Declaration:
     columns: tuple[str, ...] = ()  # the names of the table's columns when it was declared
     anywhere: bool = False
     claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
+    date: str | None = None  # of a budget: the column by whose periods it is kept
 
     @classmethod
     def of(
-        cls, kind: str, dataset: str, facts: Facts | None, unit: str | None = None, claims: str = "rows"
+        cls,
+        kind: str,
+        dataset: str,
+        facts: Facts | None,
+        unit: str | None = None,
+        claims: str = "rows",
+        date: str | None = None,
     ) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
@@ -54,6 +61,7 @@ class Declaration:
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
             claims=claims,
+            date=date if kind == PROTECT else None,
         )
 
     def covers(self, table: TableName, alias: str) -> bool:
@@ -122,7 +130,11 @@ class Declarations:
         datasets = self.roots(declared)
         if datasets:
             units = {one.unit for one in declared if one.kind != PUBLIC_KIND}
-            return Leaf(datasets, units.pop() if len(units) == 1 else None)
+            # A table that was made from a dated one is not known to keep periods apart.
+            dates = {one.date for one in declared if one.kind != PUBLIC_KIND}
+            is_dated = any(self.date(name) is not None for name in datasets)
+            date = dates.pop() if len(dates) == 1 else None
+            return Leaf(datasets, units.pop() if len(units) == 1 else None, is_dated, date)
         return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
 
     def views(self) -> list[Declaration]:
@@ -142,6 +154,10 @@ class Declarations:
         """Return the privacy unit that a budget states."""
         found = next((one for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
         return None if found is None else found.unit
+
+    def date(self, dataset: str) -> str | None:
+        """Return the column by whose periods a budget is kept; None for a budget without periods."""
+        return next((one.date for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""

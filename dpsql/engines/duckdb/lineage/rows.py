@@ -8,7 +8,7 @@ bit would follow from the order, and lists are sorted by what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import fold
@@ -22,6 +22,8 @@ class Leaf:
 
     datasets: tuple[str, ...] = ()  # the budgets that its rows belong to; none for a public table
     unit: str | None = None  # the column that holds the privacy unit; None where one row is protected
+    dated: bool = False  # the unit is a person in a period
+    date: str | None = None  # the column that holds the date
 
 
 PUBLIC = Leaf()
@@ -40,6 +42,7 @@ class Rows:
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
     unfixed: str = ""  # the aggregate of protected rows that follows from their order
+    date: frozenset[int] | None = None  # columns that hold the date unchanged; None where nothing read has periods
 
     @property
     def public(self) -> bool:
@@ -50,7 +53,12 @@ class Rows:
         """Return these rows without either property, unless they are public."""
         if self.public:
             return self
-        return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset())
+        date = None if self.date is None else frozenset[int]()
+        return replace(self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset(), date=date)
+
+    def one_unit(self, keys: Collection[object]) -> bool:
+        """Whether rows that agree in some columns are of one unit: of one person and, with periods, of one date."""
+        return any(key in self.unit for key in keys) and (self.date is None or any(key in self.date for key in keys))
 
     def mixed(self, by: str) -> Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
@@ -69,17 +77,19 @@ class Rows:
         unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
-        return replace(self, width=len(positions), unit=unit, keys=keys)
+        date = self.date and frozenset(place for place, position in enumerate(positions) if position in self.date)
+        return replace(self, width=len(positions), unit=unit, keys=keys, date=date)
 
 
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
     """Return the rows of a scan of columns, whose table's owner declared something."""
-    unit = frozenset(
-        place
-        for place, name in enumerate(names)
-        if leaf.unit is not None and name is not None and fold(name) == fold(leaf.unit)
-    )
-    return Rows(len(names), leaf.datasets, unit, leaf.unit is not None or not leaf.datasets)
+
+    def named(column: str | None) -> frozenset[int]:
+        folded = None if column is None else fold(column)
+        return frozenset(place for place, name in enumerate(names) if name is not None and fold(name) == folded)
+
+    date = named(leaf.date) if leaf.dated else None
+    return Rows(len(names), leaf.datasets, named(leaf.unit), leaf.unit is not None or not leaf.datasets, date=date)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:
@@ -92,6 +102,7 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
         next((part.row_level for part in parts if part.row_level), ""),
         next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
+        date=None if all(part.date is None for part in parts) else frozenset(),
     )
 
 
@@ -107,6 +118,8 @@ def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
     if not (kept and apart):
         rows = rows.mixed("UNION")
     unit = frozenset.intersection(*(part.unit for part in found)) if kept else frozenset()
+    if rows.date is not None and kept:
+        rows = replace(rows, date=frozenset.intersection(*(part.date or frozenset() for part in found)))
     return replace(rows, unit=unit) if unit or not rows.by_unit else rows.broken("UNION")
 
 

@@ -24,6 +24,7 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.rows import EVERY_OTHER
 
 if TYPE_CHECKING:
     import duckdb
@@ -206,12 +207,14 @@ class Sources(Standing):
         public: Sequence[Owned] = (),
         replace: bool = False,
         mark: bool = True,
+        dated_ahead: bool = True,
     ) -> str:
         """Record a budget and its policy; return what now holds, in words.
 
         Without a `table`, `dataset` is a name for rows that are in no catalog. What is `given` are arguments of
         `Budget.of`; to `replace` another budget, omitted ones keep their values. The declarations of `public` tables
-        are recorded together with it, or none. The table's database gets a `mark` of the ledger.
+        are recorded together with it, or none. The table's database gets a `mark` of the ledger. Where periods are new,
+        rows may be `dated_ahead`.
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
@@ -226,6 +229,9 @@ class Sources(Standing):
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
+            date = budget.period_of
+            if date is not None and table.columns and fold(date) not in map(fold, table.columns):
+                raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
             if policy is not None and policy != budget and not replace:
                 self._ledger.protect(name, budget)  # which refuses, before anything is marked
             facts = self._facts(table, kept=True)
@@ -236,10 +242,11 @@ class Sources(Standing):
             self.mark(table.path)
             facts = self._facts(table, kept=True)
         facts = self.with_namesakes(PROTECT, name, facts)
-        self._ledger.protect(name, budget, replace=replace, lineage=facts)
+        self._ledger.protect(name, budget, replace=replace, lineage=facts, dated_ahead=dated_ahead)
         for each in public:
             self._declare(PUBLIC_KIND, each)
-        spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
+        mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
+        spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
         nothing = "; nothing remains: what was spent counts" if not any(left) else ""
         if "others" in facts:

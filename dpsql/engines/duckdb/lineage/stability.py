@@ -105,7 +105,8 @@ class _Walk:
             return rows
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
-        return replace(both, unit=rows.unit & below.unit)
+        date = None if both.date is None else (rows.date or frozenset()) & (below.date or frozenset())
+        return replace(both, unit=rows.unit & below.unit, date=date)
 
 
 def walk(
@@ -201,7 +202,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     if node.get("distinct_type") == "DISTINCT_ON" and not ordered:
         rows = rows.unfixed_by("DISTINCT ON without ORDER BY")
     rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset())
-    return rows if rows.unit & keys else rows.broken("DISTINCT")
+    return rows if rows.one_unit(keys) else rows.broken("DISTINCT")
 
 
 def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
@@ -214,15 +215,19 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     in_order = walking.sorted.get(id(node), frozenset())
     for place, one in enumerate(aggregates, start=len(groups)):
         rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
-    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    unit, date = (
+        columns and frozenset(place for place, group in enumerate(groups) if group in columns and place in in_all)
+        for columns in (rows.unit, rows.date)
+    )
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
-        unit=unit,
+        unit=unit or frozenset(),
+        date=date,
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
     )
-    return out if unit else out.broken("AGGREGATE")
+    return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
 
 
 def _numbered_once(node: bound.Node, rows: Rows) -> Rows:
@@ -276,7 +281,7 @@ def _constant(expression: object) -> bool:
 def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
-    by_unit = all(rows.unit & _places(map(bound.reference, bound.listed(one, "partitions"))) for one in windows)
+    by_unit = all(rows.one_unit(_places(map(bound.reference, bound.listed(one, "partitions")))) for one in windows)
     for window in windows:
         rows = rows.unfixed_by(window_order_decides(window))
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows))
@@ -326,25 +331,33 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
         return rows.broken("CROSS_PRODUCT")
-    rows = replace(rows, unit=left.unit | frozenset(left.width + place for place in right.unit))
+    rows = _beside(rows, left, right, both=True)
     if (right if right.public else left).alone:
         return rows
     return rows.mixed("CROSS_PRODUCT")
+
+
+def _beside(rows: Rows, left: Rows, right: Rows, *, both: bool) -> Rows:
+    """Return joined rows with unit and date of the left side, or of `both` sides where both are passed on."""
+    unit, date = (
+        of_left | frozenset(left.width + place for place in (of_right if both else ()))
+        for of_left, of_right in ((left.unit, right.unit), (left.date or frozenset(), right.date or frozenset()))
+    )
+    return replace(rows, unit=unit, date=None if rows.date is None else date)
 
 
 def _join(walking: _Walk, node: bound.Node) -> Rows:
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    behind = frozenset(left.width + place for place in right.unit)
     name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in _LEFT_SIDE else frozenset())
     elif left.public or right.public:
-        unit = left.unit | behind if name in _BOTH_SIDES else left.unit
-        rows = replace(rows, unit=unit)
+        rows = _beside(rows, left, right, both=name in _BOTH_SIDES)
+        unit = rows.unit
         if name not in _BOTH_SIDES | _LEFT_SIDE:
             rows = rows.broken(f"{name} JOIN")
         if right.public:
@@ -355,8 +368,10 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
             rows = rows.mixed(f"{name} JOIN")
         if not unit:
             rows = replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
+    elif rows.date is not None:  # rows of one person meet here, whatever their periods are
+        rows = rows.broken(f"{name} JOIN")
     elif rows.by_unit and name in ("INNER", "LEFT") and _same_unit(left, right, conditions):
-        rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit | behind if name == "INNER" else left.unit)
+        rows = _beside(rows.mixed(f"{name} JOIN"), left, right, both=name == "INNER")
     elif rows.by_unit and _chooses(name, conditions, left.width in demanded) and _same_unit(left, right, conditions):
         rows = replace(rows.mixed(f"{name} JOIN"), unit=left.unit)
     else:

@@ -67,12 +67,12 @@ class Standing:
             for dataset, kinds in found.latest.items():
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
-                claims = "rows" if policy is None else policy.claims
+                claims, date = ("rows", None) if policy is None else (policy.claims, policy.period_of)
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
                     for each in (facts or {}, *(facts or {}).get("others", ())):
-                        one = Declaration.of(row.kind, dataset, each, unit, claims)
+                        one = Declaration.of(row.kind, dataset, each, unit, claims, date)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
             # Neither number falls, so their sum is another one after every declaration.
