@@ -183,7 +183,9 @@ class Dated:
         if column is None:
             raise ParameterError("P112", f"period_of is missing. Name the column of the date whose {kind} counts.")
         name = parameters.text("period_of", column, hint="Give the name of the column that holds the date.")
-        return cls(str(kind), name, None if zone is None else parameters.choice("period_zone", zone, ZONES))
+        if zone is not None and zone not in ZONES:
+            raise ParameterError("P112", f"period_zone must be {', '.join(map(show, ZONES))}; got {show(zone)}.")
+        return cls(str(kind), name, None if zone is None else str(zone))
 
 
 @dataclass(frozen=True)

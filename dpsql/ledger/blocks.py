@@ -238,7 +238,9 @@ def _merged(blocks: Blocks, new: str, names: Sequence[str]) -> Spent:
     )
 
 
-def refuse_blocks(dataset: str, budget: Budget, blocks: Blocks, total: Spent, during: During, cost: Cost) -> None:
+def refuse_blocks(
+    dataset: str, budget: Budget | None, blocks: Blocks, total: Spent, during: During, cost: Cost
+) -> None:
     """Raise a BudgetError unless a cost fits what remains of each block that is charged, and of the person's total.
 
     Raises
@@ -248,7 +250,8 @@ def refuse_blocks(dataset: str, budget: Budget, blocks: Blocks, total: Spent, du
     BudgetError
         B001, B004.
     """
-    if budget.dated is None or (during.dated.period, during.dated.zone) != (budget.period, budget.period_zone):
+    dated = None if budget is None else budget.dated
+    if budget is None or dated is None or (dated.period, dated.zone) != (during.dated.period, during.dated.zone):
         raise ParameterError(
             "P110",
             f"the periods of dataset '{dataset}' were restated. Give during := periods that its owner states now.",
@@ -262,7 +265,7 @@ def refuse_blocks(dataset: str, budget: Budget, blocks: Blocks, total: Spent, du
         if not fits[spent]:
             lacking[name] = spent
     if lacking:
-        period = budget.dated.period
+        period = dated.period
         listed, rest = (
             spans(period, [name for name in during.blocks if (name in lacking) == lacks]) for lacks in (True, False)
         )

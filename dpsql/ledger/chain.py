@@ -38,7 +38,15 @@ _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=F
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
 
-class Draft(TypedDict):
+class Amounts(TypedDict):
+    """The columns of what a row charges, in units of 1e-18; None where there is no finite amount."""
+
+    epsilon: str | None
+    delta: str
+    rho: str | None
+
+
+class Draft(Amounts):
     """The columns of a row that do not follow from the rows before it; see `schema.entry`."""
 
     kind: str
@@ -49,9 +57,6 @@ class Draft(TypedDict):
     fingerprint: str
     event: str | None
     guarantee: str
-    epsilon: str | None
-    delta: str
-    rho: str | None
     budget: str | None
     result: str | None
     status: str

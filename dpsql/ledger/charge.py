@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
 from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
-from dpsql.contract.periods import During
+from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import Blocks, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import CHARGE, Draft, canonical
+from dpsql.ledger.chain import CHARGE, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
 
@@ -45,7 +45,8 @@ class Receipt:
         What was read, as the call named it; None in the aggregate form.
     guarantee : str
     epsilon, delta, rho : float or None
-        What each of the datasets was charged now; 0 for a replay. None where the loss has no such number.
+        What each of the datasets, or of the blocks, was charged now; 0 for a replay. None where the loss has no such
+        number.
     status : str
         As in `dp_ledger`, or ``'replay'``.
     recorded_at : str
@@ -54,6 +55,10 @@ class Receipt:
     policy : dict
         What bound the call: its privacy unit, relation and limits, the bounds, levels and keys that were used, and
         which rows its numbers speak of (`speaks_of`).
+    blocks : tuple of str
+        The periods that were charged, in spans such as ``'2026-01/2026-12'``; none where the dataset has no periods.
+    epsilon_of_person, delta_of_person : float or None
+        What it may cost one person, who may be in all of them; 0 for a replay, and None without periods.
     """
 
     entry: int
@@ -69,6 +74,9 @@ class Receipt:
     recorded_at: str
     replayed: bool = False
     policy: Mapping[str, object] = field(default_factory=dict)
+    blocks: tuple[str, ...] = ()
+    epsilon_of_person: float | None = None
+    delta_of_person: float | None = None
 
     @property
     def speaks_of(self) -> str | None:
@@ -96,6 +104,16 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     epsilon, delta, rho = ((0 if entry.replayed else _amount(row[name])) for name in ("epsilon", "delta", "rho"))
     arguments = json.loads(row["arguments"])
     source = (entry.lineage or {}).get("source") or arguments.get("source")
+    during = None if arguments.get("during") is None else During.from_json(arguments["during"])
+    person: Amounts | None = None
+    if during is not None:
+        each = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
+        person = _charged(of_person(each, len(during.blocks)))
+    epsilon_of_person = delta_of_person = None
+    if person is not None:
+        epsilon_of_person, delta_of_person = (
+            (0, 0) if entry.replayed else (_amount(person["epsilon"]), _amount(person["delta"]))
+        )
     return Receipt(
         entry=entry.sequence,
         function=row["function"],
@@ -110,7 +128,14 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
         recorded_at=entry.recorded_at,
         replayed=entry.replayed,
         policy=in_force(arguments),
+        blocks=() if during is None else tuple(spans(during.dated.period, during.blocks)),
+        epsilon_of_person=epsilon_of_person,
+        delta_of_person=delta_of_person,
     )
+
+
+def _fraction(units: str | None) -> Fraction | None:
+    return None if units is None else Fraction(int(units), UNITS_PER_ONE)
 
 
 def _amount(units: str | None) -> float | None:
@@ -221,7 +246,7 @@ class Charge:
             cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage, within=within
         )
         row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
-        row |= _charged(cost)
+        row = {**row, **_charged(cost)}
         row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
         return row
 
@@ -233,17 +258,32 @@ class Charge:
                 key, state.budget, neighbours=self.neighbours, privacy_unit=self.privacy_unit, traced=self.traced
             )
             during = self.during if key == self.keys[0] else None
-            if state.budget is not None and state.budget.dated is not None and during is None:
-                raise ParameterError(
-                    "P110",
-                    f"during is missing: the budget of dataset '{key}' is kept by the {state.budget.period}. Say which "
-                    "count, such as during := '2026-10'.",
-                )
-            if during is None:
-                refuse_overspend(key, state.budget, state.spent, cost, strict=self.strict)
-                continue
-            blocks = transaction.blocks(key, during.blocks) if state.is_dated else Blocks()
-            refuse_blocks(key, state.budget, blocks, state.spent, during, cost)
+            blocks = transaction.blocks(key, during.blocks) if during is not None and state.is_dated else Blocks()
+            refuse_charge(key, state, blocks, during, cost, strict=self.strict)
+
+
+def refuse_charge(
+    dataset: str, state: State, blocks: Blocks, during: During | None, cost: Cost, *, strict: bool
+) -> None:
+    """Raise unless a budget allows a charge: a dataset's, or that of each block that is named.
+
+    Raises
+    ------
+    BudgetError
+        As of `refuse_overspend` and `refuse_blocks`.
+    ParameterError
+        P110: the dataset has periods, and none are named, or the periods were restated since.
+    """
+    if during is not None:
+        refuse_blocks(dataset, state.budget, blocks, state.spent, during, cost)
+    elif state.is_dated:
+        raise ParameterError(
+            "P110",
+            f"during is missing: the budget of dataset '{dataset}' is kept by periods. Say which count, such as "
+            "during := '2026-10'.",
+        )
+    else:
+        refuse_overspend(dataset, state.budget, state.spent, cost, strict=strict)
 
 
 def folded_dataset(dataset: str) -> str:
@@ -338,7 +378,7 @@ def _append_blocks(
         transaction.append({**of_block, "block": name}, changed(state, spent=blocks.spent[name]))
 
 
-def _charged(cost: Cost) -> dict[str, str | None]:
+def _charged(cost: Cost) -> Amounts:
     """Return the columns of a charge."""
     return {
         "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),

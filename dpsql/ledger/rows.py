@@ -288,11 +288,19 @@ def budget_rows_of(dataset: str, state: State, blocks: Blocks | None) -> list[Bu
         return [budget_row(dataset, state)]
     rows = [budget_row(dataset, replace(state, spent=blocks.spent[name]), name) for name in blocks.live(budget)]
     rows.append(budget_row(dataset, replace(state, spent=blocks.spent[FRESH]), EVERY_OTHER))
-    total = replace(
-        budget, epsilon=budget.epsilon_total, delta=budget.delta_total, accountant="basic", period=None, period_of=None
-    )
-    shown = budget_row(dataset, replace(state, budget=total if budget.epsilon_total is not None else None), TOTAL)
-    return [*rows, shown]
+    return [*rows, total_row(dataset, state)]
+
+
+def total_row(dataset: str, state: State) -> BudgetRow:
+    """Return what `dp_budget` shows of a dataset as a whole: with periods, of one person over all of them."""
+    budget = state.budget
+    if budget is None or budget.dated is None:
+        return budget_row(dataset, state)
+    total = replace(budget, epsilon=budget.epsilon_total, delta=budget.delta_total, accountant="basic")
+    row = budget_row(dataset, replace(state, budget=total), TOTAL)
+    if budget.epsilon_total is None:
+        row = replace(row, budget="unlimited", epsilon_remaining=None)
+    return row if budget.delta_total is not None else replace(row, delta_remaining=None)
 
 
 def budget_row(dataset: str, state: State, block: str | None = None) -> BudgetRow:

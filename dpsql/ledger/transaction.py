@@ -151,7 +151,7 @@ class Transaction:
 
     def blocks(self, dataset: str, names: Sequence[str] | None = None) -> Blocks:
         """Return what is spent of some blocks of a dataset, or of all, after verifying every row that says it."""
-        statement, given = self._statements.blocks, {"dataset": dataset}
+        statement, given = self._statements.blocks, dict[str, object](dataset=dataset)
         if names is not None:
             statement, given = self._statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
         found = {block_key(dataset, row[0]): row[1] for row in self._connection.execute(statement, given)}

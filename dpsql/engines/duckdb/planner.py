@@ -155,8 +155,9 @@ class Planner:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
-        if isinstance(stated.get(DATED), Dated) and placement is not None and placement.date is not None:
-            stated[DATED] = replace(stated[DATED], column=placement.date)
+        dated = stated.get(DATED)
+        if isinstance(dated, Dated) and placement is not None and placement.date is not None:
+            stated[DATED] = replace(dated, column=placement.date)
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
