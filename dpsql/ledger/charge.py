@@ -109,7 +109,8 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     if during is not None:
         each = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
         person = _charged(of_person(each, len(during.blocks)))
-    epsilon_of_person = delta_of_person = None
+    epsilon_of_person: float | None = None
+    delta_of_person: float | None = None
     if person is not None:
         epsilon_of_person, delta_of_person = (
             (0, 0) if entry.replayed else (_amount(person["epsilon"]), _amount(person["delta"]))
