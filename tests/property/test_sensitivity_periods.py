@@ -57,9 +57,7 @@ def con() -> Iterator[Any]:
 
 def tables(most: int = 4) -> list[tuple[Row, ...]]:
     """Return every table of at most so many rows, in any order."""
-    return [
-        table for rows in range(most + 1) for table in itertools.combinations_with_replacement(ROWS, rows)
-    ]
+    return [table for rows in range(most + 1) for table in itertools.combinations_with_replacement(ROWS, rows)]
 
 
 def sample(number: int, seed: int) -> list[tuple[Row, ...]]:
