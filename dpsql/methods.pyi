@@ -48,6 +48,12 @@ class ContextMethods:
         replace: bool | None = False,
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
+        period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
+        period_of: str | None = None,
+        period_zone: Literal["UTC"] | None = None,
+        epsilon_total: Number | None = None,
+        delta_total: Number | None = None,
+        dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of a table; return what now stands, in words.
 
@@ -108,6 +114,19 @@ class ContextMethods:
         claims : {'rows', 'none', 'all'}, default 'rows'
             Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default they
             may, where an engine shows that each row of its view or frame comes from one row.
+        period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
+            The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
+        period_of : optional
+            Name of the column that holds the date: a DATE or a TIMESTAMP.
+        period_zone : {'UTC'}, optional
+            The time zone of a date that is a TIMESTAMP WITH TIME ZONE.
+        epsilon_total : optional
+            Epsilon that one person may lose over all periods together, above 0.
+        delta_total : optional
+            Delta that one person may lose over all periods together, below 1.
+        dated_ahead : default True
+            Whether rows may be dated in the future, where periods are new: what was spent before counts in later
+            periods, too.
         """
 
     def dp_public(
@@ -450,6 +469,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count rows, values or distinct units privately, in groups.
 
@@ -503,6 +523,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -542,6 +565,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Add up a column privately, in groups.
 
@@ -607,6 +631,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -648,6 +675,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Average a column privately, in groups.
 
@@ -720,6 +748,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -759,6 +790,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Estimate the variance of a column privately, in groups.
 
@@ -822,6 +854,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -861,6 +896,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Estimate the standard deviation of a column privately, in groups.
 
@@ -924,6 +960,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -967,6 +1006,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release several aggregates of several columns as one, in groups.
 
@@ -1044,6 +1084,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1083,6 +1126,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count the values of a column privately between public edges.
 
@@ -1143,6 +1187,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1178,6 +1225,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Count the combinations of columns privately, with margins.
 
@@ -1226,6 +1274,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1267,6 +1318,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Tell privately whether two groups or two scores differ.
 
@@ -1328,6 +1380,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1372,6 +1427,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by covariance or rank correlation.
 
@@ -1440,6 +1496,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1478,6 +1537,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by rank correlation.
 
@@ -1533,6 +1593,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1574,6 +1637,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select k features privately by votes of block-wise Lasso fits.
 
@@ -1634,6 +1698,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1677,6 +1744,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select one k-subset privately by its least squares fit.
 
@@ -1743,6 +1811,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1788,6 +1859,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Find features privately whose counts by label score high.
 
@@ -1857,6 +1929,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -1908,6 +1983,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit a linear model privately.
 
@@ -1991,6 +2067,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2045,6 +2124,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Select features and fit a linear model to them under one budget.
 
@@ -2133,6 +2213,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2170,6 +2253,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit naive Bayes privately to binary features.
 
@@ -2223,6 +2307,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2262,6 +2349,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Fit a logistic regression privately.
 
@@ -2320,6 +2408,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2357,6 +2448,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Draw private quantiles of a column.
 
@@ -2410,6 +2502,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2442,6 +2537,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Draw private bounds that hold the bulk of a column.
 
@@ -2485,6 +2581,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2518,6 +2617,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the covariance matrix of columns privately.
 
@@ -2563,6 +2663,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2596,6 +2699,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the correlation matrix of columns privately.
 
@@ -2642,6 +2746,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2672,6 +2779,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Measure predictions privately.
 
@@ -2709,6 +2817,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2745,6 +2856,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release a ROC curve of scores privately.
 
@@ -2794,6 +2906,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2832,6 +2947,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release the area under a ROC curve privately.
 
@@ -2882,6 +2998,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2915,6 +3034,7 @@ class ContextMethods:
         release: str | None = None,
         condition: str | None = None,
         engine: str | None = None,
+        during: Names | None = None,
     ) -> Release:
         """Release confusion matrices at public thresholds privately.
 
@@ -2958,6 +3078,9 @@ class ContextMethods:
             or an error do not.
         engine : default DuckDB itself
             Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
 
         Returns
         -------
@@ -2998,6 +3121,12 @@ class FrameMethods:
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
+        period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
+        period_of: str | None = None,
+        period_zone: Literal["UTC"] | None = None,
+        epsilon_total: Number | None = None,
+        delta_total: Number | None = None,
+        dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
 
@@ -3021,6 +3150,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count rows, values or distinct units privately, in groups.
 
@@ -3051,6 +3181,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Add up a column privately, in groups.
 
@@ -3083,6 +3214,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Average a column privately, in groups.
 
@@ -3113,6 +3245,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Estimate the variance of a column privately, in groups.
 
@@ -3143,6 +3276,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Estimate the standard deviation of a column privately, in groups.
 
@@ -3177,6 +3311,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release several aggregates of several columns as one, in groups.
 
@@ -3207,6 +3342,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count the values of a column privately between public edges.
 
@@ -3232,6 +3368,7 @@ class FrameMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Count the combinations of columns privately, with margins.
 
@@ -3264,6 +3401,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Tell privately whether two groups or two scores differ.
 
@@ -3299,6 +3437,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by covariance or rank correlation.
 
@@ -3328,6 +3467,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by rank correlation.
 
@@ -3360,6 +3500,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select k features privately by votes of block-wise Lasso fits.
 
@@ -3394,6 +3535,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select one k-subset privately by its least squares fit.
 
@@ -3430,6 +3572,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Find features privately whose counts by label score high.
 
@@ -3472,6 +3615,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit a linear model privately.
 
@@ -3517,6 +3661,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Select features and fit a linear model to them under one budget.
 
@@ -3545,6 +3690,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit naive Bayes privately to binary features.
 
@@ -3575,6 +3721,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Fit a logistic regression privately.
 
@@ -3603,6 +3750,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Draw private quantiles of a column.
 
@@ -3626,6 +3774,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Draw private bounds that hold the bulk of a column.
 
@@ -3650,6 +3799,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the covariance matrix of columns privately.
 
@@ -3674,6 +3824,7 @@ class FrameMethods:
         value: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the correlation matrix of columns privately.
 
@@ -3695,6 +3846,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Measure predictions privately.
 
@@ -3722,6 +3874,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release a ROC curve of scores privately.
 
@@ -3748,6 +3901,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release the area under a ROC curve privately.
 
@@ -3772,6 +3926,7 @@ class FrameMethods:
         row_id: str | None = None,
         release: str | None = None,
         condition: str | None = None,
+        during: Names | None = None,
     ) -> pl.DataFrame:
         """Release confusion matrices at public thresholds privately.
 

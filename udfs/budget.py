@@ -14,7 +14,7 @@ from dpsql.engines.duckdb.lineage.texts import catalogued
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import ParameterError
 from dpsql.functions import estimate as estimates
-from dpsql.ledger.budget import STATED_NAMES
+from dpsql.ledger.budget import PERIOD_NAMES, STATED_NAMES
 from dpsql.ledger.policy import of_session
 from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 
@@ -22,6 +22,7 @@ from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 # macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
 _BUDGET = {
     "dataset": "VARCHAR",
+    "block": "VARCHAR",
     "spent": "VARCHAR",
     "budget": "VARCHAR",
     "releases": "BIGINT",
@@ -42,7 +43,7 @@ _IN_WORDS = {"spent": "spent_text", "remaining": "remaining_text"}
 
 
 _LIMITS = ("epsilon", "delta", "rho", "accountant", "claims")
-_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES)
+_BUDGETED = (*_LIMITS, "neighbours", "privacy_unit", "max_rows_per_unit", *STATED_NAMES, *PERIOD_NAMES)
 
 _MERGE_HINT = "Give the names of the budgets, and the tables of all of them: merge := ['patients'], tables := {...}."
 
@@ -85,7 +86,10 @@ def protect(session: Session) -> Callable[..., str]:
             dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])
         elif said["source"] is not False:
             table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
-        return session.sources.protect(dataset, given, table, public=listed, replace=replace, mark=mark)
+        dated_ahead = said["dated_ahead"] is not False
+        return session.sources.protect(
+            dataset, given, table, public=listed, replace=replace, mark=mark, dated_ahead=dated_ahead
+        )
 
     return run
 
@@ -184,6 +188,7 @@ _LEDGER = {
     "recorded_at": "VARCHAR",
     "kind": "VARCHAR",
     "dataset": "VARCHAR",
+    "block": "VARCHAR",
     "function": "VARCHAR",
     "release": "VARCHAR",
     "epsilon": "DOUBLE",

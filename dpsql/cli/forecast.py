@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import duckdb
@@ -20,12 +20,15 @@ from dpsql.cli.runner import Runner
 from dpsql.context import Context
 from dpsql.contract.cost import UNITS_PER_ONE, loss_text, units_text
 from dpsql.contract.parameters import show
+from dpsql.contract.periods import spans
 from dpsql.engines.duckdb.explanation import planned_calls
 from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.planner import Planned
 from dpsql.errors import BudgetError, ParameterError, original
-from dpsql.ledger.budget import Spent, refuse_contradiction, refuse_overspend
-from dpsql.ledger.rows import BudgetRow, State, budget_row
+from dpsql.ledger.blocks import Blocks, of_person
+from dpsql.ledger.budget import Spent, refuse_contradiction
+from dpsql.ledger.charge import refuse_charge
+from dpsql.ledger.rows import BudgetRow, State, total_row
 from dpsql.manual.slips import mended
 
 T = TypeVar("T")
@@ -66,6 +69,8 @@ class ExpectedCall:
         The same in numbers; 0 for a replay.
     replay : str
         Which release would be returned again at no cost; ``''`` for a new one.
+    blocks : tuple of str
+        The periods of which each would be charged that, in spans; none where the dataset has no periods.
     """
 
     function: str
@@ -77,6 +82,7 @@ class ExpectedCall:
     delta: float | None
     rho: float | None
     replay: str = ""
+    blocks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,10 @@ class ExpectedStatement:
 
 @dataclass(frozen=True)
 class ExpectedBudget:
-    """What a job would leave of the budget of one dataset, in words, if it is charged no more than is known."""
+    """What a job would leave of the budget of one dataset, in words, if it is charged no more than is known.
+
+    With periods it is what one person may lose over all of them.
+    """
 
     dataset: str
     remaining: str
@@ -140,8 +149,9 @@ class _Account:
     """The budget of one dataset in the course of a job."""
 
     state: State
-    spent: Spent
+    spent: Spent  # with periods, of one person over all blocks
     job: Spent = field(default_factory=Spent)
+    blocks: Blocks = field(default_factory=Blocks)
 
 
 class _Rehearsal:
@@ -269,6 +279,7 @@ class _Rehearsal:
             delta=_amount(single.delta),
             rho=_amount(single.rho),
             replay=replay,
+            blocks=() if plan.during is None else tuple(spans(plan.during.dated.period, plan.during.blocks)),
         )
 
     def _uncertain(self, statement: JobStatement, one: Planned) -> str:
@@ -309,22 +320,26 @@ class _Rehearsal:
         account = self._accounts.get(dataset)
         if account is None:
             (state,) = self._session.ledger.states([dataset]).values()
-            account = self._accounts[dataset] = _Account(state, state.spent)
+            blocks = self._session.ledger.blocks(dataset) or Blocks()
+            account = self._accounts[dataset] = _Account(state, state.spent, blocks=blocks)
         budget, cost, unit = account.state.budget, plan.event.cost, plan.layout.privacy_unit
         try:
             refuse_contradiction(dataset, budget, neighbours=plan.neighbours, privacy_unit=unit, traced=plan.traced)
-            refuse_overspend(dataset, budget, account.spent, cost, strict=self._session.strict)
-        except BudgetError as error:
+            state = replace(account.state, spent=account.spent)
+            refuse_charge(dataset, state, account.blocks, plan.during, cost, strict=self._session.strict)
+        except (BudgetError, ParameterError) as error:
             # What is declared before may give a budget where there is none; one that stands changes by `replace` alone.
             if not (self._replaces or (budget is None and self._left_out is not None)):
                 self._refuse(statement, error)
-        account.spent, account.job = account.spent.plus(cost), account.job.plus(cost)
+        if plan.during is not None and account.state.is_dated:
+            account.blocks = account.blocks.charged(budget, plan.during.blocks, cost)
+        person = cost if plan.during is None else of_person(cost, len(plan.during.blocks))
+        account.spent, account.job = account.spent.plus(person), account.job.plus(person)
 
 
 def _expected_budget(dataset: str, account: _Account) -> ExpectedBudget:
     before, after = (
-        budget_row(dataset, State(account.state.budget, spent, account.state.policy))
-        for spent in (account.state.spent, account.spent)
+        total_row(dataset, replace(account.state, spent=spent)) for spent in (account.state.spent, account.spent)
     )
     return ExpectedBudget(dataset, before.remaining_text, _total_text(account.job, before), after.remaining_text)
 

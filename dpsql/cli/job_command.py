@@ -265,7 +265,7 @@ def _statements_view(expected: Forecast) -> Table:
                 *place,
                 _call_text(call),
                 call.release or "",
-                call.loss,
+                f"{call.loss} each" if call.blocks and not call.replay else call.loss,
                 f"replay of {call.replay}" if call.replay else "new",
             )
         if statement.unknown:
@@ -276,7 +276,8 @@ def _statements_view(expected: Forecast) -> Table:
 
 
 def _call_text(call: ExpectedCall) -> str:
-    return f"{call.function} {', '.join(call.datasets)}"
+    blocks = f" {', '.join(call.blocks)}" if call.blocks else ""
+    return f"{call.function} {', '.join(call.datasets)}{blocks}"
 
 
 def _budgets_view(expected: Forecast) -> Table:

@@ -16,7 +16,8 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ from rich import box
 from rich.table import Table
 
 from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
+from dpsql.contract.periods import period_named, spans
 from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
@@ -76,11 +78,31 @@ def empty_view(*titles: str) -> Table:
 
 
 def budget_view(rows: Sequence[BudgetRow]) -> Table:
-    """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure."""
-    view = empty_view("dataset", "budget", "releases", "spent", "remaining", "protects")
-    for row in rows:
-        view.add_row(row.dataset, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
+    """Return budgets as a table to print: what was granted, spent and remains, in the budget's own measure.
+
+    Blocks that follow each other and of which the same is spent are one line.
+    """
+    has_blocks = any(row.block is not None for row in rows)
+    view = empty_view(
+        "dataset", *(["block"] if has_blocks else []), "budget", "releases", "spent", "remaining", "protects"
+    )
+    for same, (row, *_) in _alike(rows):
+        block = [same] if has_blocks else []
+        shown = (row.dataset, *block, row.budget, str(row.releases), row.spent_text, row.remaining_text, _protects(row))
+        view.add_row(*shown)
     return view
+
+
+def _alike(rows: Sequence[BudgetRow]) -> Iterator[tuple[str, list[BudgetRow]]]:
+    """Yield rows that differ in their block alone, where blocks follow each other, with what these are called."""
+    for _, group in groupby(rows, key=lambda row: replace(row, block=period_named(row.block or "") or row.block)):
+        alike = list(group)
+        period = period_named(alike[0].block or "")
+        if period is None:
+            yield from ((row.block or "", [row]) for row in alike)
+            continue
+        for span in spans(period, [row.block or "" for row in alike]):
+            yield span, alike
 
 
 def ledger_view(rows: Sequence[LedgerRow]) -> Table:
@@ -92,6 +114,7 @@ def ledger_view(rows: Sequence[LedgerRow]) -> Table:
     view.add_column("hash", no_wrap=True)
     for row in rows:
         call = f"{row.function} {row.dataset}" + (f" release {row.release}" if row.release else "")
+        call += f" block {row.block}" if row.block is not None else ""
         recorded = row.recorded_at[:16].replace("T", " ")
         view.add_row(str(row.sequence), recorded, call, row.guarantee, row.status, row.hash[:8])
     return view

@@ -435,8 +435,16 @@ ENGINE = Argument(
     table_only=True,
     kind="str",
 )
+DURING = Argument(
+    "during",
+    "Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12' from "
+    "the first to the last.",
+    shown="required where the owner stated periods",
+    table_only=True,
+    kind="Names",
+)
 # What every function takes at the end.
-BUDGET = (DATASET, RELEASE, CONDITION, ENGINE)
+BUDGET = (DATASET, RELEASE, CONDITION, ENGINE, DURING)
 # For wide and array layouts; the long layout also has a value.
 COLUMN_PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, *BUDGET)
 PROTECTION = (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT, ROW_ID, VALUE, *BUDGET)

@@ -7,9 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dpsql.contract.parameters import (
     MOST_ITEMS,
     FrozenMapping,
+    Level,
     Side,
     as_double,
     fold,
+    known,
+    levels,
     list_items,
     refuse_duplicates,
     show,
@@ -22,6 +25,8 @@ from dpsql.errors import ParameterError
 _LARGEST_FACTOR = 1e100
 _MOST_SHOWN = 5
 _HINT = "Give lower := and upper := from domain knowledge, not from the table."
+
+_target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 
 
 def public_bounds(lower: object, upper: object, *, names: tuple[str, str], hint: str) -> tuple[Side, Side]:
@@ -185,3 +190,27 @@ def _bound(name: str, value: object, hint: str) -> float:
     if number is None:
         raise ParameterError("P003", f"{name} must be a finite number; got {show(value)}. {hint}")
     return number
+
+
+def has_no_target_code(given: Mapping[str, object]) -> bool:
+    """Return whether a call says nothing of how its target is coded."""
+    names = ("target_levels", "target_lower", "target_upper")
+    return "target_levels" in given and all(given.get(name) is None for name in names)
+
+
+def target_of(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
+    """Return the bounds, or the levels, of a call's target, as far as it states any."""
+    given_levels = given.get("target_levels")
+    has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
+    if given_levels is None:
+        if not has_bounds:
+            return None, None  # right for a boolean target; the column's type decides before a row is read
+        names = ("target_lower", "target_upper")
+        for name in names:
+            if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
+                raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
+        low, high = public_bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
+        return (known(float, low), known(float, high)), None  # lists were refused above
+    if has_bounds:
+        raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
+    return None, levels(given_levels)

@@ -178,7 +178,7 @@ class Call(ABC):
             position, kind = column_of(kinds, "target", layout.target)
             target = TargetCode.resolve(plan, kind, layout.target)
             of_target.append(kind)
-        check_ids(layout, others)
+        check_ids(plan, others)
         if "condition" in others:
             check_condition(others["condition"])
         found = features_of(plan, kinds, others)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from dpsql.contract.layout import Layout
 from dpsql.contract.names import did_you_mean
 from dpsql.contract.parameters import fold, show
+from dpsql.contract.periods import Dated
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import columns_of
 from dpsql.errors import ParameterError, SourceError
@@ -79,8 +79,9 @@ def features_of(plan: Plan, kinds: Kinds, others: Mapping[str, pa.DataType]) -> 
     )
 
 
-def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
-    """Raise if the type of an id column cannot identify anybody, or if the value column is not numeric."""
+def check_ids(plan: Plan, others: Mapping[str, pa.DataType]) -> None:
+    """Raise if the type of an id column cannot identify anybody, if the value is not numeric, or the date is none."""
+    layout = plan.layout
     for part in ("privacy_unit", "row_id", "value"):
         column = getattr(layout, part)
         if column is not None and part in others:
@@ -91,6 +92,25 @@ def check_ids(layout: Layout, others: Mapping[str, pa.DataType]) -> None:
                 )
             if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
                 raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
+    if plan.during is not None and "date" in others:
+        _check_date(plan.during.dated, others["date"])
+
+
+def _check_date(dated: Dated, found: pa.DataType) -> None:
+    """Raise if the column that dates rows is no date; how a text is read as one would follow from it."""
+    kind = require(found, "period_of", dated.column)
+    if dated.zone is not None:
+        fits = pa.types.is_timestamp(kind) and kind.tz is not None
+        raises = f"no TIMESTAMP WITH TIME ZONE, as period_zone := {show(dated.zone)} says"
+    else:
+        fits = kind == pa.date32() or kind == pa.timestamp("us")
+        raises = "neither a DATE nor a TIMESTAMP"
+    if not fits:
+        raise SourceError(
+            "S046",
+            f"{show(dated.column)}, whose {dated.period} counts, is {raises}. Cast it in the table, such as "
+            f"TRY_CAST({dated.column} AS DATE); the owner states a column with a time zone with period_zone := 'UTC'.",
+        )
 
 
 def check_condition(named: pa.DataType) -> None:
@@ -104,7 +124,8 @@ def check_named(plan: Plan, columns: Sequence[str]) -> None:
     layout, known = plan.layout, set(map(fold, columns))
     target = (("target", layout.target),) if layout.target else ()
     others = (("column", name) for name in (plan.row_columns or {}).values())
-    ids = ((part, getattr(layout, part)) for part in ("privacy_unit", "row_id", "value"))
+    date = (("period_of", plan.during.dated.column),) if plan.during is not None else ()
+    ids = (*date, *((part, getattr(layout, part)) for part in ("privacy_unit", "row_id", "value")))
     long = (("features", layout.features),) if layout.kind == "long" else ()
     read = () if plan.condition is None else columns_of(plan.condition)
     for part, name in (*target, *others, *long, *ids, *(("condition's", name) for name in read)):

@@ -30,6 +30,8 @@ class Placement:
         Whether `charged` rests on the caller's statement alone.
     unit : str or None
         The column that holds the privacy unit, traced through the plan.
+    date : str or None
+        The column that holds the date by which the dataset has periods, traced through the plan.
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
     direct : bool
@@ -70,6 +72,7 @@ class Placement:
     read: bool = field(default=False, compare=False)
     joined: str = ""
     engine: str = ""
+    date: str | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the placement as JSON values."""

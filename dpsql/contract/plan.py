@@ -15,15 +15,16 @@ from itertools import islice, product
 from typing import ClassVar, Self, final
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import CONDITION, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
-from dpsql.contract.bounds import public_bounds
+from dpsql.contract.arguments import CONDITION, DURING, ENGINE, EPSILON, NEIGHBOUR_RELATION, Signature, hashable
+from dpsql.contract.bounds import has_no_target_code, target_of
 from dpsql.contract.events import Event
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS
-from dpsql.contract.parameters import Level, known, list_items
+from dpsql.contract.parameters import Level, known
+from dpsql.contract.periods import DATED, Dated, During
 from dpsql.contract.placement import Placement
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import InternalError, ParameterError
@@ -72,7 +73,6 @@ class Pass:
 Quantity = tuple[str, float, str]
 # Gaussian noise of this many rows exceeds any signal, but is still within the samplers' range.
 WIDEST_ROWS = 10**9
-_target_hint = "Give target_lower := and target_upper := from domain knowledge, or target_levels := [..., ...]."
 # Largest number of rows that an argument may state.
 MOST_ROWS = 10**12
 # For functions that do not use the owner's stated bounds of features and target.
@@ -113,6 +113,8 @@ class Plan(ABC):
         Where the rows come from and which budgets are charged; None if not determined.
     engine : str or None
         Name of the attached engine that holds the source; None for DuckDB.
+    during : During or None
+        The periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
     """
 
     source: str
@@ -128,6 +130,7 @@ class Plan(ABC):
     judged: Judged | None = None
     placement: Placement | None = None
     engine: str | None = None
+    during: During | None = None
 
     function: ClassVar[str]
     # Every argument after the source.
@@ -158,7 +161,7 @@ class Plan(ABC):
             elements of a vector that an earlier release selected.
         stated : mapping, optional
             Values that the data's owner stated with `dp_protect` (bounds, neighbours, privacy unit). They are used
-            for arguments that the call leaves out.
+            for arguments that the call leaves out. `DATED` says how the source's rows are dated, if they are.
 
         Raises
         ------
@@ -166,10 +169,11 @@ class Plan(ABC):
             With the code, and the form that the failing argument must have.
         """
         given = cls.arguments.fill(arguments)
+        dated = (stated or {}).get(DATED)
         cls._fill(given, dict(stated or {}), of_table=bool(source))
         layout = cls._layout({**given, "chosen": arguments.get("chosen")})
         own = cls._own(given, layout)
-        target_bounds, target_levels = _target(given)
+        target_bounds, target_levels = target_of(given)
         release = given["release"]
         if release is not None:
             release = parameters.text("release", release, hint="Give the release a name, or leave it out.")
@@ -188,6 +192,7 @@ class Plan(ABC):
             release=release,
             condition=known(str, CONDITION.read(given)) if given.get(CONDITION.name) is not None else None,
             engine=cls._engine(given),
+            during=During.read(given.get(DURING.name), dated if isinstance(dated, Dated) else None),
             **own,
         )
 
@@ -203,7 +208,7 @@ class Plan(ABC):
         keys = stated.pop("keys", {})
         target = given["label"] if "label" in given else given.get("target")  # curves call it a label
         levels = known(dict, keys).get(parameters.fold(str(target))) if of_table else None
-        if levels is not None and len(levels) == 2 and _has_no_target_code(given):
+        if levels is not None and len(levels) == 2 and has_no_target_code(given):
             given["target_levels"] = levels
             stated = {name: value for name, value in stated.items() if not name.startswith("target_")}
         for stated_name, value in stated.items():
@@ -388,7 +393,8 @@ class Plan(ABC):
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {**record, "layout": dict(vars(self.layout))}
+        during = None if self.during is None else self.during.to_json()
+        return {**record, "layout": dict(vars(self.layout)), "during": during}
 
     def to_json(self) -> str:
         """Return the plan as JSON text; `dpsql.functions.registry.plan_from_json` reads it."""
@@ -406,7 +412,9 @@ class Plan(ABC):
         rest: dict[str, object] = {}
         for field in fields(cls):
             stored = record[field.name]
-            if field.name in cls.arguments:
+            if field.name == DURING.name:
+                rest[field.name] = None if stored is None else During.from_json(known(dict, stored))
+            elif field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "judged", "placement"):
                 rest[field.name] = hashable(stored)
@@ -460,28 +468,6 @@ def refuse_small_part(part: Fraction) -> None:
         raise ParameterError(
             "P038", "a part of the budget leaves noise that would drown any table. Raise epsilon, delta or its share."
         )
-
-
-def _has_no_target_code(given: Mapping[str, object]) -> bool:
-    names = ("target_levels", "target_lower", "target_upper")
-    return "target_levels" in given and all(given.get(name) is None for name in names)
-
-
-def _target(given: Mapping[str, object]) -> tuple[tuple[float, float] | None, tuple[Level, Level] | None]:
-    levels = given.get("target_levels")
-    has_bounds = given.get("target_lower") is not None or given.get("target_upper") is not None
-    if levels is None:
-        if not has_bounds:
-            return None, None  # right for a boolean target; the column's type decides before a row is read
-        names = ("target_lower", "target_upper")
-        for name in names:
-            if isinstance(given[name], Mapping) or list_items(given[name]) is not None:
-                raise ParameterError("P037", f"{name} must be one number. {_target_hint}")
-        low, high = public_bounds(given["target_lower"], given["target_upper"], names=names, hint=_target_hint)
-        return (known(float, low), known(float, high)), None  # lists were refused above
-    if has_bounds:
-        raise ParameterError("P045", "target_levels and target bounds exclude each other. Give one of them.")
-    return None, parameters.levels(levels)
 
 
 def _plain(value: object) -> Json:

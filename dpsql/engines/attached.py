@@ -192,6 +192,7 @@ class Attached:
         governed = declarations.governed
         claim = sources.budget_named(dataset) if governed and dataset is not None else None
         unit: str | None = None
+        date: str | None = None
         claimed = False
         provenance = self._provenance(source) if table is None else None
         if not governed:
@@ -205,7 +206,7 @@ class Attached:
             if claimed:
                 claim = self._claimed(source, dataset, claim, declarations.protected)
             shown = "a frame" if source in self.frames else source
-            charged, unit = place_seen(
+            charged, unit, date = place_seen(
                 shown,
                 self.name,
                 provenance,
@@ -214,10 +215,10 @@ class Attached:
                 claim=claim,
                 privacy_unit=privacy_unit,
             )
-            unit = None if claimed else unit
+            unit, date = (None, None) if claimed else (unit, date)
         else:
             assert table is not None  # noqa: S101 - it is what has no provenance
-            charged, unit = place_on_engine(
+            charged, unit, date = place_on_engine(
                 source,
                 table,
                 declarations,
@@ -234,6 +235,7 @@ class Attached:
             tables=() if table is None else (table.path,),
             claimed=claimed,
             unit=unit,
+            date=date,
             direct=True,  # no view of DuckDB's is read
             governed=governed,
             engine=self.label,

@@ -23,6 +23,7 @@ from dpsql.contract.arguments import (
     stated,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.periods import NO_PERIOD, PERIODS, ZONES
 from dpsql.contract.plan import Plan
 from dpsql.functions.auc import AucCall, AucPlan, ConfusionCall, ConfusionPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
@@ -115,6 +116,28 @@ DECLARATIONS: dict[str, Signature] = {
             "they may, where an engine shows that each row of its view or frame comes from one row.",
             shown="'rows'",
             choices=("rows", "none", "all"),
+        ),
+        Argument(
+            "period",
+            "The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.",
+            choices=(*PERIODS, NO_PERIOD),
+        ),
+        Argument("period_of", "Name of the column that holds the date: a DATE or a TIMESTAMP.", kind="str"),
+        Argument(
+            "period_zone",
+            "The time zone of a date that is a TIMESTAMP WITH TIME ZONE.",
+            choices=ZONES,
+            kind='Literal["UTC"]',
+        ),
+        Argument(
+            "epsilon_total", "Epsilon that one person may lose over all periods together, above 0.", kind="Number"
+        ),
+        Argument("delta_total", "Delta that one person may lose over all periods together, below 1.", kind="Number"),
+        Argument(
+            "dated_ahead",
+            "Whether rows may be dated in the future, where periods are new: what was spent before counts in later "
+            "periods, too.",
+            True,
         ),
     ),
     "dp_public": Signature(

@@ -12,6 +12,7 @@ from dpsql.contract.bounds import public_bounds
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_down, units_text, units_up
 from dpsql.contract.events import Composed, Event
 from dpsql.contract.names import NAMELESS
+from dpsql.contract.periods import NO_PERIOD, Dated
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.composition import ACCOUNTANTS, Composition, begin
 
@@ -21,6 +22,8 @@ STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
 # file or a frame; never; or always. The first is the default.
 CLAIMS = ("rows", "none", "all")
 NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
+# What an owner states of periods, by the names of arguments.
+PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
 _least_rdp_delta = 1000  # units of 1e-18
 _repeat = "repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
@@ -52,6 +55,10 @@ class Budget:
         How releases add up against epsilon and delta (see `dpsql.ledger.composition`).
     claims : {'rows', 'none', 'all'}
         Which sources a caller may claim to hold rows of this dataset (see `CLAIMS`).
+    period, period_of, period_zone : str or None
+        How rows are dated, so that each period has the budget for itself (see `dpsql.contract.periods`).
+    epsilon_total, delta_total : Fraction or None
+        Limits of what all releases on all periods together may cost one person (see `dpsql.ledger.blocks`).
     """
 
     epsilon: Fraction | None = None
@@ -63,6 +70,11 @@ class Budget:
     bounds: dict[str, object] | None = None
     accountant: str = "basic"
     claims: str = CLAIMS[0]
+    period: str | None = None
+    period_of: str | None = None
+    period_zone: str | None = None
+    epsilon_total: Fraction | None = None
+    delta_total: Fraction | None = None
 
     @classmethod
     def of(
@@ -76,6 +88,11 @@ class Budget:
         max_rows_per_unit: object = None,
         accountant: object = None,
         claims: object = None,
+        period: object = None,
+        period_of: object = None,
+        period_zone: object = None,
+        epsilon_total: object = None,
+        delta_total: object = None,
         **bounds: object,
     ) -> Budget:
         """Check what a data owner gave; every argument is public.
@@ -103,6 +120,11 @@ class Budget:
                 "Give the id's column and the rows that one id may contribute.",
             )
         delta_limit = _delta_limit(delta, with_epsilon=epsilon is not None)
+        dated = Dated.stated(period, period_of, period_zone)
+        totals = _totals(epsilon_total, delta_total, dated=dated is not None)
+        if dated is not None:
+            _refuse_undatable(neighbours, privacy_unit, with_epsilon=epsilon is not None)
+            neighbours = "add_remove"
         return cls(
             epsilon=_limit("epsilon", epsilon),
             delta=delta_limit,
@@ -113,13 +135,18 @@ class Budget:
             bounds=_stated_bounds(bounds),
             accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
             claims=CLAIMS[0] if claims is None else parameters.choice("claims", claims, CLAIMS),
+            period=None if dated is None else dated.period,
+            period_of=None if dated is None else dated.column,
+            period_zone=None if dated is None else dated.zone,
+            epsilon_total=totals[0],
+            delta_total=totals[1],
         )
 
     def restated(self, given: Mapping[str, object]) -> Budget:
         """Return this budget with the owner's changes; omitted arguments keep their values.
 
         A budget in epsilon becomes one in rho, or vice versa, if the other is given. ``privacy_unit = 'row'`` withdraws
-        the privacy unit.
+        the privacy unit, and ``period = 'none'`` the periods.
         """
         amounts = {name: getattr(self, name) for name in ("epsilon", "delta", "rho")}
         if given.get("rho") is not None:
@@ -132,6 +159,8 @@ class Budget:
         if given.get("rho") is None:  # which adds up in one way
             kept["accountant"] = self.accountant
         kept["claims"] = self.claims
+        if given.get("period") != NO_PERIOD:
+            kept |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
         if given.get("privacy_unit") == NO_UNIT:
             kept.pop("max_rows_per_unit", None)
         for pair in (("target_levels",), ("target_lower", "target_upper")):
@@ -152,6 +181,9 @@ class Budget:
             parts.append(f"neighbours {self.neighbours}")
         if self.claims != CLAIMS[0]:
             parts.append(f"claims {self.claims}")
+        if self.period is not None:
+            parts.append(f"for each {self.period} of {self.period_of}")
+            parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
         parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
 
@@ -169,6 +201,19 @@ class Budget:
         """The limits in units of 1e-18: rho, or epsilon and delta."""
         names = ("epsilon", "delta") if self.rho is None else ("rho",)
         return {name: units_down(getattr(self, name) or Fraction(0)) for name in names}
+
+    @property
+    def dated(self) -> Dated | None:
+        """How the rows are dated; None without periods."""
+        if self.period is None or self.period_of is None:
+            return None
+        return Dated(self.period, self.period_of, self.period_zone)
+
+    @property
+    def total_limits(self) -> dict[str, int]:
+        """The limits of what one person loses over all periods, in units of 1e-18, as far as there are any."""
+        limits = {"epsilon_total": self.epsilon_total, "delta_total": self.delta_total}
+        return {name: units_down(limit) for name, limit in limits.items() if limit is not None}
 
     @property
     def text(self) -> str:
@@ -193,6 +238,10 @@ class Budget:
             record["accountant"] = self.accountant
         if self.claims != CLAIMS[0]:
             record["claims"] = self.claims
+        for name in PERIOD_NAMES:
+            stated: str | Fraction | None = getattr(self, name)
+            if stated is not None:
+                record[name] = units_text(units_down(stated)) if isinstance(stated, Fraction) else stated
         return json.dumps(record, sort_keys=True, separators=(",", ":"), default=dict)
 
     @classmethod
@@ -201,7 +250,8 @@ class Budget:
         record = json.loads(text)
         for name in ("epsilon", "delta", "rho"):
             record[name] = None if record[name] is None else Fraction(record[name])
-        return cls(**record)
+        totals = {name: Fraction(record[name]) for name in ("epsilon_total", "delta_total") if name in record}
+        return cls(**record | totals)
 
 
 # What is left of the budget of a dataset that another one has taken the place of: the least that there is.
@@ -243,10 +293,14 @@ class Spent:
             self.releases + 1,
         )
 
-    def under(self, budget: Budget, order: Fraction | None = None) -> Spent:
-        """Return the totals once a budget is stated: nothing is forgotten, and its accountant begins."""
+    def under(self, budget: Budget, order: Fraction | None = None, *, of_block: bool = False) -> Spent:
+        """Return the totals once a budget is stated: nothing is forgotten, and its accountant begins.
+
+        With periods each block has the accountant that the owner states; a dataset's own totals are what one person
+        loses over all blocks, which add up.
+        """
         composition = begin(
-            budget.accountant,
+            budget.accountant if budget.dated is None or of_block else "basic",
             epsilon=units_down(budget.epsilon or Fraction(0)),
             delta=units_down(budget.delta or Fraction(0)),
             spent=(self.epsilon, self.delta),
@@ -278,18 +332,23 @@ def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Co
                 f"Let the data's owner run SELECT dp_protect('{dataset}', epsilon := ...).",
             )
         return
+    refuse_beyond(f"dataset '{dataset}'", budget, spent, cost)
+
+
+def refuse_beyond(what: str, budget: Budget, spent: Spent, cost: Cost, *, end: str = "") -> None:
+    """Raise a BudgetError unless `cost` fits what remains; `what` names the account, and `end` ends what is said."""
     after = spent.plus(cost)
     for name, limit in budget.limits.items():
-        _refuse(dataset, name, limit, spent, after, budget, cost)
+        _refuse(what, name, limit, spent, after, budget, cost, end)
 
 
-def _refuse(dataset: str, name: str, limit: int, spent: Spent, after: Spent, budget: Budget, cost: Cost) -> None:
+def _refuse(what: str, name: str, limit: int, spent: Spent, after: Spent, budget: Budget, cost: Cost, end: str) -> None:
     before, total = spent.charged(name), after.charged(name)
     if total is None:
-        what = "an earlier release had" if before is None else "this release has"
+        which = "an earlier release had" if before is None else "this release has"
         raise BudgetError(
             "B004",
-            f"dataset '{dataset}' has a budget in {name}, but {what} no finite {name}. "
+            f"{what} has a budget in {name}, but {which} no finite {name}. "
             "Use another mechanism, or give the call a delta. Only the data's owner can change the budget's kind.",
         )
     if total <= limit:
@@ -302,9 +361,9 @@ def _refuse(dataset: str, name: str, limit: int, spent: Spent, after: Spent, bud
     lower = _affordable(name, remaining, budget, spent, after, cost)
     raise BudgetError(
         "B001",
-        f"dataset '{dataset}' needs {name} {units_text(needed)}{under}, "
+        f"{what} needs {name} {units_text(needed)}{under}, "
         f"{units_text(remains) if remains else 'nothing'} remains of {units_text(limit)}. "
-        f"{f'Lower {lower}, or {_repeat}' if lower else _repeat[0].upper() + _repeat[1:]}",
+        f"{f'Lower {lower}, or {_repeat}' if lower else _repeat[0].upper() + _repeat[1:]}{end}",
     )
 
 
@@ -422,3 +481,33 @@ def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
     if "keys" in bounds:
         bounds["keys"] = parameters.keys(bounds["keys"])
     return bounds or None
+
+
+def _totals(epsilon: object, delta: object, *, dated: bool) -> tuple[Fraction | None, Fraction | None]:
+    """Return the limits of what one person loses over all periods."""
+    if not dated and (epsilon is not None or delta is not None):
+        raise ParameterError("P112", "epsilon_total and delta_total go with a period. Give period := 'month', too.")
+    if delta is None:
+        return _limit("epsilon_total", epsilon), None
+    return _limit("epsilon_total", epsilon), _delta_limit(delta, with_epsilon=True)
+
+
+def _refuse_undatable(neighbours: str | None, privacy_unit: str | None, *, with_epsilon: bool) -> None:
+    """Raise where periods would not protect what is stated.
+
+    A replaced row may leave one block and enter another. So a call would cost the sum of the two dearest blocks that it
+    touches, and calls that touch one block each still compose over both: blocks would be no accounts of their own.
+    """
+    if privacy_unit is None:
+        raise ParameterError(
+            "P112", "a period needs a privacy unit. Give privacy_unit := the id's column, and max_rows_per_unit."
+        )
+    if neighbours == "replace":
+        raise ParameterError(
+            "P112",
+            "periods protect a unit that comes or goes: a replaced one may change periods. Leave neighbours out.",
+        )
+    if not with_epsilon:
+        raise ParameterError(
+            "P112", "a budget with periods is stated in epsilon and delta. Give epsilon in place of rho."
+        )

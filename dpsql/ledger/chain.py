@@ -1,4 +1,4 @@
-"""The hash chain over the ledger's rows, and its verification.
+"""The hash chain over the ledger's rows.
 
 **The noted head.** Which entry was the last one that anybody was told of, in a file beside the ledger.
 
@@ -16,28 +16,37 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, TypedDict
 
-from dpsql.contract.events import cost_of
-from dpsql.errors import LedgerError, ParameterError
-from dpsql.ledger.budget import Budget, Spent
-from dpsql.ledger.composition import Composition
+from dpsql.errors import LedgerError
 from dpsql.ledger.file import create, sync_folder
 
-MISSING_COLUMNS = {"1": ("composition", "lineage", "hold"), "2": ("hold",)}  # what earlier versions do not have
+# What earlier versions do not have.
+MISSING_COLUMNS = {"1": ("composition", "lineage", "hold", "block"), "2": ("hold", "block"), "3": ("block",)}
 NEW_COLUMNS = MISSING_COLUMNS["1"]
 RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
 CHAIN, DECLARED = "chain", "declared"
+# What is spent of a block, and what a block begins with once an owner restated periods: neither declares anything.
+CHARGE, CARRY = "charge", "carry"
+NO_DECLARATIONS = ("release", "replay", CHARGE, CARRY)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk needs it for every row
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
 
-class Draft(TypedDict):
+class Amounts(TypedDict):
+    """The columns of what a row charges, in units of 1e-18; None where there is no finite amount."""
+
+    epsilon: str | None
+    delta: str
+    rho: str | None
+
+
+class Draft(Amounts):
     """The columns of a row that do not follow from the rows before it; see `schema.entry`."""
 
     kind: str
@@ -48,14 +57,12 @@ class Draft(TypedDict):
     fingerprint: str
     event: str | None
     guarantee: str
-    epsilon: str | None
-    delta: str
-    rho: str | None
     budget: str | None
     result: str | None
     status: str
     lineage: str | None
     hold: int | None
+    block: str | None
 
 
 class Row(Draft):
@@ -135,34 +142,19 @@ def verified_rows(place: str, ledger_id: str, rows: Iterable[Row]) -> Iterator[R
         yield row
 
 
-@dataclass(frozen=True)
-class VerifyReport:
-    """The result of verifying the chain.
-
-    Attributes
-    ----------
-    ok : bool
-        Every row is chained, every running total adds up, and the remembered head is among the hashes.
-    entries : int
-        Rows that were found intact, from the first on.
-    head : str
-        Hash of the last intact row. Keep it elsewhere: only a comparison with it reveals a truncated chain.
-    first_bad : int or None
-        Sequence of the first row that is missing, changed or out of order; None when the rows are intact.
-    problem : str or None
-        What is wrong, in words.
-    """
-
-    ok: bool
-    entries: int
-    head: str
-    first_bad: int | None = None
-    problem: str | None = None
-
-
 def dataset_key(dataset: str) -> str:
     """Return the key of a dataset's last row."""
     return f"dataset:{dataset}"
+
+
+def block_key(dataset: str, block: str) -> str:
+    """Return the key of the last row of a block."""
+    return f"{blocks_key(dataset)}{block}"
+
+
+def blocks_key(dataset: str) -> str:
+    """Return what the keys of a dataset's blocks begin with, and no others do."""
+    return f"block:{len(dataset)}:{dataset}:"
 
 
 def name_key(dataset: str, name: str) -> str:
@@ -172,8 +164,9 @@ def name_key(dataset: str, name: str) -> str:
 
 def keys_of(row: Row) -> list[str]:
     """Return the keys under which a new row is the last one."""
-    keys = [CHAIN, dataset_key(row["dataset"])]
-    if row["kind"] not in ("release", "replay"):
+    block = row["block"]
+    keys = [CHAIN, dataset_key(row["dataset"]) if block is None else block_key(row["dataset"], block)]
+    if row["kind"] not in NO_DECLARATIONS:
         keys.append(DECLARED)
     if row["name"] is not None and row["result"] is not None:
         keys.append(name_key(row["dataset"], row["name"]))
@@ -184,87 +177,6 @@ def note(lasts: dict[str, Last], row: Row) -> None:
     """Update `lasts` with a row."""
     for key in keys_of(row):
         lasts[key] = (row["sequence"], row["hash"], lasts.get(key, (0, "", 0))[2] + 1)
-
-
-def verify(
-    ledger_id: str, rows: Iterable[Row], remembered: str | None, noted: Mapping[str, tuple[object, ...]] | None
-) -> VerifyReport:
-    """Walk the chain from its start, and compare it with what `dpsql_ledger_last` holds; see `Ledger.verify`."""
-    previous, count = genesis(ledger_id), 0
-    seen = remembered is None or remembered == previous
-    totals: dict[str, tuple[Spent, int | None]] = {}
-    reservations: dict[int, Row] = {}
-    lasts: dict[str, Last] = {}
-    for row in rows:
-        problem = _problem(previous, count + 1, row, totals) or _problem_of_end(row, reservations)
-        if problem:
-            return VerifyReport(False, count, previous, count + 1, problem)
-        previous, count = row["hash"], count + 1
-        seen = seen or previous == remembered
-        note(lasts, row)
-    if noted is not None and noted != lasts:
-        key = min(key for key in {*noted, *lasts} if noted.get(key) != lasts.get(key))
-        end = max(each[0] for each in (noted.get(CHAIN), lasts.get(CHAIN)) if each and isinstance(each[0], int))
-        first_bad = count + 1 if end > count else None
-        lost = "rows were cut off" if first_bad else "a row was hidden or added"
-        return VerifyReport(False, count, previous, first_bad, f"the last row of {key!r} is not the one noted: {lost}")
-    if not seen:
-        lost = "the remembered head is not in the chain: rows were cut off or rewritten"
-        return VerifyReport(False, count, previous, None, lost)
-    return VerifyReport(True, count, previous)
-
-
-def _problem(previous: str, sequence: int, row: Row, totals: dict[str, tuple[Spent, int | None]]) -> str | None:
-    """Return what is wrong with a row, or None; updates `totals`."""
-    if row["sequence"] != sequence:
-        return f"row {sequence} is missing"
-    if hash_of_row(previous, row) != row["hash"]:
-        return f"row {sequence} was changed, or a row before it"
-    spent, policy = totals.get(row["dataset"], (Spent(), None))
-    try:
-        if row["kind"] == "protect":
-            policy = sequence
-        composition = _composition(row, spent)
-        if charges(row):
-            spent = Spent(
-                _added(spent.epsilon, row["epsilon"]),
-                spent.delta + int(row["delta"]),
-                _added(spent.rho, row["rho"]),
-                spent.releases + 1,
-            )
-    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, ParameterError):
-        return f"row {sequence} holds an amount that is no number, or an event or a state that cannot be read"
-    totals[row["dataset"]] = (replace(spent, composition=composition), policy)
-    stored = (row["epsilon_spent"], row["delta_spent"], row["rho_spent"], row["releases"], row["budget_sequence"])
-    if stored != (amount_text(spent.epsilon), str(spent.delta), amount_text(spent.rho), spent.releases, policy):
-        return f"the totals of row {sequence} do not add up"
-    if row.get("composition") != (None if composition is None else composition.to_json()):
-        return f"the accountant's state after row {sequence} does not follow from the row before it"
-    return None
-
-
-def _problem_of_end(row: Row, reservations: dict[int, Row]) -> str | None:
-    """Return what is wrong with the reservation that a row ends, or None; `reservations` are those not yet ended."""
-    if row["status"] == RESERVED:
-        reservations[row["sequence"]] = row
-    paid = row["hold"]
-    if paid is None or completes(row, reservations.pop(paid, None)):
-        return None
-    return (
-        f"row {row['sequence']} ends the reservation in entry {paid}, which is none of the same call, or has ended "
-        "already"
-    )
-
-
-def _composition(row: Row, before: Spent) -> Composition | None:
-    """Return the state that the accountant must have after a row; only the order of a new phase is taken from it."""
-    if row["kind"] == "protect":
-        text = row.get("composition")
-        order = None if text is None else Composition.from_json(text).order
-        return before.under(Budget.from_json(row["budget"] or ""), order).composition
-    if not charges(row) or before.composition is None:
-        return before.composition
-    return before.composition.plus(cost_of(json.loads(row["event"] or "")))
 
 
 def charges(row: Row) -> bool:
@@ -279,10 +191,6 @@ def completes(row: Draft, reservation: Row | None) -> bool:
 
 def _call_of(row: Draft) -> tuple[str | None, ...]:
     return row["kind"], row["dataset"], row["name"], row["fingerprint"], row["event"]
-
-
-def _added(total: int | None, amount: str | None) -> int | None:
-    return None if total is None or amount is None else total + int(amount)
 
 
 def amount_text(units: int | None) -> str | None:

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
 from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
+from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
+from dpsql.ledger.blocks import FRESH, Blocks, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
-from dpsql.ledger.chain import Draft, canonical
+from dpsql.ledger.chain import CARRY, CHARGE, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
-from dpsql.ledger.rows import Entry, Older
+from dpsql.ledger.rows import Entry, Older, State
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
@@ -43,7 +45,8 @@ class Receipt:
         What was read, as the call named it; None in the aggregate form.
     guarantee : str
     epsilon, delta, rho : float or None
-        What each of the datasets was charged now; 0 for a replay. None where the loss has no such number.
+        What each of the datasets, or of the blocks, was charged now; 0 for a replay. None where the loss has no such
+        number.
     status : str
         As in `dp_ledger`, or ``'replay'``.
     recorded_at : str
@@ -52,6 +55,10 @@ class Receipt:
     policy : dict
         What bound the call: its privacy unit, relation and limits, the bounds, levels and keys that were used, and
         which rows its numbers speak of (`speaks_of`).
+    blocks : tuple of str
+        The periods that were charged, in spans such as ``'2026-01/2026-12'``; none where the dataset has no periods.
+    epsilon_of_person, delta_of_person : float or None
+        What it may cost one person, who may be in all of them; 0 for a replay, and None without periods.
     """
 
     entry: int
@@ -67,6 +74,9 @@ class Receipt:
     recorded_at: str
     replayed: bool = False
     policy: Mapping[str, object] = field(default_factory=dict)
+    blocks: tuple[str, ...] = ()
+    epsilon_of_person: float | None = None
+    delta_of_person: float | None = None
 
     @property
     def speaks_of(self) -> str | None:
@@ -94,6 +104,17 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     epsilon, delta, rho = ((0 if entry.replayed else _amount(row[name])) for name in ("epsilon", "delta", "rho"))
     arguments = json.loads(row["arguments"])
     source = (entry.lineage or {}).get("source") or arguments.get("source")
+    during = None if arguments.get("during") is None else During.from_json(arguments["during"])
+    person: Amounts | None = None
+    if during is not None:
+        each = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
+        person = _charged(of_person(each, len(during.blocks)))
+    epsilon_of_person: float | None = None
+    delta_of_person: float | None = None
+    if person is not None:
+        epsilon_of_person, delta_of_person = (
+            (0, 0) if entry.replayed else (_amount(person["epsilon"]), _amount(person["delta"]))
+        )
     return Receipt(
         entry=entry.sequence,
         function=row["function"],
@@ -108,7 +129,14 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
         recorded_at=entry.recorded_at,
         replayed=entry.replayed,
         policy=in_force(arguments),
+        blocks=() if during is None else tuple(spans(during.dated.period, during.blocks)),
+        epsilon_of_person=epsilon_of_person,
+        delta_of_person=delta_of_person,
     )
+
+
+def _fraction(units: str | None) -> Fraction | None:
+    return None if units is None else Fraction(int(units), UNITS_PER_ONE)
 
 
 def _amount(units: str | None) -> float | None:
@@ -121,6 +149,7 @@ NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
 MERGED = "charged, spent before the merge"
 DECLARED = "declared"
+CARRIED = "carried over"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
 
 
@@ -157,6 +186,8 @@ class Charge:
         The column of the privacy unit was followed through the source's plan, and may have another name there.
     older : callable or None
         Gives the fingerprints of the same call in earlier versions, where the name has another one.
+    during : During or None
+        The blocks of `dataset` that are charged, each with the whole loss; None where it has no periods.
     """
 
     dataset: str
@@ -173,6 +204,7 @@ class Charge:
     also: Sequence[str] = ()
     traced: bool = False
     older: Older | None = None
+    during: During | None = None
 
     def whole(self) -> Charge:
         """Return the charge of everything that a permit allows; the permit's call then costs that, however it ends."""
@@ -211,13 +243,12 @@ class Charge:
             raise ParameterError(
                 "P049", f"the arguments of {self.function} must be JSON values, to be recorded."
             ) from None
+        within = "" if self.during is None else f" in one {self.during.dated.period}"
         guarantee = guarantee_text(
-            cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage
+            cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage, within=within
         )
         row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
-        row["epsilon"] = None if cost.epsilon is None else str(units_up(cost.epsilon))
-        row["delta"] = str(units_up(cost.delta))
-        row["rho"] = None if cost.rho is None else str(units_up(cost.rho))
+        row = {**row, **_charged(cost)}
         row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
         return row
 
@@ -228,7 +259,33 @@ class Charge:
             refuse_contradiction(
                 key, state.budget, neighbours=self.neighbours, privacy_unit=self.privacy_unit, traced=self.traced
             )
-            refuse_overspend(key, state.budget, state.spent, cost, strict=self.strict)
+            during = self.during if key == self.keys[0] else None
+            blocks = transaction.blocks(key, during.blocks) if during is not None and state.is_dated else Blocks()
+            refuse_charge(key, state, blocks, during, cost, strict=self.strict)
+
+
+def refuse_charge(
+    dataset: str, state: State, blocks: Blocks, during: During | None, cost: Cost, *, strict: bool
+) -> None:
+    """Raise unless a budget allows a charge: a dataset's, or that of each block that is named.
+
+    Raises
+    ------
+    BudgetError
+        As of `refuse_overspend` and `refuse_blocks`.
+    ParameterError
+        P110: the dataset has periods, and none are named, or the periods were restated since.
+    """
+    if during is not None:
+        refuse_blocks(dataset, state.budget, blocks, state.spent, during, cost)
+    elif state.is_dated:
+        raise ParameterError(
+            "P110",
+            f"during is missing: the budget of dataset '{dataset}' is kept by periods. Say which count, such as "
+            "during := '2026-10'.",
+        )
+    else:
+        refuse_overspend(dataset, state.budget, state.spent, cost, strict=strict)
 
 
 def folded_dataset(dataset: str) -> str:
@@ -277,12 +334,22 @@ def as_recorded(value: object) -> object:
     return value
 
 
-def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost) -> Entry:
-    """Append a release's row, and one without its result for each further budget that it is charged to."""
+def append_charges(
+    transaction: Transaction, row: Draft, keys: Sequence[str], cost: Cost, during: During | None = None
+) -> Entry:
+    """Append a release's row, and one without its result for each further budget that it is charged to.
+
+    A call that names blocks is charged to the dataset as what it costs one person; the rows of the blocks follow.
+    """
+    spent = cost if during is None else of_person(cost, len(during.blocks))
+    row = {**row, **_charged(spent)}
 
     def append(key: str, row: Draft) -> Entry:
         state = transaction.state(key)
-        return transaction.append(row, changed(state, spent=state.spent.plus(cost)))
+        entry = transaction.append(row, changed(state, spent=state.spent.plus(spent)))
+        if during is not None and state.budget is not None:
+            _append_blocks(transaction, {**row, **_charged(cost)}, entry.sequence, state, cost, during)
+        return entry
 
     entry = append(keys[0], row)
     for key in keys[1:]:
@@ -300,12 +367,25 @@ def append_charges(transaction: Transaction, row: Draft, keys: Sequence[str], co
     return entry
 
 
-def append_budget(transaction: Transaction, dataset: str, budget: Budget, lineage: Mapping[str, object] | None) -> None:
+def append_budget(
+    transaction: Transaction, dataset: str, budget: Budget, lineage: Mapping[str, object] | None
+) -> Entry:
     """Append the row by which a budget stands."""
     state = transaction.state(dataset)
     row = entry_row("protect", dataset, "dp_protect", "{}", guarantee=f"budget {budget.text}", status=PROTECTED)
     after = changed(state, spent=state.spent.under(budget))
-    transaction.append({**row, "budget": budget.to_json(), "lineage": json_text(lineage)}, after)
+    return transaction.append({**row, "budget": budget.to_json(), "lineage": json_text(lineage)}, after)
+
+
+def append_accounts(transaction: Transaction, dataset: str, budget: Budget, entry: Entry, begin: Blocks | None) -> None:
+    """Append the rows with which the accounts of blocks begin under a budget that stands by an entry."""
+    if begin is None:
+        return
+    row = entry_row(CARRY, dataset, "dp_protect", "{}", guarantee="", status=CARRIED)
+    for name, spent in begin.spent.items():
+        facts = begin.facts if name == FRESH else "{}"
+        stands = State(budget, spent.under(budget, of_block=True), entry.sequence)
+        transaction.append({**row, "block": name, "arguments": facts}, stands)
 
 
 def append_merged(transaction: Transaction, dataset: str, ended: str) -> None:
@@ -317,6 +397,28 @@ def append_merged(transaction: Transaction, dataset: str, ended: str) -> None:
     row["delta"], row["rho"] = str(delta), None if spent.rho is None else str(spent.rho)
     after = state.spent.with_all_of(epsilon, delta, spent.rho)
     transaction.append({**row, "lineage": json_text({"merged": ended})}, changed(state, spent=after))
+
+
+def _append_blocks(
+    transaction: Transaction, row: Draft, release: int, state: State, cost: Cost, during: During
+) -> None:
+    """Append the rows that charge the blocks of a release, which has an entry."""
+    of_block: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None}
+    of_block["lineage"], of_block["status"] = json_text({"of": release}), f"charged for entry {release}"
+    names = charged_names(state.budget, during)
+    blocks = transaction.blocks(row["dataset"], names) if names else Blocks()
+    for name in names:
+        blocks = blocks.charged(state.budget, [name], cost)
+        transaction.append({**of_block, "block": name}, changed(state, spent=blocks.spent[name]))
+
+
+def _charged(cost: Cost) -> Amounts:
+    """Return the columns of a charge."""
+    return {
+        "epsilon": None if cost.epsilon is None else str(units_up(cost.epsilon)),
+        "delta": str(units_up(cost.delta)),
+        "rho": None if cost.rho is None else str(units_up(cost.rho)),
+    }
 
 
 def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:
@@ -338,14 +440,16 @@ def guarantee_text(
     max_rows_per_unit: int | None,
     row: str,
     lineage: Mapping[str, object] | None = None,
+    *,
+    within: str = "",
 ) -> str:
-    """Return the guarantee of a release in words; arguments as of `Charge`.
+    """Return the guarantee of a release in words; arguments as of `Charge`, and the period `within` which rows count.
 
     It ends with ``', as claimed'`` if the caller alone says that what was read holds rows of the dataset.
     """
     subject = row
     if privacy_unit is not None:
-        subject = f"all rows of one {privacy_unit}"
+        subject = f"all rows of one {privacy_unit}{within}"
         if max_rows_per_unit is not None:
             subject += f" (at most {max_rows_per_unit} {'row' if max_rows_per_unit == 1 else 'rows'})"
     claimed = ", as claimed" if lineage is not None and lineage.get("claimed") else ""
@@ -373,6 +477,7 @@ def entry_row(
         "status": status,
         "lineage": None,
         "hold": None,
+        "block": None,
     }
 
 

@@ -10,14 +10,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace as changed
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
+from dpsql.ledger.blocks import FRESH, Blocks, restated
 from dpsql.ledger.budget import ENDED, Budget
-from dpsql.ledger.chain import RESERVED, Draft, VerifyReport, canonical
+from dpsql.ledger.chain import CARRY, RESERVED, Draft, canonical
 from dpsql.ledger.charge import (
+    CARRIED,
     DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
@@ -37,7 +41,8 @@ from dpsql.ledger.charge import (
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State, merged_into
+from dpsql.ledger.verification import VerifyReport
 
 if TYPE_CHECKING:
     from dpsql.ledger.chain import Head
@@ -63,6 +68,7 @@ class Ledger(OpenLedger):
         replace: bool = False,
         lineage: Mapping[str, object] | None = None,
         merge: Sequence[str] = (),
+        dated_ahead: bool = True,
     ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
 
@@ -78,6 +84,8 @@ class Ledger(OpenLedger):
             What else is to be kept with the entry, as JSON values.
         merge : sequence of str
             Datasets that this one takes the place of: it begins with what all of them have spent, and they end.
+        dated_ahead : bool
+            Where periods are new: rows may be dated in the future, so that what was spent counts in later periods, too.
 
         Returns
         -------
@@ -112,9 +120,12 @@ class Ledger(OpenLedger):
             ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
             for each in ended:
                 append_merged(transaction, dataset, each)
-            append_budget(transaction, dataset, budget, lineage)
+            total, blocks = transaction.state(dataset).spent, transaction.blocks(dataset)
+            entry = append_budget(transaction, dataset, budget, lineage)
             for each in ended:
                 append_budget(transaction, each, ENDED, {"table": None, "merged_into": dataset})
+            begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
+            append_accounts(transaction, dataset, budget, entry, restated(standing, budget, total, blocks, begun))
             return True
 
         return self._write(work)
@@ -262,7 +273,7 @@ class Ledger(OpenLedger):
                 outcome = RELEASED if failure is None else NOTHING_RELEASED
                 return append_end(transaction, done, keys, paid, outcome), failure, paid
             done["status"] = RELEASED if failure is None else NO_RESULT
-            return append_charges(transaction, done, keys, cost), failure, None
+            return append_charges(transaction, done, keys, cost, charge.during), failure, None
 
         entry, failure, paid = self._write(work)
         row["status"] = RELEASED if failure is None else NO_RESULT
@@ -322,7 +333,7 @@ class Ledger(OpenLedger):
             if open_entry is not None:
                 return open_entry, free(reserved)
             charge.refuse(transaction, cost)
-            return append_charges(transaction, reserved, keys, cost), reserved
+            return append_charges(transaction, reserved, keys, cost, charge.during), reserved
 
         entry, told = self._write(work)
         self._tell(entry, told, keys)
@@ -345,7 +356,7 @@ class Ledger(OpenLedger):
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
             paid = transaction.standing(reservation, charge.name)
             if paid is None:
-                return append_charges(transaction, row, keys, cost), row
+                return append_charges(transaction, row, keys, cost, charge.during), row
             return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
 
         entry, told = self._write(work)

@@ -20,6 +20,7 @@ from dpsql.progress import held_back
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
+    from dpsql.ledger.blocks import Blocks
     from dpsql.ledger.chain import Head
     from dpsql.ledger.charge import Receipt
     from dpsql.ledger.store import Store
@@ -151,6 +152,15 @@ class OpenLedger:
         """Return the budget of each dataset, and what is spent of it."""
         keys = [folded_dataset(dataset) for dataset in datasets]
         return self._read(lambda transaction: {key: transaction.state(key) for key in keys})
+
+    def blocks(self, dataset: str) -> Blocks | None:
+        """Return what is spent of the blocks of a dataset; None where it has no periods."""
+        key = folded_dataset(dataset)
+
+        def work(transaction: Transaction) -> Blocks | None:
+            return transaction.blocks(key) if transaction.state(key).is_dated else None
+
+        return self._read(work)
 
     def head(self) -> tuple[int, str]:
         """Return the number and the hash of the last entry: what `verify` can be given later."""

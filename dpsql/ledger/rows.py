@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, TypedDict
@@ -13,8 +13,9 @@ from typing import Any, TypedDict
 from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
 from dpsql.contract.names import MARKED
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget, Spent
-from dpsql.ledger.chain import Row
+from dpsql.ledger.chain import CHARGE, Row
 from dpsql.ledger.composition import Composition
 
 
@@ -84,10 +85,13 @@ class StoredRelease:
 
 @dataclass(frozen=True)
 class BudgetRow:
-    """One dataset in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited or infinite.
+    """One dataset, or one block, in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited.
 
     Attributes
     ----------
+    block : str or None
+        The name of a period; `EVERY_OTHER` for what each block has that no call has charged; `TOTAL` for what one
+        person may lose over all blocks. None for a dataset without periods.
     epsilon_spent, epsilon_remaining, delta_spent, delta_remaining : float or None
         Under the accountant: all releases together are (epsilon_spent, delta_spent)-DP.
     accountant : str or None
@@ -99,6 +103,7 @@ class BudgetRow:
     """
 
     dataset: str
+    block: str | None
     budget: str
     releases: int
     epsilon_spent: float | None
@@ -153,6 +158,7 @@ class LedgerRow:
     recorded_at: str
     kind: str
     dataset: str
+    block: str | None
     function: str
     release: str | None
     epsilon: float | None
@@ -181,6 +187,11 @@ class State:
     budget: Budget | None = None
     spent: Spent = field(default_factory=Spent)
     policy: int | None = None
+
+    @property
+    def is_dated(self) -> bool:
+        """Whether the dataset has periods."""
+        return self.budget is not None and self.budget.dated is not None
 
 
 class Facts(TypedDict, total=False):
@@ -309,8 +320,37 @@ class RecordedDeclarations:
         return frozenset(found)
 
 
-def budget_row(dataset: str, state: State) -> BudgetRow:
-    """Return what `dp_budget` shows of a dataset."""
+EVERY_OTHER, TOTAL = "every other", "total"
+
+
+def budget_rows_of(dataset: str, state: State, blocks: Blocks | None) -> list[BudgetRow]:
+    """Return what `dp_budget` shows of a dataset; with periods, of each block that has an account, and of the others.
+
+    Where what was spent before there were periods counts in those alone that had begun, the row of the others is that
+    of a block that had.
+    """
+    budget = state.budget
+    if budget is None or blocks is None:
+        return [budget_row(dataset, state)]
+    rows = [budget_row(dataset, replace(state, spent=blocks.spent[name]), name) for name in blocks.live(budget)]
+    rows.append(budget_row(dataset, replace(state, spent=blocks.spent[FRESH]), EVERY_OTHER))
+    return [*rows, total_row(dataset, state)]
+
+
+def total_row(dataset: str, state: State) -> BudgetRow:
+    """Return what `dp_budget` shows of a dataset as a whole: with periods, of one person over all of them."""
+    budget = state.budget
+    if budget is None or budget.dated is None:
+        return budget_row(dataset, state)
+    total = replace(budget, epsilon=budget.epsilon_total, delta=budget.delta_total, accountant="basic")
+    row = budget_row(dataset, replace(state, budget=total), TOTAL)
+    if budget.epsilon_total is None:
+        row = replace(row, budget="unlimited", epsilon_remaining=None)
+    return row if budget.delta_total is not None else replace(row, delta_remaining=None)
+
+
+def budget_row(dataset: str, state: State, block: str | None = None) -> BudgetRow:
+    """Return what `dp_budget` shows of a dataset, or of a block."""
     budget, spent = state.budget, state.spent
     at_delta = (budget.delta if budget else None) or DEFAULT_REPORT_DELTA
     converted = None if spent.rho is None else zcdp_epsilon(Fraction(spent.rho, UNITS_PER_ONE), at_delta)
@@ -320,6 +360,7 @@ def budget_row(dataset: str, state: State) -> BudgetRow:
     renyi_spent, renyi_remaining = _renyi(limits.get("epsilon"), spent.composition)
     return BudgetRow(
         dataset=dataset,
+        block=block,
         budget="unlimited" if budget is None else budget.text,
         releases=spent.releases,
         epsilon_spent=_float(charged["epsilon"]),
@@ -372,7 +413,7 @@ def _float(units: int | None) -> float | None:
 
 def ledger_row(row: Row) -> LedgerRow:
     """Return what `dp_ledger` shows of an entry."""
-    charged = row["kind"] == "release"
+    charged = row["kind"] in ("release", CHARGE)
     epsilon, delta, rho = (
         _float(int(amount)) if charged and amount is not None else None
         for amount in (row["epsilon"], row["delta"], row["rho"])
@@ -382,6 +423,7 @@ def ledger_row(row: Row) -> LedgerRow:
         recorded_at=row["recorded_at"],
         kind=row["kind"],
         dataset=row["dataset"],
+        block=row["block"],
         function=row["function"],
         release=row["name"],
         epsilon=epsilon,

@@ -1,8 +1,8 @@
 """The ledger's tables and the statements on them; imported when a ledger is first used.
 
 `dpsql_ledger` holds the rows of the chain. `dpsql_ledger_last` says which row is the last one of the chain, of each
-dataset, of the declarations, and under each name of a release; triggers keep it. A row is found by an index, and
-counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
+dataset, of each block, of the declarations, and under each name of a release; triggers keep it. A row is found by an
+index, and counts only where `dpsql_ledger_last` names the same one: damage in one place cannot hide a row.
 
 **Upgrades.** Upgrade a ledger of an earlier version to the present one, in one transaction.
 """
@@ -32,11 +32,22 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DropIndex
 
-from dpsql.ledger.chain import CHAIN, MISSING_COLUMNS, RESERVED, Last, Row, dataset_key, note, row_of, verified_rows
+from dpsql.ledger.chain import (
+    CHAIN,
+    MISSING_COLUMNS,
+    NO_DECLARATIONS,
+    RESERVED,
+    Last,
+    Row,
+    dataset_key,
+    note,
+    row_of,
+    verified_rows,
+)
 
-SCHEMA_VERSION = "3"
+SCHEMA_VERSION = "4"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
 
 metadata = MetaData()
@@ -78,10 +89,12 @@ entry = Table(
     Column("composition", Text),  # JSON of the accountant's state after this row; NULL where the totals say it
     Column("lineage", Text),  # JSON; what was read, and which budgets were charged for it
     Column("hold", Integer),  # the entry that charged this release before its first draw; NULL where this one charges
+    Column("block", Text),  # the period that this row charges, or says something of; NULL for the whole dataset
 )
 COLUMNS = tuple(column.name for column in entry.columns)
 
 Index("dpsql_ledger_by_dataset", entry.c.dataset, entry.c.sequence)
+blocks_index = Index("dpsql_ledger_by_block", entry.c.dataset, entry.c.block, entry.c.sequence)
 _has_result = entry.c.name.is_not(None) & entry.c.result.is_not(None)
 # The database itself refuses a second result under one name.
 Index(
@@ -100,9 +113,7 @@ reservations_index = Index(
     sqlite_where=entry.c.hold.is_not(None),
     postgresql_where=entry.c.hold.is_not(None),
 )
-# A replay declares nothing.
-_NO_DECLARATIONS = ("release", "replay")
-_is_declaration = entry.c.kind.not_in(_NO_DECLARATIONS)
+_is_declaration = entry.c.kind.not_in(NO_DECLARATIONS)
 declarations_index = Index(
     "dpsql_ledger_declarations", entry.c.sequence, sqlite_where=_is_declaration, postgresql_where=_is_declaration
 )
@@ -126,8 +137,9 @@ _notes = " ".join(
     _note.format(key=key, condition=condition)
     for key, condition in (
         ("'chain'", "TRUE"),
-        ("'declared'", "NEW.kind NOT IN ('release', 'replay')"),
-        ("'dataset:' || NEW.dataset", "TRUE"),
+        ("'declared'", f"NEW.kind NOT IN {NO_DECLARATIONS}"),
+        ("'dataset:' || NEW.dataset", "NEW.block IS NULL"),
+        ("'block:' || length(NEW.dataset) || ':' || NEW.dataset || ':' || NEW.block", "NEW.block IS NOT NULL"),
         (
             "'release:' || length(NEW.dataset) || ':' || NEW.dataset || ':' || NEW.name",
             "NEW.name IS NOT NULL AND NEW.result IS NOT NULL",
@@ -158,6 +170,10 @@ note_triggers = {
         "CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger "
         "FOR EACH ROW EXECUTE FUNCTION dpsql_ledger_note()",
     ],
+}
+_unnoted = {
+    "sqlite": ["DROP TRIGGER IF EXISTS dpsql_ledger_note"],
+    "postgresql": ["DROP TRIGGER IF EXISTS dpsql_ledger_note ON dpsql_ledger"],
 }
 for _triggers in (_guards, note_triggers):
     for _dialect, _texts in _triggers.items():
@@ -200,8 +216,12 @@ class Statements:
         `dpsql_ledger_last`.
     datasets : Select
         The last row of each dataset, by an index.
+    blocks, blocks_named : Select
+        The last row of each block of `:dataset`, by an index; of those in `:blocks`.
+    last_of_blocks : Select
+        What is noted under each of `:keys` with its hash, the row of that number, and the hash of the row before it.
     declarations : Select
-        Every row that is no release, and the hash of the row before it.
+        Every row that declares something, and the hash of the row before it.
     """
 
     def __init__(self, version: str) -> None:
@@ -219,11 +239,21 @@ class Statements:
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
         reserved = of_name & (row.c.status == RESERVED)
         self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
-        self.declarations = one.where(row.c.kind.not_in(_NO_DECLARATIONS)).order_by(row.c.sequence)
+        self.declarations = one.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))
-        self.datasets = select(row.c.dataset, func.max(row.c.sequence)).group_by(row.c.dataset)
+        self.datasets = select(row.c.dataset, func.max(row.c.sequence)).where(row.c.block.is_(None))
+        self.datasets = self.datasets.group_by(row.c.dataset)
+        of_blocks = (row.c.dataset == bindparam("dataset")) & row.c.block.is_not(None)
+        self.blocks = select(row.c.block, func.max(row.c.sequence)).where(of_blocks).group_by(row.c.block)
+        self.blocks_named = self.blocks.where(row.c.block.in_(bindparam("blocks", expanding=True)))
+        in_list = last.c.key.in_(bindparam("keys", expanding=True))
+        with_last = last.join(row, row.c.sequence == last.c.sequence)
+        self.last_of_blocks = select(last.c.key, last.c.hash, *columns, before.c.hash).where(in_list)
+        self.last_of_blocks = self.last_of_blocks.select_from(
+            with_last.outerjoin(before, before.c.sequence == row.c.sequence - 1)
+        )
         of_chain, of_dataset = last.alias("of_chain"), last.alias("of_dataset")
         inner = _table(version, "inner")
         lasts = [of_chain.c.sequence, of_chain.c.hash, of_dataset.c.sequence, of_dataset.c.hash]
@@ -254,7 +284,9 @@ class Statements:
             .outerjoin(
                 row,
                 row.c.sequence
-                == select(func.max(inner.c.sequence)).where(inner.c.dataset == bindparam("dataset")).scalar_subquery(),
+                == select(func.max(inner.c.sequence))
+                .where((inner.c.dataset == bindparam("dataset")) & inner.c.block.is_(None))
+                .scalar_subquery(),
             )
             .outerjoin(before, before.c.sequence == row.c.sequence - 1)
             .outerjoin(policy, policy.c.sequence == row.c.budget_sequence)
@@ -303,17 +335,21 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         column = CreateColumn(entry.c[name]).compile(dialect=connection.dialect)
         connection.execute(text(f"ALTER TABLE dpsql_ledger ADD COLUMN {column}"))
     if version == "1":
-        _note_lasts(connection, lasts)
-    connection.execute(CreateIndex(reservations_index))
+        _make_lasts(connection, lasts)
+    else:
+        connection.execute(DropIndex(declarations_index))  # what declares nothing are more kinds now
+    if version in ("1", "2"):
+        connection.execute(CreateIndex(reservations_index))
+    connection.execute(CreateIndex(declarations_index))
+    connection.execute(CreateIndex(blocks_index))
+    for statement in (*_unnoted[connection.dialect.name], *note_triggers[connection.dialect.name]):
+        connection.exec_driver_sql(statement)
     connection.execute(set_version)
 
 
-def _note_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
+def _make_lasts(connection: Connection, lasts: dict[str, Last]) -> None:
     """Make the second place for the end of the chain."""
     connection.execute(CreateTable(last))
-    connection.execute(CreateIndex(declarations_index))
     if lasts:
         names = ("key", "sequence", "hash", "number")
         connection.execute(add_last, [dict(zip(names, (key, *last), strict=True)) for key, last in lasts.items()])
-    for statement in note_triggers[connection.dialect.name]:
-        connection.exec_driver_sql(statement)

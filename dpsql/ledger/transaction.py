@@ -11,14 +11,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from dpsql.errors import InternalError, LedgerError, ParameterError
+from dpsql.ledger.blocks import FRESH, Blocks, begun_of
 from dpsql.ledger.budget import Budget, Spent
 from dpsql.ledger.chain import (
     CHAIN,
     DECLARED,
     Draft,
     Row,
-    VerifyReport,
     amount_text,
+    block_key,
     completes,
     damaged,
     dataset_key,
@@ -28,7 +29,6 @@ from dpsql.ledger.chain import (
     row_hash,
     row_of,
     verified_rows,
-    verify,
 )
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.rows import (
@@ -40,9 +40,10 @@ from dpsql.ledger.rows import (
     RecordedDeclarations,
     State,
     StoredRelease,
-    budget_row,
+    budget_rows_of,
     ledger_row,
 )
+from dpsql.ledger.verification import VerifyReport, verify
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -129,15 +130,7 @@ class Transaction:
         return self._state(self._verify(row, before), policy, before_policy)
 
     def _state(self, row: Row, policy: Sequence[object], before_policy: str | None) -> State:
-        budget = None
-        with self._decoding(row["sequence"]):
-            spent = Spent(
-                _amount(row["epsilon_spent"]),
-                int(row["delta_spent"]),
-                _amount(row["rho_spent"]),
-                row["releases"],
-                None if row["composition"] is None else _composition(row["composition"]),
-            )
+        budget, spent = None, self._spent(row)
         if row["budget_sequence"] is not None:
             if policy[0] is None:
                 raise self._damaged(row["budget_sequence"])
@@ -145,6 +138,39 @@ class Transaction:
             with self._decoding(stated["sequence"]):
                 budget = _budget(stated["budget"])
         return State(budget, spent, row["budget_sequence"])
+
+    def _spent(self, row: Row) -> Spent:
+        with self._decoding(row["sequence"]):
+            return Spent(
+                _amount(row["epsilon_spent"]),
+                int(row["delta_spent"]),
+                _amount(row["rho_spent"]),
+                row["releases"],
+                None if row["composition"] is None else _composition(row["composition"]),
+            )
+
+    def blocks(self, dataset: str, names: Sequence[str] | None = None) -> Blocks:
+        """Return what is spent of some blocks of a dataset, or of all, after verifying every row that says it."""
+        statement, given = self._statements.blocks, dict[str, object](dataset=dataset)
+        if names is not None:
+            statement, given = self._statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
+        found = {block_key(dataset, row[0]): row[1] for row in self._connection.execute(statement, given)}
+        keys = [block_key(dataset, name) for name in (FRESH, *names)] if names is not None else list(found)
+        spent, begun, noted = dict[str, Spent](), None, dict[str, int]()
+        for key, hash_noted, *values, before in self._connection.execute(
+            self._statements.last_of_blocks, {"keys": keys}
+        ):
+            row = self._verify(values, before)
+            name = row["block"] or ""
+            if key != block_key(dataset, name) or row["hash"] != hash_noted:
+                raise self._damaged(row["sequence"])
+            noted[key], spent[name] = row["sequence"], self._spent(row)
+            if name == FRESH:
+                with self._decoding(row["sequence"]):
+                    begun = begun_of(row["arguments"])
+        if noted != found:
+            raise self._damaged(max((each for _, each in set(noted.items()) ^ set(found.items())), default=None))
+        return Blocks(spent, begun)
 
     def append(self, draft: Draft, after: State) -> Entry:
         """Add a row to the chain, after which `after`, made of the `state` read before, stands for its dataset."""
@@ -265,10 +291,13 @@ class Transaction:
         return event
 
     def budget_rows(self) -> list[BudgetRow]:
-        """Return one row per dataset that has a budget or a release, by name."""
-        ended = self.declarations(None).aliases
-        states = ((dataset, self.state(dataset)) for dataset in self._datasets() if dataset not in ended)
-        return [budget_row(dataset, state) for dataset, state in states if state.budget or state.spent.releases]
+        """Return one row per dataset that has a budget or a release, by name; of one with periods, a row per block."""
+        rows, ended = [], self.declarations(None).aliases
+        for dataset in self._datasets():
+            state = self.state(dataset)
+            if dataset not in ended and (state.budget or state.spent.releases):
+                rows += budget_rows_of(dataset, state, self.blocks(dataset) if state.is_dated else None)
+        return rows
 
     def ledger_rows(self, dataset: str | None) -> list[LedgerRow]:
         """Return the entries in the order of the chain, of one dataset or of all."""

@@ -399,7 +399,8 @@ def _budget(budgets: Sequence[BudgetRow], ax: Axes) -> None:
         in_rho = row.epsilon_spent is None or (row.epsilon_remaining is None and row.rho_remaining is not None)
         measure = "rho" if in_rho else "epsilon"
         spent, left = getattr(row, f"{measure}_spent") or 0.0, getattr(row, f"{measure}_remaining")
-        label = f"{row.dataset}: {measure} {spent:g} " + (
+        named = row.dataset if row.block is None else f"{row.dataset} {row.block}"
+        label = f"{named}: {measure} {spent:g} " + (
             "spent, without a limit" if left is None else f"of {spent + left:g}"
         )
         ax.text(0, place + 0.34, label, parse_math=False, size=7)

@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
   bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, left_out_share := NULL,
   unit_value := NULL, nulls := NULL, group_sizes := NULL, noise := NULL, ddof := NULL, sampling := NULL,
-  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_aggregate', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -18,7 +18,8 @@ CREATE OR REPLACE TEMP MACRO dp_aggregate(
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
       nulls := nulls, group_sizes := group_sizes, noise := noise, ddof := ddof, sampling := sampling,
-      confidence := confidence, dataset := dataset, release := release, condition := condition, engine := engine)));
+      confidence := confidence, dataset := dataset, release := release, condition := condition, engine := engine,
+      during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_aggregate(
   y, aggregates := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL,

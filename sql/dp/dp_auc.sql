@@ -6,7 +6,8 @@
 CREATE OR REPLACE TEMP MACRO dp_auc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, method := NULL, noise := NULL, cells := NULL,
   lower := NULL, upper := NULL, target_levels := NULL, sampling := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
+  during := NULL
 ) AS TABLE (
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_auc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -15,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_auc(
       label := label, score := score, epsilon := epsilon, delta := delta, method := method, noise := noise,
       cells := cells, lower := lower, upper := upper, target_levels := target_levels, sampling := sampling,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine)))
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)))
 ),
 -- The release is named, release := 'roc', so that the name is not taken for a source.
 (release, dataset := NULL) AS TABLE (

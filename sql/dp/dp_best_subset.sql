@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, radius := NULL,
   ridge := NULL, intercept := NULL, method := NULL, list_size := NULL, gap := NULL, node_limit := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_best_subset', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_best_subset(
       target_levels := target_levels, radius := radius, ridge := ridge, intercept := intercept, method := method,
       list_size := list_size, gap := gap, node_limit := node_limit, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_best_subset(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,

@@ -4,7 +4,7 @@
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   source, target := NULL, epsilon := NULL, failure := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL,
-  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_bounds', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_bounds(
       target := target, epsilon := epsilon, failure := failure, by := "by", keys := keys, other := other,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_bounds(
   y, epsilon := NULL, failure := NULL, neighbours := NULL, dataset := NULL, release := false

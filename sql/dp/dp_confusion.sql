@@ -4,7 +4,8 @@
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   source, label := NULL, score := NULL, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL,
   lower := NULL, upper := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
-  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  max_rows_per_unit := NULL, row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL,
+  during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_confusion', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -13,7 +14,7 @@ CREATE OR REPLACE TEMP MACRO dp_confusion(
       label := label, score := score, thresholds := thresholds, epsilon := epsilon, delta := delta, curve := curve,
       lower := lower, upper := upper, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset,
-      release := release, condition := condition, engine := engine)));
+      release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_confusion(
   y, p, thresholds := NULL, epsilon := NULL, delta := NULL, curve := NULL, lower := NULL, upper := NULL,

@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
   source, target := NULL, distinct_of := NULL, epsilon := NULL, delta := NULL, by := NULL, keys := NULL, other := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL,
   max_rows_per_unit_group := NULL, left_out_share := NULL, noise := NULL, confidence := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_count', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -16,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_count(
       other := other, neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group,
       left_out_share := left_out_share, noise := noise, confidence := confidence, dataset := dataset,
-      release := release, condition := condition, engine := engine)));
+      release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_count(
   y, epsilon := NULL, delta := NULL, neighbours := NULL, noise := NULL, confidence := NULL, dataset := NULL,

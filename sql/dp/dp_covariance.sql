@@ -4,7 +4,7 @@
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   source, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL,
   upper := NULL, ddof := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_covariance', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_covariance(
       features := features, n_features := n_features, names := names, epsilon := epsilon, delta := delta,
       lower := lower, upper := upper, ddof := ddof, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_covariance(
   x, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, ddof := NULL,

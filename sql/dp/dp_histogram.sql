@@ -5,7 +5,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
   source, target := NULL, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL,
   null_bin := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, noise := NULL, curve := NULL,
-  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  confidence := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_histogram', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_histogram(
       n_bins := n_bins, null_bin := null_bin, by := "by", keys := keys, other := other, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, noise := noise, curve := curve, confidence := confidence,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_histogram(
   y, bins := NULL, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, n_bins := NULL, null_bin := NULL,

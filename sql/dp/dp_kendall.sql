@@ -5,7 +5,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, k := NULL, epsilon := NULL,
   target_levels := NULL, mechanism := NULL, split := NULL, blocks := NULL, verdict_share := NULL, verdict := NULL,
   n_rows := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL,
-  dataset := NULL, release := false, condition := NULL, engine := NULL
+  dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_kendall', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -15,7 +15,7 @@ CREATE OR REPLACE TEMP MACRO dp_kendall(
       target_levels := target_levels, mechanism := mechanism, split := split, blocks := blocks,
       verdict_share := verdict_share, verdict := verdict, n_rows := n_rows, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_kendall(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, mechanism := NULL,

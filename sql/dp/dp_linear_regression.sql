@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   row_norm := NULL, rounds := NULL, split := NULL, blocks := NULL, n_rows := NULL, clip := NULL, standardize := NULL,
   bounds_share := NULL, moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL,
   range_share := NULL, sampling := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_linear_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -20,7 +20,8 @@ CREATE OR REPLACE TEMP MACRO dp_linear_regression(
       bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
       count_share := count_share, count_failure := count_failure, range_share := range_share, sampling := sampling,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      value := value, dataset := dataset, release := release, condition := condition, engine := engine)));
+      value := value, dataset := dataset, release := release, condition := condition, engine := engine,
+      during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_linear_regression(
   x, y, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL, method := NULL, lower := NULL, upper := NULL,

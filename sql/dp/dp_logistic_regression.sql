@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL,
   moments_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
       standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
       target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,

@@ -5,7 +5,7 @@ CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
   max_features_per_row := NULL, present_above := NULL, count_share := NULL, smoothing := NULL, shrink := NULL,
   target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL,
-  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_naive_bayes', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -15,7 +15,8 @@ CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
       delta := delta, max_features_per_row := max_features_per_row, present_above := present_above,
       count_share := count_share, smoothing := smoothing, shrink := shrink, target_levels := target_levels,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      value := value, dataset := dataset, release := release, condition := condition, engine := engine)));
+      value := value, dataset := dataset, release := release, condition := condition, engine := engine,
+      during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_naive_bayes(
   x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, max_features_per_row := NULL,

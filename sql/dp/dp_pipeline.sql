@@ -9,7 +9,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
   split := NULL, blocks := NULL, n_rows := NULL, clip := NULL, standardize := NULL, bounds_share := NULL,
   moments_share := NULL, scale_share := NULL, count_share := NULL, count_failure := NULL, range_share := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_pipeline', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -23,7 +23,7 @@ CREATE OR REPLACE TEMP MACRO dp_pipeline(
       bounds_share := bounds_share, moments_share := moments_share, scale_share := scale_share,
       count_share := count_share, count_failure := count_failure, range_share := range_share, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_pipeline(
   x, y, n_features := NULL, names := NULL, k := NULL, epsilon := NULL, delta := NULL, selector := NULL, method := NULL,

@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
   source, target := NULL, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL,
   interval_share := NULL, bounds_share := NULL, by := NULL, keys := NULL, other := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, max_groups_per_unit := NULL, max_rows_per_unit_group := NULL,
-  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  row_id := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_quantile', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -16,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_quantile(
       interval_share := interval_share, bounds_share := bounds_share, by := "by", keys := keys, other := other,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit,
       max_groups_per_unit := max_groups_per_unit, max_rows_per_unit_group := max_rows_per_unit_group, row_id := row_id,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_quantile(
   y, quantiles := NULL, epsilon := NULL, lower := NULL, upper := NULL, cells := NULL, interval_share := NULL,

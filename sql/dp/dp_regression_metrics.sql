@@ -4,7 +4,7 @@
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   source, target := NULL, prediction := NULL, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_regression_metrics', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -13,7 +13,7 @@ CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
       target := target, prediction := prediction, epsilon := epsilon, lower := lower, upper := upper,
       error_bound := error_bound, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_regression_metrics(
   y, p, epsilon := NULL, lower := NULL, upper := NULL, error_bound := NULL, neighbours := NULL, dataset := NULL,

@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
   source, label := NULL, score := NULL, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL,
   threshold_share := NULL, curve := NULL, cells := NULL, lower := NULL, upper := NULL, target_levels := NULL,
   neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, dataset := NULL,
-  release := false, condition := NULL, engine := NULL
+  release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_roc', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -16,7 +16,7 @@ CREATE OR REPLACE TEMP MACRO dp_roc(
       n_thresholds := n_thresholds, threshold_share := threshold_share, curve := curve, cells := cells, lower := lower,
       upper := upper, target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_roc(
   y, p, epsilon := NULL, delta := NULL, thresholds := NULL, n_thresholds := NULL, threshold_share := NULL,

@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
   k := NULL, epsilon := NULL, delta := NULL, method := NULL, max_features_per_row := NULL, present_above := NULL,
   n_max := NULL, cutoff := NULL, false_positives := NULL, clusters := NULL, vocabulary := NULL,
   vocabulary_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL
+  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_score_filter', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_score_filter(
       false_positives := false_positives, clusters := clusters, vocabulary := vocabulary,
       vocabulary_share := vocabulary_share, target_levels := target_levels, neighbours := neighbours,
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
-      dataset := dataset, release := release, condition := condition, engine := engine)));
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_score_filter(
   x, y, score := NULL, threshold := NULL, k := NULL, epsilon := NULL, delta := NULL, method := NULL, n_features := NULL,

@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
   lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL, target_levels := NULL, score := NULL,
   mechanism := NULL, gamma := NULL, center := NULL, center_share := NULL, verdict_share := NULL, verdict := NULL,
   n_rows := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL,
-  dataset := NULL, release := false, condition := NULL, engine := NULL
+  dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_sis', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -18,7 +18,8 @@ CREATE OR REPLACE TEMP MACRO dp_sis(
       target_levels := target_levels, score := score, mechanism := mechanism, gamma := gamma, center := center,
       center_share := center_share, verdict_share := verdict_share, verdict := verdict, n_rows := n_rows,
       neighbours := neighbours, privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id,
-      value := value, dataset := dataset, release := release, condition := condition, engine := engine)));
+      value := value, dataset := dataset, release := release, condition := condition, engine := engine,
+      during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_sis(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,

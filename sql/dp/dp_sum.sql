@@ -7,7 +7,7 @@ CREATE OR REPLACE TEMP MACRO dp_sum(
   by := NULL, keys := NULL, other := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, left_out_share := NULL, unit_value := NULL,
   group_sizes := NULL, noise := NULL, confidence := NULL, dataset := NULL, release := false, condition := NULL,
-  engine := NULL
+  engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_sum', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -18,7 +18,7 @@ CREATE OR REPLACE TEMP MACRO dp_sum(
       privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       max_rows_per_unit_group := max_rows_per_unit_group, left_out_share := left_out_share, unit_value := unit_value,
       group_sizes := group_sizes, noise := noise, confidence := confidence, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_sum(
   y, epsilon := NULL, delta := NULL, lower := NULL, upper := NULL, bounds_share := NULL, neighbours := NULL,

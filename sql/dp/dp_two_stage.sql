@@ -6,7 +6,7 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
   target_levels := NULL, blocks := NULL, rows_per_block := NULL, count_share := NULL, count_failure := NULL,
   penalty := NULL, standardize := NULL, intercept := NULL, mechanism := NULL, gamma := NULL, neighbours := NULL,
   privacy_unit := NULL, max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false,
-  condition := NULL, engine := NULL
+  condition := NULL, engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_two_stage', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
@@ -17,7 +17,7 @@ CREATE OR REPLACE TEMP MACRO dp_two_stage(
       count_failure := count_failure, penalty := penalty, standardize := standardize, intercept := intercept,
       mechanism := mechanism, gamma := gamma, neighbours := neighbours, privacy_unit := privacy_unit,
       max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition, engine := engine)));
+      condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_two_stage(
   x, y, k := NULL, epsilon := NULL, n_features := NULL, names := NULL, target_levels := NULL, blocks := NULL,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sqlite3
@@ -15,12 +16,21 @@ from postgres_server import PostgresServer
 from sqlalchemy import Column, Connection, Engine, MetaData, Table, create_engine, event, insert, inspect, text
 from sqlalchemy.schema import DropIndex
 
-from dpsql.errors import BudgetError, LedgerError
+from dpsql.contract.periods import Dated, During
+from dpsql.errors import BudgetError, LedgerError, ParameterError
 from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import NEW_COLUMNS, row_hash
 from dpsql.ledger.copies import restore
 from dpsql.ledger.ledger import Budget, Charge, Ledger
-from dpsql.ledger.schema import entry, meta, reservations_index
+from dpsql.ledger.schema import (
+    SCHEMA_VERSION,
+    blocks_index,
+    declarations_index,
+    entry,
+    meta,
+    reservations_index,
+    stream,
+)
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")
@@ -86,7 +96,7 @@ def version(ledger: Ledger) -> str:
 def test_an_upgraded_ledger_keeps_its_rows_and_goes_on(place: Callable[[str], str], name: str) -> None:
     old = rows_of(FIXTURES / f"version_1_{name}.sqlite")
     ledger = Ledger.open(place(name))
-    assert version(ledger) == "3"
+    assert version(ledger) == "4"
     assert [(row.sequence, row.hash) for row in ledger.entries()] == [(row["sequence"], row["hash"]) for row in old]
     assert ledger.verify(old[2]["hash"]).ok
     ledger.charge(Charge("patients", **CALL), lambda: 1)
@@ -256,11 +266,43 @@ def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger:
     assert ledger.verify().ok
 
 
+def notes_of_version_3() -> str:
+    """Return what the trigger of versions 2 and 3 does after each row."""
+    with sqlite3.connect(FIXTURES / "version_3.sqlite") as connection:
+        [(trigger,)] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'dpsql_ledger_note'").fetchall()
+    connection.close()
+    return str(trigger).split("BEGIN", 1)[1].rsplit("END", 1)[0]
+
+
+def as_before_blocks(connection: Connection) -> None:
+    """Make the table, its indexes and its triggers as version 3 had them."""
+    is_sqlite = connection.dialect.name == "sqlite"
+    connection.execute(text(f"DROP TRIGGER dpsql_ledger_note{'' if is_sqlite else ' ON dpsql_ledger'}"))
+    for index in (blocks_index, declarations_index):
+        connection.execute(DropIndex(index))
+    connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN block"))
+    declares = "CREATE INDEX dpsql_ledger_declarations ON dpsql_ledger (sequence) WHERE "
+    connection.execute(text(f"{declares} kind NOT IN ('release', 'replay')"))
+    notes = notes_of_version_3()
+    if is_sqlite:
+        connection.exec_driver_sql(f"CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger BEGIN {notes} END")
+        return
+    connection.exec_driver_sql(
+        "CREATE OR REPLACE FUNCTION dpsql_ledger_note() RETURNS trigger LANGUAGE plpgsql AS "
+        f"$$ BEGIN {notes} RETURN NULL; END $$"
+    )
+    connection.exec_driver_sql(
+        "CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger "
+        "FOR EACH ROW EXECUTE FUNCTION dpsql_ledger_note()"
+    )
+
+
 def as_version_2(location: str) -> None:
     """Make a ledger as version 2 had it; where nothing was reserved its rows are the same."""
     ledger = Ledger.open(location)
 
     def work(connection: Connection) -> None:
+        as_before_blocks(connection)
         connection.execute(DropIndex(reservations_index))
         connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN hold"))
         connection.execute(text("UPDATE dpsql_ledger_meta SET value = '2' WHERE key = 'schema_version'"))
@@ -297,7 +339,7 @@ def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
     assert version(old) == "2"
     old.close()
     ledger = Ledger.open(durable_location)
-    assert (version(ledger), described(ledger)) == ("3", new)
+    assert (version(ledger), described(ledger)) == ("4", new)
     reserved = ledger.reserve(Charge("patients", **CALL))
     ledger.charge(Charge("patients", **CALL), lambda: 2, reservation=reserved.sequence)
     assert ledger.verify(entry.hash).entries == 4
@@ -330,3 +372,90 @@ def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_reserva
     assert ledger.verify().entries == 3
     ledger.close()
     old.close()
+
+
+def in_version_3(location: str) -> str:
+    """Return the location of a ledger as version 3 wrote it, with the rows of the fixture."""
+    if "://" not in location:
+        return str(shutil.copy(FIXTURES / "version_3.sqlite", location))
+    ledger = Ledger.open(location)
+
+    def work(connection: Connection) -> None:
+        as_before_blocks(connection)
+        rows = rows_of(FIXTURES / "version_3.sqlite")
+        columns = [column for column in entry.columns if column.name != "block"]
+        old = Table(entry.name, MetaData(), *(Column(each.name, each.type) for each in columns))
+        connection.execute(insert(old), rows)
+        for key, value in facts_of(FIXTURES / "version_3.sqlite").items():
+            connection.execute(text("DELETE FROM dpsql_ledger_meta WHERE key = :key"), {"key": key})
+            connection.execute(insert(meta), {"key": key, "value": value})
+
+    ledger._opened().write(work)
+    ledger.close()
+    return location
+
+
+def test_a_ledger_of_version_3_is_upgraded(durable_location: str) -> None:
+    old = rows_of(FIXTURES / "version_3.sqlite")
+    place = in_version_3(durable_location)
+    reader = Ledger.open(place, read_only=True)
+    assert version(reader) == "3"
+    assert reader.verify(old[0]["hash"]).entries == len(old)
+    assert {row.dataset: (row.block, row.epsilon_spent, row.releases) for row in reader.budgets()} == {
+        "patients": (None, 0.1, 1),
+        "visits": (None, 0.2, 2),
+    }
+    reader.close()
+    ledger = Ledger.open(place)
+    assert version(ledger) == SCHEMA_VERSION == "4"
+    assert [row.hash for row in ledger.entries()] == [row["hash"] for row in old]
+    assert all("block" not in row for row in old)
+    assert ledger._opened().read(lambda found: [row["block"] for row in stream(found, "4")]) == [None] * len(old)
+    fingerprint = Ledger.fingerprint("patients", "dp_sis", {"k": 2})
+    entry_2 = ledger.replay("patients", "weekly", fingerprint)
+    assert entry_2 is not None
+    assert entry_2.result == ["g17", "größe"]
+    assert ledger.reserve(Charge("visits", name="open", **CALL)).sequence == 7  # it is still open
+    dated = {"period": "month", "period_of": "day"}
+    patients = ledger.policy("patients")
+    assert patients is not None
+    ledger.protect("patients", patients.restated(dated), replace=True)
+    during = During.read("2026-10", Dated("month", "day"))
+    ledger.charge(
+        Charge(
+            "patients", CALL["event"], "dp_sis", {"during": during.to_json()}, privacy_unit="pid", max_rows_per_unit=2,
+            during=during,
+        ),
+        lambda: 1,
+    )  # fmt: skip
+    assert [(row.block, row.epsilon_spent) for row in ledger.budgets() if row.dataset == "patients"] == [
+        ("2026-10", 0.2),
+        ("every other", 0.1),
+        ("total", 0.2),
+    ]
+    assert ledger.verify(old[-1]["hash"]).ok
+    ledger.close()
+
+
+def test_an_upgraded_ledger_has_the_table_of_a_new_one(
+    durable_location: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    upgraded = Ledger.open(in_version_3(durable_location))
+    is_server = "://" in durable_location
+    new = Ledger.open(request.getfixturevalue("postgres").new_url() if is_server else str(tmp_path / "new"))
+    assert described(upgraded) == described(new)
+    upgraded.close()
+    new.close()
+
+
+def test_a_process_of_version_3_that_still_runs_does_not_charge_a_dataset_with_periods(durable_location: str) -> None:
+    """It knows no periods, so the budget that stands is none that it can read."""
+    ledger = Ledger.open(durable_location)
+    budget = {"epsilon": 1, "privacy_unit": "pid", "max_rows_per_unit": 2, "period": "month", "period_of": "day"}
+    ledger.protect("patients", Budget.of(**budget))
+    record = json.loads(Budget.of(**budget).to_json())
+    old_fields = {"epsilon", "delta", "rho", "neighbours", "privacy_unit", "max_rows_per_unit", "bounds"}
+    assert set(record) - old_fields == {"period", "period_of"}  # which version 3 takes for damage: L030
+    with pytest.raises(ParameterError, match="DPSQL-P110"):
+        ledger.charge(Charge("patients", privacy_unit="pid", max_rows_per_unit=2, **CALL), lambda: 1)
+    ledger.close()

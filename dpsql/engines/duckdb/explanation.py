@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.contract.cost import loss_text
 from dpsql.contract.parameters import show
+from dpsql.contract.periods import During
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import engines_of
 from dpsql.engines.driver import call_of
@@ -24,7 +25,9 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import call_sql, part_sql
 from dpsql.engines.task import is_direct, parts_of, read_columns
 from dpsql.errors import DpsqlError, ParameterError
+from dpsql.ledger.blocks import of_person
 from dpsql.ledger.charge import guarantee_text
+from dpsql.ledger.rows import budget_row, total_row
 
 if TYPE_CHECKING:
     import duckdb
@@ -143,13 +146,32 @@ def _costs(session: Session, one: Planned) -> list[str]:
     name = f"{one.function} on {plan.source}" if plan.source else f"{one.function}, aggregate form"
     if one.replays:
         return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
-    remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets()}
+    remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets() if row.block is None}
     cost = plan.event.cost
     loss = loss_text(cost)
     charges = [
         f"charges {dataset}: {loss}; remaining {remaining.get(dataset, 'unlimited')}" for dataset in plan.charged
     ]
-    guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, **protection(plan))
+    within = ""
+    if plan.during is not None:
+        within = f" in one {plan.during.dated.period}"
+        charges = _blocks_charged(session, plan, plan.during)
+    guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, within=within, **protection(plan))
     refusal = [f"refused now: {one.refusal}"] if one.refusal else []
     condition = [] if plan.condition is None else [f"of the rows that meet: {plan.condition}"]
     return [name, *charges, f"guarantee {guarantee}", *condition, *refusal]
+
+
+def _blocks_charged(session: Session, plan: Plan, during: During) -> list[str]:
+    """Return what each block would be charged, and one person who is in all of them."""
+    cost, state = plan.event.cost, next(iter(session.ledger.states([plan.dataset]).values()))
+    blocks, number = session.ledger.blocks(plan.dataset), len(during.blocks)
+    counted = f"{number} {'block' if number == 1 else 'blocks'}"
+    lines = [f"charges {counted} of {plan.dataset}, {during.text}: {loss_text(cost)} each"]
+    if blocks is not None and state.budget is not None:
+        rows = (budget_row(plan.dataset, replace(state, spent=blocks.of(state.budget, name))) for name in during.blocks)
+        least = min(rows, key=lambda row: row.epsilon_remaining or 0)
+        lines[0] += f"; remaining {least.remaining_text}{' at least' if number > 1 else ''}"
+    person = loss_text(of_person(cost, number))
+    left = total_row(plan.dataset, state).remaining_text
+    return [*lines, f"may cost one person {person}; remaining over all blocks {left}"]

@@ -12,6 +12,7 @@ from typing import Protocol
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
 from dpsql.contract.parameters import known, show, text
+from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import checked
@@ -154,6 +155,9 @@ class Planner:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
+        dated = stated.get(DATED)
+        if isinstance(dated, Dated) and placement is not None and placement.date is not None:
+            stated[DATED] = replace(dated, column=placement.date)
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
@@ -211,7 +215,8 @@ class Planner:
             return {}
         stated: dict[str, object] = {"neighbours": policy.neighbours, **(policy.bounds or {})}
         if not aggregate:
-            return stated | {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+            stated |= {"privacy_unit": policy.privacy_unit, "max_rows_per_unit": policy.max_rows_per_unit}
+            return stated | {DATED: policy.dated if function_of(function).spends else None}
         if policy.privacy_unit is not None:
             raise BudgetError(
                 "B011",

@@ -128,6 +128,7 @@ def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[st
         "features": "dpsql_feature",
         "value": "dpsql_value",
         "condition": "dpsql_condition",
+        "date": "dpsql_date",
     }
     others = {part: kinds[name] for part, name in parts.items() if name in kinds}
     return function_of(function).call.resolve(plan, kinds["dpsql_row"], others, types)

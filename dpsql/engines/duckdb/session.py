@@ -369,6 +369,7 @@ class Session(Calls):
             also=plan.charged[1:],
             traced=plan.traced,
             older=None if plan.release is None else self.past.older(plan),
+            during=plan.during,
             **protection(plan),
         )
 

@@ -183,8 +183,11 @@ class AggregatePlan(LeftOutPlan):
 
     @property
     def counts_items(self) -> bool:
-        """Whether distinct items are counted, in place of rows."""
-        return self.distinct_of is not None and not self.merges_units
+        """Whether distinct items are counted, in place of rows; with periods, persons, who are of several units.
+
+        A unit has one row in a group then, of one person, and moves their number by at most 1.
+        """
+        return self.distinct_of is not None and (self.during is not None or not self.merges_units)
 
     @property
     def _block_options(self) -> Mapping[str, object]:

@@ -358,7 +358,7 @@ class GroupedCall(Call):
         if not plan.source:
             refuse_lossless(row)
             kinds = {part: kinds[name] for part, name in (plan.row_columns or {}).items()}
-        check_ids(plan.layout, others)
+        check_ids(plan, others)
         if "condition" in others:
             check_condition(others["condition"])
         columns = plan.row_columns or {}

@@ -65,10 +65,17 @@ class Declaration:
     columns: tuple[str, ...] = ()  # the names of the table's columns when it was declared
     anywhere: bool = False
     claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
+    date: str | None = None  # of a budget: the column by whose periods it is kept
 
     @classmethod
     def of(
-        cls, kind: str, dataset: str, facts: Facts | None, unit: str | None = None, claims: str = "rows"
+        cls,
+        kind: str,
+        dataset: str,
+        facts: Facts | None,
+        unit: str | None = None,
+        claims: str = "rows",
+        date: str | None = None,
     ) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
@@ -84,6 +91,7 @@ class Declaration:
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
             claims=claims,
+            date=date if kind == PROTECT else None,
         )
 
     @property
@@ -161,11 +169,15 @@ class Declarations:
             own = [one for one in declared if one.kind != PUBLIC_KIND]
             said = {(one.unit, one.path) for one in own}
             unit, path = said.pop() if len(said) == 1 else (None, None)
+            # A table that was made from a dated one is not known to keep periods apart.
+            dates = {one.date for one in own}
             return Leaf(
                 datasets,
                 unit if path is None else path.column,
                 None if path is None else path.end,
                 {end.column: end for one in own for end in self._keys.get(one.table, ())},
+                dated=any(self.date(name) is not None for name in datasets),
+                date=dates.pop() if len(dates) == 1 else None,
             )
         return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
 
@@ -215,6 +227,10 @@ class Declarations:
         """Return what the tables of a budget call the privacy unit, folded."""
         stated = (one.unit for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
         return frozenset(fold(unit) for unit in stated if unit is not None)
+
+    def date(self, dataset: str) -> str | None:
+        """Return the column by whose periods a budget is kept; None for a budget without periods."""
+        return next((one.date for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""

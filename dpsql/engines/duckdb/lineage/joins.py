@@ -36,18 +36,27 @@ class _Owned(TypedDict, total=False):
     unit: frozenset[int]
     pending: Key | None
     ties: frozenset[tuple[int, Key]]
+    date: frozenset[int] | None
 
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
     """Return whose rows they are that stand beside public ones."""
     unit, ties = right.behind(left.width)
-    return {"unit": left.unit | unit, "pending": (right if left.public else left).pending, "ties": left.ties | ties}
+    return {
+        "unit": left.unit | unit,
+        "pending": (right if left.public else left).pending,
+        "ties": left.ties | ties,
+        "date": left.date if right.date is None else frozenset(left.width + place for place in right.date),
+    }
 
 
 def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
     """Return the rows of a join of which one side is public."""
-    whose: _Owned = {"unit": left.unit, "pending": left.pending, "ties": left.ties}
-    rows = replace(rows, **(passed_on(left, right) if name in BOTH_SIDES else whose))
+    whose = passed_on(left, right)
+    if name not in BOTH_SIDES:
+        date = None if rows.date is None else left.date or frozenset()
+        whose = {"unit": left.unit, "pending": left.pending, "ties": left.ties, "date": date}
+    rows = replace(rows, **whose)
     if name not in BOTH_SIDES | LEFT_SIDE:
         rows = rows.broken(f"{name} JOIN")
     if right.public:
@@ -63,9 +72,9 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
 
     Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
-    points to nothing.
+    points to nothing. Rows of one person meet whatever their periods are, so with periods none may.
     """
-    if name not in ("INNER", "LEFT") and not choosing:
+    if (name not in ("INNER", "LEFT") and not choosing) or left.date is not None or right.date is not None:
         return None
     unit, ties = right.behind(left.width)
     tied = left.ties | ties

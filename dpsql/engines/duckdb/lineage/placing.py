@@ -14,7 +14,7 @@ from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
-from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
@@ -116,7 +116,7 @@ def place(
     if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
-    return placed(charged=first, unit=unit)
+    return placed(charged=first, unit=unit, date=_date_of(source, columns, rows, first, declarations))
 
 
 def _along_path(
@@ -142,8 +142,10 @@ def place_on_engine(
     claim: str | None,
     spelled: Collection[str],
     privacy_unit: str | None,
-) -> tuple[tuple[str, ...], str | None]:
+) -> tuple[tuple[str, ...], str | None, str | None]:
     """Return the budgets that a table of an engine's catalog is charged to; if it is derived, with its unit's column.
+
+    The third is the column of the date, where it may have another name than its owner stated.
 
     The rules are those of `place` for a table that is read as it is. `claim` is the budget that `dataset` names, and
     `spelled` are names of the table itself, folded.
@@ -160,9 +162,11 @@ def place_on_engine(
         raise refusals.undeclared(table.path, declarations, engine=table.engine, spelled=source)
     charged = _named_first(source, dataset, leaf.datasets, claim, spelled)
     if not charged or table.budget in charged:  # the check against the owner's policy names the unit
-        return charged or (table.budget,), None
+        return charged or (table.budget,), None, None
     columns = [] if leaf.unit is None else [leaf.unit]
-    return charged, _refuse_far(source, columns, leaf_rows(leaf, columns), charged, declarations, privacy_unit)
+    rows = leaf_rows(leaf, columns)
+    unit = _refuse_far(source, columns, rows, charged, declarations, privacy_unit)
+    return charged, unit, _date_of(source, columns, rows, charged, declarations)
 
 
 def place_seen(
@@ -174,8 +178,8 @@ def place_seen(
     dataset: str | None,
     claim: str | None,
     privacy_unit: str | None,
-) -> tuple[tuple[str, ...], str | None]:
-    """Return the budgets that a view or a frame of an engine is charged to, and the column of the privacy unit.
+) -> tuple[tuple[str, ...], str | None, str | None]:
+    """Return the budgets that a view or a frame of an engine is charged to, and the columns of the unit and the date.
 
     The rules are those of `place` for a view. Files and frames in memory count as one table of the budget that the
     caller claims, or as several where they may share rows. `claim` is the budget that `dataset` names.
@@ -194,7 +198,8 @@ def place_seen(
         columns = [None if passed is None else passed[number] for _, passed in provenance.columns]
         if scan.table is None and claim is not None:
             refusals.refuse_claim(source, claim, declarations)
-            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim))
+            date = declarations.date(claim)
+            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim), date is not None, date)
         else:
             tables.append(TableName.on_engine(engine, scan.table or ()))
             leaf = declarations.leaf(tables[-1], "")
@@ -205,9 +210,10 @@ def place_seen(
     charged = tuple(dict.fromkeys(rows.scans))
     first = _named_first(source, dataset, charged, claim, set())
     if not first:
-        return tuple(dict.fromkeys(table.budget for table in tables)), None
+        return tuple(dict.fromkeys(table.budget for table in tables)), None, None
     names = [name for name, _ in provenance.columns]
-    return first, _refuse_far(source, names, rows, first, declarations, privacy_unit)
+    unit = _refuse_far(source, names, rows, first, declarations, privacy_unit)
+    return first, unit, _date_of(source, names, rows, first, declarations)
 
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
@@ -264,6 +270,9 @@ def _unseen(
     if claim is not None and claim not in mine:
         refusals.refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
+    dates = [declarations.date(one) for one in charged]
+    if any(dates) and (len(charged) > 1 or any(one.kind == DERIVE for one in declared)):
+        raise refusals.undated(source, charged[0], next(filter(None, dates)))
     return Placement(
         declarations.counter,
         charged or (name,),
@@ -333,12 +342,17 @@ def _refuse_far(
                 "key), or have the owner state privacy_unit := the key, max_rows_per_unit := 1.",
             )
         return None
+    date = next(filter(None, map(declarations.date, charged)), None)
     if rows.own_rows:
         raise SourceError(
             "S012",
             f"one privacy unit of {listed} may change rows of others in {show(source)} ({rows.own_rows}). "
             "Keep the unit's column, in every GROUP BY, PARTITION BY, DISTINCT and join of protected tables too."
-            + refusals.join_to_write(rows.own_rows)
+            + (
+                refusals.join_to_write(rows.own_rows)
+                if date is None
+                else f" Keep {show(date)} beside it, and join no other protected table."
+            )
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
     if rows.pending is not None:
@@ -363,3 +377,30 @@ def _refuse_far(
             + f". Select {unit} in the view, once; where it has another name, give privacy_unit := that name.",
         )
     return wanted
+
+
+def _date_of(
+    source: str, columns: Sequence[str], rows: Rows, charged: tuple[str, ...], declarations: Declarations
+) -> str | None:
+    """Return the column of the date by whose periods a budget is kept; None where no budget has periods.
+
+    Raises
+    ------
+    SourceError
+        S017: the source does not pass it on as it is. S012: several budgets are charged, and one has periods.
+    """
+    stated = next(filter(None, map(declarations.date, charged)), None)
+    if stated is None:
+        return None
+    if len(charged) > 1:
+        raise SourceError(
+            "S012",
+            f"{show(source)} reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: "
+            "a row may be of two. Release from each.",
+        )
+    names = [fold(name) for name in columns]
+    places = [place for place in sorted(rows.date or ()) if place < len(names) and names.count(names[place]) == 1]
+    named = [place for place in places if names[place] == fold(stated)]
+    if not places:
+        raise refusals.undated(source, charged[0], stated)
+    return names[(named or places)[0]]

@@ -158,6 +158,15 @@ def path_lost(source: str) -> BudgetError:
     )
 
 
+def undated(source: str, dataset: str, date: str) -> SourceError:
+    """Return the refusal of a source that does not show by which date its rows have their periods."""
+    return SourceError(
+        "S017",
+        f"the budget of {show(dataset)} is kept by the periods of {show(date)}, and {show(source)} does not pass that "
+        f"column on as it is. Select {date} in a view of the table, once; a table that was made from it has none.",
+    )
+
+
 def undeclared(
     name: str, declarations: Declarations, *, engine: str | None = None, spelled: str | None = None
 ) -> BudgetError:

@@ -8,7 +8,7 @@ bit would follow from the order, and lists are sorted by what they hold.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -33,6 +33,8 @@ class Leaf:
     unit: str | None = None  # the column that holds what the rows belong to; None where one row is protected
     pending: Key | None = None  # what that is: the privacy unit, or a key of another table
     keys: Mapping[str, Key] = field(default_factory=dict)  # the columns that rows of other tables point to, folded
+    dated: bool = False  # the unit is a person in a period
+    date: str | None = None  # the column that holds the date
 
 
 PUBLIC = Leaf()
@@ -53,6 +55,7 @@ class Rows:
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
     unfixed: str = ""  # the aggregate of protected rows that follows from their order
+    date: frozenset[int] | None = None  # columns that hold the date unchanged; None where nothing read has periods
 
     @property
     def public(self) -> bool:
@@ -63,9 +66,19 @@ class Rows:
         """Return these rows without either property, unless they are public."""
         if self.public:
             return self
+        nowhere = frozenset[int]()
         return replace(
-            self, row_level=self.row_level or by, own_rows=self.own_rows or by, unit=frozenset(), ties=frozenset()
+            self,
+            row_level=self.row_level or by,
+            own_rows=self.own_rows or by,
+            unit=nowhere,
+            ties=frozenset(),
+            date=None if self.date is None else nowhere,
         )
+
+    def one_unit(self, keys: Collection[object]) -> bool:
+        """Whether rows that agree in some columns are of one unit: of one person and, with periods, of one date."""
+        return any(key in self.unit for key in keys) and (self.date is None or any(key in self.date for key in keys))
 
     def mixed(self, by: str) -> Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
@@ -85,7 +98,8 @@ class Rows:
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
         ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
-        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties)
+        date = self.date and frozenset(place for place, position in enumerate(positions) if position in self.date)
+        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties, date=date)
 
     def tied(self, position: int | None) -> frozenset[Key]:
         """Return the keys that a column holds."""
@@ -100,18 +114,15 @@ class Rows:
 
 def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
     """Return the rows of a scan of columns, whose table's owner declared something."""
-    unit = frozenset(
-        place
-        for place, name in enumerate(names)
-        if leaf.unit is not None and name is not None and fold(name) == fold(leaf.unit)
-    )
-    ties = frozenset(
-        (place, leaf.keys[fold(name)])
-        for place, name in enumerate(names)
-        if name is not None and fold(name) in leaf.keys
-    )
+
+    def named(column: str | None) -> frozenset[int]:
+        folded = None if column is None else fold(column)
+        return frozenset(place for place, name in enumerate(names) if name is not None and fold(name) == folded)
+
+    ties = frozenset((place, key) for column, key in leaf.keys.items() for place in named(column))
     by_unit = leaf.unit is not None or not leaf.datasets
-    return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit)
+    date = named(leaf.date) if leaf.dated else None
+    return Rows(len(names), leaf.datasets, named(leaf.unit), leaf.pending, ties, by_unit, date=date)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:
@@ -123,6 +134,7 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
         row_level=next((part.row_level for part in parts if part.row_level), ""),
         own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
+        date=None if all(part.date is None for part in parts) else frozenset(),
     )
 
 
@@ -142,7 +154,8 @@ def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
         return rows.broken("UNION") if rows.by_unit else rows
     unit = frozenset.intersection(*(part.unit for part in found))
     ties = frozenset.intersection(*(part.ties for part in found))
-    out = replace(rows, unit=unit, pending=one.pending, ties=ties)
+    date = None if rows.date is None else frozenset.intersection(*(part.date or frozenset() for part in found))
+    out = replace(rows, unit=unit, pending=one.pending, ties=ties, date=date)
     return out if unit or not rows.by_unit else out.broken("UNION")
 
 

@@ -119,6 +119,12 @@ def protect_tables(
         _refuse_merge(sources, name, each, tables)
     units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
     budget = sources.restated(name, {**given, "privacy_unit": next(units), "neighbours": "add_remove"}, replace=replace)
+    if budget.period is not None:
+        raise ParameterError(
+            "P111",
+            "a dataset of several tables has one budget for all time. Leave period out; or give the dated table a "
+            "budget of its own, with its periods.",
+        )
     moved = [one["name"] for one in tables if any(_same_table(one, old) and one != old for old in before)]
     if moved and not replace:
         raise BudgetError(
@@ -187,6 +193,8 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
         wrong = "has no budget"
     elif ended == name or sources.has_entries(name):
         wrong = f"cannot be merged into {show(name)}, which has entries of its own. Give the dataset a new name"
+    elif budget.period is not None:
+        wrong = "has periods, and a dataset of several tables has none. Leave it out, with its tables"
     elif budget.privacy_unit is None or budget.neighbours == "replace":
         wrong = "protects another unit than a person who comes or goes. Leave it out, with its tables"
     for one in old:

@@ -25,6 +25,7 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.rows import EVERY_OTHER
 from dpsql.rendering import text as literal
 
 if TYPE_CHECKING:
@@ -210,12 +211,14 @@ class Sources(Standing):
         public: Sequence[Owned] = (),
         replace: bool = False,
         mark: bool = True,
+        dated_ahead: bool = True,
     ) -> str:
         """Record a budget and its policy; return what now holds, in words.
 
         Without a `table`, `dataset` is a name for rows that are in no catalog. What is `given` are arguments of
         `Budget.of`; to `replace` another budget, omitted ones keep their values. The declarations of `public` tables
-        are recorded together with it, or none. The table's database gets a `mark` of the ledger.
+        are recorded together with it, or none. The table's database gets a `mark` of the ledger. Where periods are new,
+        rows may be `dated_ahead`.
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
@@ -230,6 +233,9 @@ class Sources(Standing):
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
+            date = budget.period_of
+            if date is not None and table.columns and fold(date) not in map(fold, table.columns):
+                raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
             facts = self.facts(table, kept=True)
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
         for each in public:
@@ -238,7 +244,7 @@ class Sources(Standing):
             self.mark(table.path)
             facts = self.facts(table, kept=True)
         facts = self.with_namesakes(PROTECT, name, facts)
-        said = self.keep_budget(name, budget, facts, public, replace=replace)
+        said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
         return said if table is None or table.checked else f"{said}{_UNCHECKED}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
@@ -273,12 +279,14 @@ class Sources(Standing):
         *,
         replace: bool,
         merge: Sequence[str] = (),
+        dated_ahead: bool = True,
     ) -> str:
         """Record a budget that was checked, and declare tables public with it; return both in words."""
-        self._ledger.protect(name, budget, replace=replace, lineage=facts, merge=merge)
+        self._ledger.protect(name, budget, replace=replace, lineage=facts, merge=merge, dated_ahead=dated_ahead)
         for each in public:
             self._declare(PUBLIC_KIND, each)
-        spent = next(row for row in self._ledger.budgets() if fold(row.dataset) == fold(name))
+        mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
+        spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
         nothing = "; nothing remains: what was spent counts" if not any(left) else ""
         if "others" in facts:

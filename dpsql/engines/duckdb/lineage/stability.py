@@ -145,7 +145,9 @@ class _Walk:
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
         same = rows.pending == below.pending
-        return replace(both, unit=rows.unit & below.unit if same else frozenset(), pending=rows.pending)
+        date = None if both.date is None else (rows.date or frozenset()) & (below.date or frozenset())
+        unit = rows.unit & below.unit if same else frozenset[int]()
+        return replace(both, unit=unit, pending=rows.pending, date=date)
 
 
 def walk(
@@ -242,7 +244,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     if node.get("distinct_type") == "DISTINCT_ON" and not ordered:
         rows = rows.unfixed_by("DISTINCT ON without ORDER BY")
     rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset())
-    return rows if rows.unit & keys else rows.broken("DISTINCT")
+    return rows if rows.one_unit(keys) else rows.broken("DISTINCT")
 
 
 def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
@@ -255,17 +257,21 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     in_order = walking.sorted.get(id(node), frozenset())
     for place, one in enumerate(aggregates, start=len(groups)):
         rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
-    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    unit, date = (
+        columns and frozenset(place for place, group in enumerate(groups) if group in columns and place in in_all)
+        for columns in (rows.unit, rows.date)
+    )
     ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
-        unit=unit,
+        unit=unit or frozenset(),
         ties=ties,
+        date=date,
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
     )
-    return out if unit else out.broken("AGGREGATE")
+    return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
 
 
 def _numbered_once(node: bound.Node, rows: Rows) -> Rows:
@@ -319,7 +325,7 @@ def _constant(expression: object) -> bool:
 def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
-    by_unit = all(rows.unit & _places(map(bound.reference, bound.listed(one, "partitions"))) for one in windows)
+    by_unit = all(rows.one_unit(_places(map(bound.reference, bound.listed(one, "partitions")))) for one in windows)
     for window in windows:
         rows = rows.unfixed_by(window_order_decides(window))
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows))

@@ -8,15 +8,17 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.relation import columns_of
 from dpsql.engines.duckdb.keys import NAMED, kept, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
+from dpsql.engines.duckdb.steps.periods import DATE, dated
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
 from dpsql.rendering import call, field, identifier, struct, text
 
 
-def rows_of(frame: Frame, *, filtered: bool = True, checked: bool = True, also: tuple[str, ...] = ()) -> str:
+def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: tuple[str, ...] = ()) -> str:
     """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
 
-    Only rows that meet the call's condition are in it, where they are `filtered`. Text is NULL unless it is UTF-8,
-    where it is `checked`. `also` names columns of the source that are passed on.
+    Only rows of the call's periods that meet its condition are in it, where they are `filtered`. Text is NULL unless it
+    is UTF-8. For a look at types alone (`typed`) columns are as they are. `also` names columns of the source that are
+    passed on.
 
     It is repeated wherever rows are read, instead of being a step: DuckDB 1.5.6 crashes on a frame that it finds
     as a Python variable inside a CTE that is not materialized and is read twice.
@@ -28,7 +30,7 @@ def rows_of(frame: Frame, *, filtered: bool = True, checked: bool = True, also: 
     """
     plan, whole = frame.plan, frame.name("source")
     is_valid = plan.placement is not None and plan.placement.checked
-    parts, named = _columns(plan, whole, checked=checked and not is_valid)
+    parts, named = _columns(plan, whole, checked=not (typed or is_valid))
     absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
     source = (plan.placement.joined if plan.placement is not None else "") or source_sql(plan.source)
     columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
@@ -37,6 +39,9 @@ def rows_of(frame: Frame, *, filtered: bool = True, checked: bool = True, also: 
         f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {frame.name('absent')}, "
         f"LATERAL ({taken}) AS found) AS input"
     )
+    if plan.during is not None and not typed:
+        rows = dated(rows, plan.during, frame.zero, filtered=filtered)
+        del parts[DATE]
     if not filtered or plan.condition is None:
         return rows
     return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
@@ -68,6 +73,8 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     parts = {"dpsql_row": row, "dpsql_unit": valid(layout.privacy_unit), "dpsql_row_id": valid(layout.row_id)}
     if layout.kind == "long":
         parts |= {"dpsql_feature": valid(str(layout.features)), "dpsql_value": column(layout.value)}
+    if plan.during is not None:
+        parts[DATE] = column(plan.during.dated.column)
     if plan.condition is not None:
         parts[NAMED] = struct({name: valid(name) for name in columns_of(plan.condition)})
     return parts, named
@@ -81,7 +88,7 @@ def types(frame: Frame) -> Step:
         "The types of the columns, by their part in the call. No row is read.",
         select(
             [f"{struct({part: part for part in parts})} AS probe"],
-            rows_of(frame, filtered=False, checked=False),
+            rows_of(frame, filtered=False, typed=True),
             "LIMIT 0",
         ),
         kept=True,

@@ -1,0 +1,294 @@
+"""The accounts of periods: what is spent of each block, and what one person may lose over all of them.
+
+A call that charges b blocks with ``(epsilon, delta)`` each changes at most b units (person, period) when one person's
+rows go. **Group privacy**: by induction over the b tables in between, ``P <= exp(epsilon) P' + delta`` becomes::
+
+    P <= exp(b epsilon) P' + delta (1 + exp(epsilon) + … + exp((b - 1) epsilon))
+       = exp(b epsilon) P' + delta (exp(b epsilon) - 1) / (exp(epsilon) - 1)
+
+so the call costs the person that much (`of_person`), and ``b**2 rho`` under zCDP. Whatever earlier calls showed, the
+next one has this loss, so losses add up over calls: after P periods with epsilon each, at most P epsilon. That sum is
+kept in the rows of the dataset itself, whose block is NULL; `epsilon_total` and `delta_total` refuse a call that would
+bring it above them, and it is what is spent once the periods are withdrawn.
+
+**Restated periods** (`restated`). No account may forget a loss:
+
+* periods where there were none, or by another column: what was spent until then moved all rows of a person, so every
+  block begins with it, those of later periods, too, because rows may be dated ahead. If the owner says that none are,
+  only those that have begun do;
+* other periods of the same column: the rows of a new block are in the old blocks that have a day in common with it, so
+  its loss is at most that of the path on which these go one by one, with losses ``(E_1, D_1), …, (E_k, D_k)`` of all
+  calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits
+  its account as it is. The rows of blocks without an account of their own go with the first of the others that began
+  as they did: every loss of theirs is one of that block, too.
+
+The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
+``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
+each of them, and not (2 e, 2 d)-DP for both.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import ROUND_CEILING, Context, Decimal, localcontext
+from fractions import Fraction
+from functools import lru_cache
+
+from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_text, units_up
+from dpsql.contract.periods import (
+    Dated,
+    During,
+    block_of,
+    first_day,
+    last_day,
+    number_of,
+    period_named,
+    spans,
+)
+from dpsql.errors import BudgetError, ParameterError
+from dpsql.ledger.budget import Budget, Spent, refuse_beyond
+
+# In place of a block's name: what a block begins with that no call has charged.
+FRESH = "*"
+# From here on a delta above 0 says nothing about several units.
+_LARGE_EPSILON = 1000
+
+
+def delta_over(losses: Iterable[tuple[int, int]]) -> int:
+    """Return the delta of units that go one by one, in units of 1e-18, rounded up; it is never above 1.
+
+    Parameters
+    ----------
+    losses : iterable of (int, int)
+        Epsilon and delta of each, in units of 1e-18, in the order in which they go.
+    """
+    with localcontext(Context(prec=60, rounding=ROUND_CEILING)):
+        total, growth, before = Decimal(0), Decimal(1), 0
+        for epsilon, delta in losses:
+            if delta and before > _LARGE_EPSILON * UNITS_PER_ONE:
+                return UNITS_PER_ONE
+            total += delta * growth
+            if total > UNITS_PER_ONE:
+                return UNITS_PER_ONE
+            before += epsilon
+            if before <= _LARGE_EPSILON * UNITS_PER_ONE:
+                growth *= _growth(epsilon)
+        return int(total.to_integral_value(rounding=ROUND_CEILING))
+
+
+@lru_cache(maxsize=256)
+def _growth(epsilon: int) -> Decimal:
+    """Return the exponential of units of 1e-18, rounded up."""
+    with localcontext(Context(prec=60)):
+        # 60 digits leave an error far below this margin.
+        return (Decimal(epsilon) / UNITS_PER_ONE).exp() * (1 + Decimal(10) ** -50)
+
+
+def of_person(cost: Cost, blocks: int) -> Cost:
+    """Return what a call costs one person that charges each of so many blocks with a cost (see the module)."""
+    epsilon = None if cost.epsilon is None else units_up(cost.epsilon)
+    delta = units_up(cost.delta)
+    if delta and epsilon is None:
+        delta = delta if blocks == 1 else UNITS_PER_ONE
+    elif epsilon is not None:
+        delta = delta_over([(epsilon, delta)] * blocks)
+    return Cost(
+        None if epsilon is None else Fraction(blocks * epsilon, UNITS_PER_ONE),
+        Fraction(delta, UNITS_PER_ONE),
+        None if cost.rho is None else Fraction(blocks * blocks * units_up(cost.rho), UNITS_PER_ONE),
+    )
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What is spent of the blocks of one dataset.
+
+    Attributes
+    ----------
+    spent : mapping of str to Spent
+        Of those that have an account, by name; under `FRESH`, what the others begin with.
+    begun : date or None
+        Others begin with it only if they have begun by this day, and with nothing else; None for all.
+    """
+
+    spent: Mapping[str, Spent] = field(default_factory=dict)
+    begun: date | None = None
+
+    def begins(self, name: str) -> bool:
+        """Whether a block that no call has charged begins with what is under `FRESH`."""
+        period = period_named(name)
+        return self.begun is None or (period is not None and (first_day(period, name) or date.max) <= self.begun)
+
+    def of(self, budget: Budget | None, name: str) -> Spent:
+        """Return what is spent of a block under a budget."""
+        found = self.spent.get(name)
+        if found is None and self.begins(name):
+            found = self.spent[FRESH]
+        if found is None:
+            found = Spent() if budget is None else Spent().under(budget, _order(self.spent[FRESH]), of_block=True)
+        return found
+
+    def charged(self, budget: Budget | None, names: Iterable[str], cost: Cost) -> Blocks:
+        """Return what is spent after some blocks are charged."""
+        return Blocks({**self.spent, **{name: self.of(budget, name).plus(cost) for name in names}}, self.begun)
+
+    def live(self, budget: Budget) -> list[str]:
+        """Return the names of the blocks that have accounts and are periods of the budget, in the order of time."""
+        period = budget.period or ""
+        names = [name for name in self.spent if name != FRESH and period_named(name) == period]
+        return sorted(names, key=lambda name: number_of(period, name))
+
+    @property
+    def facts(self) -> str:
+        """What the row of `FRESH` says as its arguments."""
+        return "{}" if self.begun is None else json.dumps({"begun": self.begun.isoformat()}, separators=(",", ":"))
+
+
+def _order(spent: Spent) -> Fraction | None:
+    return None if spent.composition is None else spent.composition.order
+
+
+def begun_of(arguments: str) -> date | None:
+    """Return the day that `Blocks.facts` names."""
+    found = json.loads(arguments).get("begun")
+    return None if found is None else date.fromisoformat(found)
+
+
+def restated(
+    before: Budget | None, after: Budget, total: Spent, blocks: Blocks, begun: date | None = None
+) -> Blocks | None:
+    """Return the accounts once a budget is stated, before their accountants begin; None where all go on as they are.
+
+    Parameters
+    ----------
+    before, after : Budget
+        What stood, and what is stated.
+    total : Spent
+        What one person lost so far.
+    blocks : Blocks
+        Every account that the dataset ever had.
+    begun : date, optional
+        Where periods are new: the last day that rows are dated by now; None if they may be dated ahead.
+    """
+    if after.dated is None:
+        return None
+    standing = None if before is None else before.dated
+    stale = [name for name in blocks.spent if name != FRESH and period_named(name) == after.period]
+    if standing is None or before is None or (standing.column, standing.zone) != (after.period_of, after.period_zone):
+        # Accounts of earlier periods are part of the person's loss, with which every block begins again.
+        start = Blocks({FRESH: total}, begun)
+        return Blocks({FRESH: total, **{name: _begin(start, name) for name in sorted(stale)}}, begun)
+    if standing.period == after.period:
+        if before.accountant == after.accountant and (after.accountant == "basic" or before.limits == after.limits):
+            return None
+        return Blocks({name: blocks.spent[name] for name in (FRESH, *blocks.live(after))}, blocks.begun)
+    merged: dict[str, list[str]] = {}
+    for name in blocks.live(before):
+        for new in _names_over(standing.period, name, after.period or ""):
+            merged.setdefault(new, []).append(name)
+    out = {name: _begin(blocks, name) for name in stale}
+    out |= {new: _merged(blocks, new, names) for new, names in merged.items()}
+    return Blocks({FRESH: blocks.spent[FRESH], **dict(sorted(out.items()))}, blocks.begun)
+
+
+def _begin(blocks: Blocks, name: str) -> Spent:
+    return blocks.spent[FRESH] if blocks.begins(name) else Spent()
+
+
+def _names_over(period: str, name: str, other: str) -> Sequence[str]:
+    """Return the names of the periods of another kind that have a day in common with a period."""
+    first = first_day(period, name)
+    if first is None:
+        return ()
+    ends = [block_of(other, day) for day in (first, last_day(period, name))]
+    return During.read([f"{ends[0]}/{ends[1]}"], Dated(other, "")).blocks  # type: ignore[union-attr]
+
+
+def charged_names(budget: Budget | None, during: During) -> list[str]:
+    """Return the blocks that a call is charged to, each as often as it is charged.
+
+    A call that fails is charged even if its owner restated the periods meanwhile: to those that the named ones touch.
+    """
+    if budget is None or budget.period is None:
+        return []
+    if budget.period == during.dated.period:
+        return list(during.blocks)
+    return [new for name in during.blocks for new in _names_over(during.dated.period, name, budget.period)]
+
+
+def _merged(blocks: Blocks, new: str, names: Sequence[str]) -> Spent:
+    """Return what a new block begins with, whose rows were in some blocks with accounts, and in others without."""
+    parts = [blocks.spent[name] for name in names]
+    if blocks.begins(new) and not any(map(blocks.begins, names)):
+        parts.append(blocks.spent[FRESH])
+    if len(parts) == 1:
+        return parts[0]
+    losses = [(spent.charged("epsilon"), spent.charged("delta") or 0) for spent in parts]
+    finite = sorted((epsilon, delta) for epsilon, delta in losses if epsilon is not None)
+    rhos = [spent.rho for spent in parts if spent.rho is not None]
+    is_finite, is_zcdp = len(finite) == len(parts), len(rhos) == len(parts)
+    return Spent(
+        sum(epsilon for epsilon, _ in finite) if is_finite else None,
+        delta_over(finite) if is_finite else UNITS_PER_ONE,
+        len(parts) * sum(rhos) if is_zcdp else None,  # the square of a sum of square roots is at most that
+        sum(spent.releases for spent in parts),
+    )
+
+
+def refuse_blocks(
+    dataset: str, budget: Budget | None, blocks: Blocks, total: Spent, during: During, cost: Cost
+) -> None:
+    """Raise a BudgetError unless a cost fits what remains of each block that is charged, and of the person's total.
+
+    Raises
+    ------
+    ParameterError
+        P110: the blocks are none of the periods that stand.
+    BudgetError
+        B001, B004.
+    """
+    dated = None if budget is None else budget.dated
+    if budget is None or dated is None or (dated.period, dated.zone) != (during.dated.period, during.dated.zone):
+        raise ParameterError(
+            "P110",
+            f"the periods of dataset '{dataset}' were restated. Give during := periods that its owner states now.",
+        )
+    lacking: dict[str, Spent] = {}
+    fits: dict[Spent, bool] = {}
+    for name in during.blocks:
+        spent = blocks.of(budget, name)
+        if spent not in fits:
+            fits[spent] = _fits(budget, spent, cost)
+        if not fits[spent]:
+            lacking[name] = spent
+    if lacking:
+        period = dated.period
+        listed, rest = (
+            spans(period, [name for name in during.blocks if (name in lacking) == lacks]) for lacks in (True, False)
+        )
+        offer = f" The other blocks have it: during := {rest}." if rest else ""
+        which = f"block {listed[0]}" if len(lacking) == 1 else f"each of the blocks {', '.join(listed)}"
+        worst = max(lacking.values(), key=lambda spent: spent.charged("epsilon") or 0)
+        refuse_beyond(f"{which} of dataset '{dataset}'", budget, worst, cost, end=offer)
+    person = total.plus(of_person(cost, len(during.blocks)))
+    for limited, limit in budget.total_limits.items():
+        name = limited.removesuffix("_total")
+        spent_before, spent_after = total.charged(name), person.charged(name)
+        if spent_after is None or spent_after > limit:
+            left = units_text(max(0, limit - (spent_before or 0)))
+            raise BudgetError(
+                "B001",
+                f"over all blocks of dataset '{dataset}' a person may lose {name} {units_text(limit)}, of which {left} "
+                f"remains, and {len(during.blocks)} blocks may cost one person "
+                f"{'no finite amount' if spent_after is None else units_text(spent_after - (spent_before or 0))}. "
+                f"Name fewer blocks, or less {name}; only the data's owner can change {limited}.",
+            )
+
+
+def _fits(budget: Budget, spent: Spent, cost: Cost) -> bool:
+    after = spent.plus(cost)
+    charged = [(after.charged(name), limit) for name, limit in budget.limits.items()]
+    return all(total is not None and total <= limit for total, limit in charged)

@@ -1,0 +1,240 @@
+"""The verification of a whole ledger: every row is chained, and every running total adds up, of blocks too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.contract.cost import UNITS_PER_ONE, Cost
+from dpsql.contract.events import cost_of
+from dpsql.contract.periods import During
+from dpsql.errors import ParameterError
+from dpsql.ledger.blocks import FRESH, Blocks, begun_of, charged_names, of_person, restated
+from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.chain import (
+    CARRY,
+    CHAIN,
+    CHARGE,
+    RESERVED,
+    Last,
+    Row,
+    amount_text,
+    charges,
+    completes,
+    genesis,
+    hash_of_row,
+    note,
+)
+from dpsql.ledger.composition import Composition
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """The result of verifying the chain.
+
+    Attributes
+    ----------
+    ok : bool
+        Every row is chained, every running total adds up, and the remembered head is among the hashes.
+    entries : int
+        Rows that were found intact, from the first on.
+    head : str
+        Hash of the last intact row. Keep it elsewhere: only a comparison with it reveals a truncated chain.
+    first_bad : int or None
+        Sequence of the first row that is missing, changed or out of order; None when the rows are intact.
+    problem : str or None
+        What is wrong, in words.
+    """
+
+    ok: bool
+    entries: int
+    head: str
+    first_bad: int | None = None
+    problem: str | None = None
+
+
+def verify(
+    ledger_id: str, rows: Iterable[Row], remembered: str | None, noted: Mapping[str, tuple[object, ...]] | None
+) -> VerifyReport:
+    """Walk the chain from its start, and compare it with what `dpsql_ledger_last` holds; see `Ledger.verify`."""
+    previous, count = genesis(ledger_id), 0
+    seen = remembered is None or remembered == previous
+    accounts = _Accounts()
+    reservations: dict[int, Row] = {}
+    lasts: dict[str, Last] = {}
+    for row in rows:
+        problem = _problem(previous, count + 1, row, accounts) or _problem_of_end(row, reservations)
+        if problem:
+            return VerifyReport(False, count, previous, count + 1, problem)
+        previous, count = row["hash"], count + 1
+        seen = seen or previous == remembered
+        note(lasts, row)
+    if accounts.awaited:
+        return VerifyReport(False, count, previous, count + 1, f"row {count + 1} is missing: it charges a block")
+    if noted is not None and noted != lasts:
+        key = min(key for key in {*noted, *lasts} if noted.get(key) != lasts.get(key))
+        end = max(each[0] for each in (noted.get(CHAIN), lasts.get(CHAIN)) if each and isinstance(each[0], int))
+        first_bad = count + 1 if end > count else None
+        lost = "rows were cut off" if first_bad else "a row was hidden or added"
+        return VerifyReport(False, count, previous, first_bad, f"the last row of {key!r} is not the one noted: {lost}")
+    if not seen:
+        lost = "the remembered head is not in the chain: rows were cut off or rewritten"
+        return VerifyReport(False, count, previous, None, lost)
+    return VerifyReport(True, count, previous)
+
+
+@dataclass
+class _Account:
+    """What the rows of a dataset have added up to."""
+
+    spent: Spent = field(default_factory=Spent)
+    policy: int | None = None
+    budget: Budget | None = None
+    blocks: Blocks = field(default_factory=Blocks)
+
+
+@dataclass
+class _Accounts:
+    """What all rows have added up to, and which rows of blocks must follow now."""
+
+    of: dict[str, _Account] = field(default_factory=dict)
+    awaited: list[str] = field(default_factory=list)
+    first: Row | None = None  # the row that they follow
+    before: _Account = field(default_factory=_Account)  # what stood before it
+    charged: int = 0  # how many blocks it charges
+    restated: Blocks | None = None
+
+    def take(self, row: Row) -> tuple[Spent, int | None]:
+        """Take a row in; return what it must have added up to, and the row of the budget in force.
+
+        Raises
+        ------
+        ValueError
+            It is not the row that must follow.
+        """
+        account = self.of.setdefault(row["dataset"], _Account())
+        if self.awaited or row["block"] is not None:
+            return self._of_block(account, row), account.policy
+        self.first, self.before = row, replace(account)
+        if row["kind"] == "protect":
+            account.policy, account.budget = row["sequence"], Budget.from_json(row["budget"] or "")
+            account.spent = account.spent.under(account.budget, _order(row))
+            if restated(self.before.budget, account.budget, self.before.spent, account.blocks) is not None:
+                self.awaited = [FRESH]
+        elif charges(row):
+            during = _during(row)
+            composition = account.spent.composition
+            if composition is not None:
+                composition = composition.plus(_cost(row) if during is None else _amounts(row))
+            account.spent = _with_amounts(account.spent, row, composition)
+            if during is not None:
+                self.awaited, self.charged = charged_names(account.budget, during), len(during.blocks)
+        return account.spent, account.policy
+
+    def _of_block(self, account: _Account, row: Row) -> Spent:
+        first, name, budget = self.first, row["block"], account.budget
+        if not self.awaited or first is None or budget is None or name != self.awaited[0]:
+            raise ValueError("no row of a block is due, or that of another one")
+        if row["dataset"] != first["dataset"] or row["kind"] != (CARRY if first["kind"] == "protect" else CHARGE):
+            raise ValueError("a row of another kind is due")
+        self.awaited.pop(0)
+        blocks = account.blocks
+        if row["kind"] == CHARGE:
+            if json.loads(row["lineage"] or "") != {"of": first["sequence"]} or row["event"] != first["event"]:
+                raise ValueError("the charge is of another release")
+            if _amounts(first) != of_person(_amounts(row), self.charged):
+                raise ValueError("the charges of the blocks do not add up to that of the person")
+            before = blocks.of(budget, name)
+            composition = before.composition and before.composition.plus(_cost(row))
+            spent = _with_amounts(before, row, composition)
+        else:
+            if name == FRESH:
+                self._restate(budget, blocks, row)
+            if self.restated is None:
+                raise ValueError("nothing is restated")
+            spent = self.restated.spent[name].under(budget, _order(row), of_block=True)
+            blocks = replace(blocks, begun=self.restated.begun)
+        account.blocks = Blocks({**blocks.spent, name: spent}, blocks.begun)
+        return spent
+
+    def _restate(self, budget: Budget, blocks: Blocks, row: Row) -> None:
+        """Compute what every block begins with; which have begun is what the owner said."""
+        begun = begun_of(row["arguments"])
+        self.restated = restated(self.before.budget, budget, self.before.spent, blocks, begun)
+        if self.restated is None or self.restated.begun != begun:
+            raise ValueError("the blocks that had begun are others")
+        self.awaited = list(self.restated.spent)[1:]
+
+
+def _during(row: Row) -> During | None:
+    """Return the blocks that a release names, if it does."""
+    named = json.loads(row["arguments"]).get("during") if '"during"' in row["arguments"] else None
+    return None if named is None else During.from_json(named)
+
+
+def _amounts(row: Row) -> Cost:
+    epsilon, delta, rho = (
+        None if amount is None else Fraction(int(amount), UNITS_PER_ONE)
+        for amount in (row["epsilon"], row["delta"], row["rho"])
+    )
+    return Cost(epsilon, delta or Fraction(0), rho)
+
+
+def _cost(row: Row) -> Cost:
+    return cost_of(json.loads(row["event"] or ""))
+
+
+def _with_amounts(spent: Spent, row: Row, composition: Composition | None) -> Spent:
+    return Spent(
+        _added(spent.epsilon, row["epsilon"]),
+        spent.delta + int(row["delta"]),
+        _added(spent.rho, row["rho"]),
+        spent.releases + 1,
+        composition,
+    )
+
+
+def _order(row: Row) -> Fraction | None:
+    """Return the order of a new phase, which is the one thing that is taken from a row."""
+    text = row.get("composition")
+    return None if text is None else Composition.from_json(text).order
+
+
+def _problem(previous: str, sequence: int, row: Row, accounts: _Accounts) -> str | None:
+    """Return what is wrong with a row, or None; updates `accounts`."""
+    if row["sequence"] != sequence:
+        return f"row {sequence} is missing"
+    if hash_of_row(previous, row) != row["hash"]:
+        return f"row {sequence} was changed, or a row before it"
+    try:
+        spent, policy = accounts.take(row)
+    except (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError, ParameterError):
+        return (
+            f"row {sequence} holds an amount that is no number, or an event or a state that cannot be read, or is not "
+            "the row of a block that must stand there"
+        )
+    stored = (row["epsilon_spent"], row["delta_spent"], row["rho_spent"], row["releases"], row["budget_sequence"])
+    if stored != (amount_text(spent.epsilon), str(spent.delta), amount_text(spent.rho), spent.releases, policy):
+        return f"the totals of row {sequence} do not add up"
+    if row.get("composition") != (None if spent.composition is None else spent.composition.to_json()):
+        return f"the accountant's state after row {sequence} does not follow from the row before it"
+    return None
+
+
+def _problem_of_end(row: Row, reservations: dict[int, Row]) -> str | None:
+    """Return what is wrong with the reservation that a row ends, or None; `reservations` are those not yet ended."""
+    if row["status"] == RESERVED:
+        reservations[row["sequence"]] = row
+    paid = row["hold"]
+    if paid is None or completes(row, reservations.pop(paid, None)):
+        return None
+    return (
+        f"row {row['sequence']} ends the reservation in entry {paid}, which is none of the same call, or has ended "
+        "already"
+    )
+
+
+def _added(total: int | None, amount: str | None) -> int | None:
+    return None if total is None or amount is None else total + int(amount)
