@@ -49,7 +49,8 @@ from dpsql.contract.periods import (
     spans,
 )
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget, Spent, refuse_beyond
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.spent import Spent, refuse_beyond
 
 # In place of a block's name: what a block begins with that no call has charged.
 FRESH = "*"

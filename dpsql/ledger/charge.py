@@ -19,10 +19,11 @@ from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, charged_names, of_person, refuse_blocks
-from dpsql.ledger.budget import Budget, refuse_contradiction, refuse_overspend
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import CARRY, CHARGE, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
+from dpsql.ledger.spent import refuse_contradiction, refuse_overspend
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction

@@ -10,23 +10,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace as changed
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
-from dpsql.ledger.blocks import FRESH, Blocks, restated
+from dpsql.ledger.blocks import restated
 from dpsql.ledger.budget import ENDED, Budget
-from dpsql.ledger.chain import CARRY, RESERVED, Draft, canonical
+from dpsql.ledger.chain import RESERVED, Draft, canonical
 from dpsql.ledger.charge import (
-    CARRIED,
     DECLARED,
     NO_RESULT,
     NOTHING_RELEASED,
     RELEASED,
     Charge,
+    append_accounts,
     append_budget,
     append_charges,
     append_end,
@@ -41,7 +40,7 @@ from dpsql.ledger.charge import (
     refuse_name,
 )
 from dpsql.ledger.opening import OpenLedger
-from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, State, merged_into
+from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
 from dpsql.ledger.verification import VerifyReport
 
 if TYPE_CHECKING:

@@ -14,9 +14,10 @@ from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilo
 from dpsql.contract.names import MARKED
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.blocks import FRESH, Blocks
-from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import CHARGE, Row
 from dpsql.ledger.composition import Composition
+from dpsql.ledger.spent import Spent
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from dpsql.errors import InternalError, LedgerError, ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of
-from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import (
     CHAIN,
     DECLARED,
@@ -43,6 +43,7 @@ from dpsql.ledger.rows import (
     budget_rows_of,
     ledger_row,
 )
+from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import VerifyReport, verify
 
 if TYPE_CHECKING:

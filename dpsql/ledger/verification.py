@@ -12,7 +12,7 @@ from dpsql.contract.events import cost_of
 from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of, charged_names, of_person, restated
-from dpsql.ledger.budget import Budget, Spent
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import (
     CARRY,
     CHAIN,
@@ -28,6 +28,7 @@ from dpsql.ledger.chain import (
     note,
 )
 from dpsql.ledger.composition import Composition
+from dpsql.ledger.spent import Spent
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from sqlalchemy.schema import DropIndex
 
 from dpsql.contract.periods import Dated, During
 from dpsql.errors import BudgetError, LedgerError, ParameterError
-from dpsql.ledger.budget import Spent
 from dpsql.ledger.chain import NEW_COLUMNS, row_hash
 from dpsql.ledger.copies import restore
 from dpsql.ledger.ledger import Budget, Charge, Ledger
@@ -31,6 +30,7 @@ from dpsql.ledger.schema import (
     reservations_index,
     stream,
 )
+from dpsql.ledger.spent import Spent
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")

@@ -8,7 +8,8 @@ import pytest
 
 from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget, Spent, refuse_overspend
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.spent import Spent, refuse_overspend
 
 
 @pytest.mark.parametrize("upper", [16, [2, 16], {"b": 16, "a": 2}])

@@ -18,9 +18,10 @@ from dpsql.contract.cost import UNITS_PER_ONE, Cost, renyi_conversion, zcdp_epsi
 from dpsql.contract.events import GaussianDP, cost_of
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.errors import BudgetError, ParameterError
-from dpsql.ledger.budget import Budget, Spent, refuse_overspend
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.ledger.ledger import Charge, Ledger
+from dpsql.ledger.spent import Spent, refuse_overspend
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}
 
