@@ -154,6 +154,7 @@ class Planner:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
+            stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
