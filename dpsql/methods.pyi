@@ -2994,8 +2994,6 @@ class FrameMethods:
         keys: Mapping[str, Iterable[object]] | None = None,
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
-        tables: Mapping[str, str] | None = None,
-        merge: Names | None = None,
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
