@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Arguments that a Polars frame answers itself: its namespace says whose rows it holds, and its engine is Polars.
 OF_FRAME = ("dataset", "engine")
+# Arguments of `dp_protect` that are of tables of a catalog, which a frame is not.
+OF_TABLES = ("source", "engine", "tables", "merge")
 _OF_RELEASE = "With `release` alone, the result is read off a named release at no cost, and comes as a table."
 
 
@@ -73,7 +75,7 @@ class ContextMethods:
 class FrameMethods:
     """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
 
-    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in ("source", "engine"))))
+    @takes(Signature(*(one for one in DECLARATIONS["dp_protect"].values() if one.name not in OF_TABLES)))
     def protect(self, **budget: object) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
         return self._protect(budget)

@@ -32,7 +32,7 @@ class ContextMethods:
         rho: Number | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
-        max_rows_per_unit: Integer | None = None,
+        max_rows_per_unit: int | Mapping[str, int] | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -78,7 +78,8 @@ class ContextMethods:
             protected.
         max_rows_per_unit : optional
             For calls that leave it out: Rows that one person may contribute, from 1 to 1000000000. A random choice of
-            them counts.
+            them counts. Of several tables, a struct may say it of each: of what reads two of them, the larger number
+            counts.
         lower : optional
             For calls that leave it out: Public lower bound of the features, in their own units: one number, a list with
             one per feature, or a struct by name. Values are clipped to it.
@@ -3107,7 +3108,7 @@ class FrameMethods:
         rho: Number | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
-        max_rows_per_unit: Integer | None = None,
+        max_rows_per_unit: int | Mapping[str, int] | None = None,
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -3116,8 +3117,6 @@ class FrameMethods:
         keys: Mapping[str, Iterable[object]] | None = None,
         accountant: Literal["basic", "rdp"] | None = None,
         public: Names | None = None,
-        tables: Mapping[str, str] | None = None,
-        merge: Names | None = None,
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,

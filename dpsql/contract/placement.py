@@ -50,6 +50,8 @@ class Placement:
         Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
     joined : str
         The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
+    rows_per_unit : int or None
+        How many rows of one privacy unit count, by what is stated of the tables that are read.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -71,6 +73,7 @@ class Placement:
     enums: bool = field(default=False, compare=False)
     read: bool = field(default=False, compare=False)
     joined: str = ""
+    rows_per_unit: int | None = None
     engine: str = ""
     date: str | None = None
 

@@ -81,7 +81,13 @@ DECLARATIONS: dict[str, Signature] = {
             "Budget under zero-concentrated differential privacy, above 0, in place of epsilon and delta.",
             kind="Number",
         ),
-        *map(stated, (NEIGHBOUR_RELATION, PRIVACY_UNIT, MAX_ROWS_PER_UNIT)),
+        *map(stated, (NEIGHBOUR_RELATION, PRIVACY_UNIT)),
+        replace(
+            stated(MAX_ROWS_PER_UNIT),
+            doc=f"{stated(MAX_ROWS_PER_UNIT).doc} Of several tables, a struct may say it of each: of what reads two of "
+            "them, the larger number counts.",
+            kind="int | Mapping[str, int]",
+        ),
         *map(stated, (LOWER, UPPER, TARGET_LOWER, TARGET_UPPER, TARGET_LEVELS)),
         Argument(
             "keys",

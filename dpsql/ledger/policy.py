@@ -72,6 +72,8 @@ def _stated(one: RecordedDeclaration, budget: Budget | None) -> Iterator[tuple[s
         yield from _limits(budget)
         for table in (one.lineage or {}).get("tables", ()):
             yield "tables", table["name"], _sql(path_text(table))
+            if table.get("rows") is not None:
+                yield "max_rows_per_unit", table["name"], _sql(table["rows"])
     elif one.kind == "derive":
         yield "base", None, _sql(one.facts.get("base"))
         if one.facts.get("unit") is not None:

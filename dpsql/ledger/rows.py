@@ -212,6 +212,8 @@ class Facts(TypedDict, total=False):
         The `column` of the table, the `parent` that it points to, the parent's `key`, and whether they hold `text`.
     name, kind : str
         What the table is called, and how its ids compare.
+    rows : int or None
+        Of one of several tables: how many rows a person may have, unless a call says otherwise.
     merged_into : str
         Of a dataset that has ended: the one that took its place.
     """
@@ -226,6 +228,7 @@ class Facts(TypedDict, total=False):
     path: Mapping[str, object] | None
     name: str
     kind: str
+    rows: int | None
     merged_into: str
 
 

@@ -303,6 +303,28 @@ def test_a_table_is_added_and_its_path_replaced(con: Any) -> None:
     assert ask(con, "patients") == ("patients", "")
 
 
+def test_each_table_has_a_cap_of_its_own(con: Any) -> None:
+    con.execute(PROTECT.replace(":= 9", ":= {patients: 1, visits: 1, labs: 3, images: 9}") + ")")
+    con.execute("CREATE VIEW two AS FROM patients JOIN visits ON id = patient")
+    con.execute(
+        "CREATE VIEW deep AS SELECT patients.*, value FROM patients JOIN visits ON id = patient JOIN labs ON visit = vid"
+    )
+    assert {source: counted(con, source) for source in ("patients", "visits", "two", "labs", "deep", "images")} == {
+        "patients": 60,
+        "visits": 60,
+        "two": 60,
+        "labs": 180,
+        "deep": 180,
+        "images": 240,
+    }
+    found = con.execute("SELECT column_name, value FROM dp_policy() WHERE argument = 'max_rows_per_unit'").fetchall()
+    assert ("labs", "3") in found
+    assert "P111" in refusal(con, PROTECT.replace(":= 9", ":= {visit: 1}") + ", replace := true)")
+    con.execute("ALTER TABLE labs ADD COLUMN more BIGINT")
+    con.execute(PROTECT.replace(":= 9", ":= {patients: 1, visits: 1, labs: 3, images: 9}") + ")")
+    assert counted(con, "labs") == 180
+
+
 def test_a_table_that_is_added_has_ids_of_the_same_type(con: Any) -> None:
     con.execute(f"{PROTECT})")
     con.execute("CREATE TABLE allergies (person VARCHAR)")

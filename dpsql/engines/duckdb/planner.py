@@ -155,6 +155,7 @@ class Planner:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
+            stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
         dated = stated.get(DATED)
         if isinstance(dated, Dated) and placement is not None and placement.date is not None:
             stated[DATED] = replace(dated, column=placement.date)

@@ -59,6 +59,7 @@ class Declaration:
     base: str | None = None  # of a derived table: what it was made from
     unit: str | None = None  # the column of the privacy unit
     path: PathStep | None = None  # of a table without that column: the first step to one that has it
+    rows: int | None = None  # of one of several tables: how many rows a person may have
     # Of a view: the digest of its plan when it was declared, or behind `BY_TEXT` of the texts that it stands on where
     # DuckDB could not write the plan down; '' in ledgers that did not keep these.
     view: str | None = None
@@ -87,6 +88,7 @@ class Declaration:
             facts.get("base"),
             facts.get("unit", unit),
             None if path is None else PathStep.of(path),
+            facts.get("rows"),
             facts.get("view"),
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
@@ -203,6 +205,11 @@ class Declarations:
             steps.append(one.path)
             declared = [other for other in self.listed if other.kind == PROTECT and other.table == one.path.parent]
         return None
+
+    def rows_per_unit(self, tables: Iterable[TableName | None]) -> int | None:
+        """Return how many rows a person may have in a source that reads tables: the most that is stated of one."""
+        read = set(tables)
+        return max((one.rows for one in self.listed if one.rows is not None and one.table in read), default=None)
 
     def views(self) -> list[Declaration]:
         """Return the declarations about views."""

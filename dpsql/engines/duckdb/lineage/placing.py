@@ -32,6 +32,12 @@ class Reading:
     tables: dict[str, paths.Path] = field(default_factory=dict)
     undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
+    declared: set[TableName | None] = field(default_factory=set)  # as they were declared
+
+    @property
+    def rows_per_unit(self) -> int | None:
+        """How many rows of a person count in what reads these tables."""
+        return self.declarations.rows_per_unit(self.declared)
 
     def leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
         """Note that a table is read, and return what is declared about it; `covered` below a declared view."""
@@ -39,6 +45,7 @@ class Reading:
         self.tables[name] = path
         found = self.declarations.leaf(self.catalog.table(path), path[0])
         if found is not None:
+            self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
             self.scanned.update(dict.fromkeys(found.datasets))
         elif not covered:
             self.undeclared[name] = path
@@ -89,6 +96,7 @@ def place(
         written=source,
         source=paths.pinned_source(source, own),
         tables=tuple(reading.tables),
+        rows_per_unit=reading.rows_per_unit,
         seen=True,
         content=source_content(node, own) if named else "",
         direct=direct,
@@ -105,6 +113,7 @@ def place(
             placed,
             joined=item,
             tables=tuple(reading.tables),
+            rows_per_unit=reading.rows_per_unit,
             content=paths.digest(bound.meaning(joined)) if named else "",
             checked=all(map(bound.is_checked, bound.scans(joined))),
         )

@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from dpsql.contract import parameters
 from dpsql.contract.names import dotted, parts_of
 from dpsql.contract.parameters import fold, show, text
 from dpsql.engines.duckdb.lineage import bound
@@ -109,7 +110,9 @@ def protect_tables(
     for one in stated:
         _refuse_taken(sources, {name, *ended}, one)
     before = _standing(sources, name, stated)
-    tables = _with(before, _facts(sources, stated))
+    caps = _caps(given.get("max_rows_per_unit"), stated)
+    given = {**given, "max_rows_per_unit": max(caps.values())} if caps else given
+    tables = _with(before, _facts(sources, stated, caps))
     _refuse_endless(tables)
     if len({one["kind"] for one in tables if "kind" in one}) > 1:
         raise ParameterError(
@@ -125,7 +128,7 @@ def protect_tables(
             "a dataset of several tables has one budget for all time. Leave period out; or give the dated table a "
             "budget of its own, with its periods.",
         )
-    moved = [one["name"] for one in tables if any(_same_table(one, old) and one != old for old in before)]
+    moved = [one["name"] for one in tables if any(_is_moved(one, old) for old in before)]
     if moved and not replace:
         raise BudgetError(
             "B005",
@@ -138,7 +141,7 @@ def protect_tables(
     if mark:
         for one in stated:
             sources.mark(one.table.path)
-        tables = _with(before, _facts(sources, stated))
+        tables = _with(before, _facts(sources, stated, caps))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
     said = sources.keep_budget(name, budget, facts, public, replace=replace, merge=ended)
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
@@ -166,8 +169,10 @@ def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Fac
     return [{**one, "unit": budget.privacy_unit, "path": None, "name": name} for one in tables_of(recorded)]
 
 
-def _same_table(one: Facts, other: Facts) -> bool:
-    return tuple(one["table"] or ()) == tuple(other["table"] or ())
+def _is_moved(one: Facts, old: Facts) -> bool:
+    """Whether something else is stated of a table than before; its columns may have changed meanwhile."""
+    same = tuple(one["table"] or ()) == tuple(old["table"] or ())
+    return same and (one["unit"], one["path"], one.get("rows")) != (old["unit"], old["path"], old.get("rows"))
 
 
 def _with(before: Sequence[Facts], new: Sequence[Facts]) -> list[Facts]:
@@ -217,13 +222,31 @@ def _refuse_taken(sources: Sources, mine: Collection[str], one: Stated) -> None:
         )
 
 
-def _facts(sources: Sources, stated: Sequence[Stated]) -> list[Facts]:
+def _caps(given: object, stated: Sequence[Stated]) -> dict[str, int]:
+    """Return the rows of a person by the folded name of the table; nothing where one number is for all of them."""
+    if not isinstance(given, Mapping):
+        return {}
+    hint = "Give the rows that one person may have in each table: max_rows_per_unit := {visits: 4, labs: 20}."
+    caps = {
+        fold(name): parameters.positive_integer("max_rows_per_unit", rows, hint=hint) for name, rows in given.items()
+    }
+    unknown = set(caps) - {fold(one.name) for one in stated}
+    if unknown or not caps:
+        raise ParameterError(
+            "P111", f"max_rows_per_unit names {show(min(unknown, default=''))}, which is no table. {hint}"
+        )
+    return caps
+
+
+def _facts(sources: Sources, stated: Sequence[Stated], caps: Mapping[str, int]) -> list[Facts]:
     """Return what is recorded of each table."""
     known = [(one, sources.facts(one.table, kept=True)) for one in stated]
     out: list[Facts] = []
     for one, facts in known:
         kind = _kind(one, one.column)
         about: Facts = {**facts, "name": sources.catalog().display(one.table.path)}
+        if fold(one.name) in caps:
+            about["rows"] = caps[fold(one.name)]
         if not one.end:
             out.append({**about, "unit": one.column, "path": None, "kind": kind})
             continue
