@@ -1,8 +1,8 @@
 """How long a look-up of what one period has spent takes in a ledger of many years of nights.
 
-``python benchmarks/periods.py [entries] [location]``: milliseconds, the median over 500, of the look-up of one block, of
-twelve, of the check of a call and of a charge, in a ledger that holds 100,000 entries by default. The goal is 2 ms for
-one block.
+``python benchmarks/periods.py [entries] [location]``: milliseconds, the median over 500, of the look-up of one block,
+of twelve, of the check of a call and of a charge, in a ledger that holds 100,000 entries by default. The goal is 2 ms
+for one block.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ def main(folder: Path) -> None:
             night(ctx, START + timedelta(days=day))
         people = "dp_count('visits', distinct_of := 'patient', epsilon := 0.25, during := '2025-11/2026-10')"
         print("People in a year:", ctx.connection.execute(f"SELECT value FROM {people}").fetchone())
-        for row in ctx.sql("SELECT block, spent, remaining FROM dp_budget()").to_pylist():
-            print(*row.values(), sep=", ")
+        for row in ctx.connection.execute("SELECT block, spent, remaining FROM dp_budget()").fetchall():
+            print(*row, sep=", ")
 
 
 if __name__ == "__main__":
