@@ -14,15 +14,14 @@ START, NIGHTS, VISITS_A_DAY = date(2025, 11, 1), 420, 40
 def night(ctx: dpsql.Context, today: date) -> None:
     """Load the day's visits; on the first of a month, release the last one. It may be retried: names replay."""
     ctx.connection.execute(
-        "INSERT INTO visits SELECT hash(i, ?) % 900, CAST(? AS DATE), ['A', 'B', 'C'][1 + hash(i) % 3] FROM range(?) t(i)",
+        "INSERT INTO visits SELECT hash(i, ?) % 900, CAST(? AS DATE), ['A', 'B', 'C'][CAST(1 + i % 3 AS INTEGER)] "
+        "FROM range(?) AS numbers(i)",
         [today.toordinal(), today, VISITS_A_DAY],
     )
     if today.day == 1 and today > START:
         month = f"{today - timedelta(days=1):%Y-%m}"
         for _ in range(2):  # the job is run twice, and charged once
-            ctx.sql(
-                f"FROM dp_count('visits', by := 'ward', epsilon := 0.5, during := '{month}', release := 'wards {month}')"
-            )
+            ctx.dp_count("visits", by="ward", epsilon=0.5, during=month, release=f"wards {month}")
 
 
 def main(folder: Path) -> None:
@@ -35,8 +34,9 @@ def main(folder: Path) -> None:
         for day in range(NIGHTS):
             night(ctx, START + timedelta(days=day))
         people = "dp_count('visits', distinct_of := 'patient', epsilon := 0.25, during := '2025-11/2026-10')"
-        print("People in a year:", ctx.connection.execute(f"SELECT estimate FROM {people}").fetchone())
-        print(ctx.connection.sql("SELECT block, spent, remaining FROM dp_budget()"))
+        print("People in a year:", ctx.connection.execute(f"SELECT value FROM {people}").fetchone())
+        for row in ctx.connection.execute("SELECT block, spent, remaining FROM dp_budget()").fetchall():
+            print(*row, sep=", ")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
@@ -92,6 +93,11 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
     yield "privacy_unit", None, _sql(budget.privacy_unit or NO_UNIT)
     if budget.max_rows_per_unit is not None:
         yield "max_rows_per_unit", None, _sql(budget.max_rows_per_unit)
+    for name in ("period", "period_of", "period_zone"):
+        if getattr(budget, name) is not None:
+            yield name, None, _sql(getattr(budget, name))
+    for name, units in budget.total_limits.items():
+        yield name, None, f"{units / UNITS_PER_ONE:.12g}"
     for name, value in (budget.bounds or {}).items():
         if isinstance(value, Mapping) and name in (*BOUND_NAMES, "keys"):
             for column, each in value.items():

@@ -61,7 +61,7 @@ def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
 @pytest.mark.parametrize(("exact", "name"), [("exact_xty", "dp_sis"), ("exact_discordant", "dp_kendall")])
 def test_exact_form_takes_what_shapes_the_statistic(exact: str, name: str) -> None:
     spending = {"k", "epsilon", "neighbours", "mechanism", "gamma", "center", "center_share", "dataset", "release"}
-    spending |= {"engine", "split", "blocks", "score", "verdict_share", "verdict", "n_rows"}
+    spending |= {"engine", "during", "split", "blocks", "score", "verdict_share", "verdict", "n_rows"}
     assert set(signature(exact, "table_macro")) == {"source", *FUNCTIONS[name].plan.arguments} - spending
 
 

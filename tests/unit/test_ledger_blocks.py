@@ -144,7 +144,7 @@ def test_a_refusal_names_the_blocks_that_lack_and_offers_the_others(ledger: Ledg
         ledger.charge(call("2026-01/2026-05", "0.3"), lambda: 1)
     assert "each of the blocks 2026-02/2026-03 of dataset 'visits' needs epsilon 0.3, 0.2 remains" in str(refused.value)
     assert "during := ['2026-01', '2026-04/2026-05']" in str(refused.value)
-    with pytest.raises(BudgetError, match="a person may lose epsilon 3, of which 1.4 remains, and 4 blocks may cost"):
+    with pytest.raises(BudgetError, match=r"a person may lose epsilon 3, of which 1\.4 remains, and 4 blocks may cost"):
         ledger.charge(call("2026-04/2026-07", "0.4"), lambda: 1)
     assert ledger.verify().entries == 5
 
@@ -219,7 +219,7 @@ def test_rows_that_are_not_dated_ahead_leave_later_blocks_whole(ledger: Ledger) 
     ledger.charge(Charge("visits", event, "dp_sis", {}, privacy_unit="pid", max_rows_per_unit=2), lambda: 1)
     ledger.protect("visits", of_period("month"), replace=True, dated_ahead=False)
     ledger.charge(call("2126-01", "1"), lambda: 1)
-    with pytest.raises(BudgetError, match="block 2020-01 .* 0.6 remains"):
+    with pytest.raises(BudgetError, match=r"block 2020-01 .* 0\.6 remains"):
         ledger.charge(call("2020-01", "0.7"), lambda: 1)
     ledger.protect("visits", of_period("year"), replace=True)
     assert spent(ledger) == {"2126": 1.0, EVERY_OTHER: 0.4, TOTAL: 1.4}
