@@ -371,9 +371,10 @@ def _refuse_far(
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:
-        called = frozenset[str]().union(*(declarations.units(name) for name in charged))
-        passed = [name for place, name in enumerate(names) if place in rows.unit or len(called) == 1]
-        known = [unit for unit in passed if unit in called]
+        # Of several tables, another one may have a column of the name that this one gives to its units.
+        several = any(len(declarations.units(name)) > 1 for name in charged)
+        passed = {name for place, name in enumerate(names) if place in rows.unit or not several}
+        known = [unit for unit in units.values() if unit is not None and fold(unit) in passed]
         wanted = known[0] if known else next((names[place] for place in sorted(rows.unit) if place < len(names)), None)
     places = [place for place, name in enumerate(names) if wanted is not None and name == fold(wanted)]
     if len(places) != 1 or places[0] not in rows.unit:
