@@ -19,7 +19,7 @@ from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import Blocks, charged_names, of_person, refuse_blocks
-from dpsql.ledger.budget import refuse_contradiction, refuse_overspend
+from dpsql.ledger.budget import Spent, refuse_contradiction, refuse_overspend
 from dpsql.ledger.chain import CHARGE, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
@@ -373,10 +373,10 @@ def _append_blocks(
     of_block: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None}
     of_block["lineage"], of_block["status"] = json_text({"of": release}), f"charged for entry {release}"
     names = charged_names(state.budget, during)
-    blocks = transaction.blocks(row["dataset"], names) if names else Blocks()
+    blocks, charged = transaction.blocks(row["dataset"], names) if names else Blocks(), dict[str, Spent]()
     for name in names:
-        blocks = blocks.charged(state.budget, [name], cost)
-        transaction.append({**of_block, "block": name}, changed(state, spent=blocks.spent[name]))
+        charged[name] = (charged.get(name) or blocks.of(state.budget, name)).plus(cost)
+        transaction.append({**of_block, "block": name}, changed(state, spent=charged[name]))
 
 
 def _charged(cost: Cost) -> Amounts:
