@@ -223,7 +223,7 @@ class During:
             raise ParameterError(
                 "P110",
                 f"during is missing: the budget is kept by the {dated.period} of {show(dated.column)}. Say which "
-                f"count, such as during := '{example}', or '{example}/{example}' from the first to the last.",
+                f"count: during := '{example}', a list of such names, or 'first/last'.",
             )
         listed = [given] if isinstance(given, str) else list_items(given, MOST_BLOCKS)
         names: dict[str, None] = {}

@@ -23,7 +23,7 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import CARRY, CHARGE, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
-from dpsql.ledger.spent import refuse_contradiction, refuse_overspend
+from dpsql.ledger.spent import Spent, refuse_contradiction, refuse_overspend
 
 if TYPE_CHECKING:
     from dpsql.ledger.transaction import Transaction
@@ -407,10 +407,10 @@ def _append_blocks(
     of_block: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None}
     of_block["lineage"], of_block["status"] = json_text({"of": release}), f"charged for entry {release}"
     names = charged_names(state.budget, during)
-    blocks = transaction.blocks(row["dataset"], names) if names else Blocks()
+    blocks, charged = transaction.blocks(row["dataset"], names) if names else Blocks(), dict[str, Spent]()
     for name in names:
-        blocks = blocks.charged(state.budget, [name], cost)
-        transaction.append({**of_block, "block": name}, changed(state, spent=blocks.spent[name]))
+        charged[name] = (charged.get(name) or blocks.of(state.budget, name)).plus(cost)
+        transaction.append({**of_block, "block": name}, changed(state, spent=charged[name]))
 
 
 def _charged(cost: Cost) -> Amounts:

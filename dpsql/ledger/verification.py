@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from fractions import Fraction
 
 from dpsql.contract.cost import UNITS_PER_ONE, Cost
@@ -93,7 +94,11 @@ class _Account:
     spent: Spent = field(default_factory=Spent)
     policy: int | None = None
     budget: Budget | None = None
-    blocks: Blocks = field(default_factory=Blocks)
+    accounts: dict[str, Spent] = field(default_factory=dict)  # of blocks
+    blocks: Blocks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.blocks = Blocks(self.accounts)
 
 
 @dataclass
@@ -118,7 +123,7 @@ class _Accounts:
         account = self.of.setdefault(row["dataset"], _Account())
         if self.awaited or row["block"] is not None:
             return self._of_block(account, row), account.policy
-        self.first, self.before = row, replace(account)
+        self.first, self.before = row, copy(account)
         if row["kind"] == "protect":
             account.policy, account.budget = row["sequence"], Budget.from_json(row["budget"] or "")
             account.spent = account.spent.under(account.budget, _order(row))
@@ -156,8 +161,8 @@ class _Accounts:
             if self.restated is None:
                 raise ValueError("nothing is restated")
             spent = self.restated.spent[name].under(budget, _order(row), of_block=True)
-            blocks = replace(blocks, begun=self.restated.begun)
-        account.blocks = Blocks({**blocks.spent, name: spent}, blocks.begun)
+            account.blocks = Blocks(account.accounts, self.restated.begun)
+        account.accounts[name] = spent
         return spent
 
     def _restate(self, budget: Budget, blocks: Blocks, row: Row) -> None:

@@ -252,6 +252,8 @@ condition : optional
     {CONDITION}
 engine : default DuckDB itself
     Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+during : required where the owner stated periods
+    Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12' from the first to the last.
 
 Returns
 -------

@@ -9,13 +9,13 @@ from typing import Any
 from dpsql.contract.periods import During
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import periods, source
-from dpsql.ledger import charge, ledger
+from dpsql.ledger import blocks, charge, ledger
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.rows import State
 from support.broken.planting import Fault
 
 _dated = periods.dated
-_charged_names = charge.charged_names
+_charged_names = blocks.charged_names
 _fingerprint_of = charge.fingerprint_of
 CAP = 1
 
