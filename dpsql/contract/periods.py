@@ -160,11 +160,19 @@ class Dated:
         The column that holds the date.
     zone : str or None
         The time zone of a column of type TIMESTAMP WITH TIME ZONE; None for a DATE or a TIMESTAMP.
+    base : str or None
+        What the owner calls the column, where a view calls it otherwise.
     """
 
     period: str
     column: str
     zone: str | None = None
+    base: str | None = None
+
+    def is_as(self, stated: Dated) -> bool:
+        """Whether rows have the periods that an owner states now."""
+        named = parameters.fold(self.base or self.column) == parameters.fold(stated.column)
+        return named and (self.period, self.zone) == (stated.period, stated.zone)
 
     @classmethod
     def stated(cls, period: object, column: object, zone: object) -> Dated | None:
@@ -252,15 +260,16 @@ class During:
             "period_of": self.dated.column,
             "blocks": list(spans(self.dated.period, self.blocks)),
         }
-        return record if self.dated.zone is None else {**record, "period_zone": self.dated.zone}
+        others = {"period_zone": self.dated.zone, "base": self.dated.base}
+        return record | {name: value for name, value in others.items() if value is not None}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Json]) -> During:
         """Return the blocks that `to_json` wrote."""
-        zone = record.get("period_zone")
-        dated = Dated(
-            known(str, record["period"]), known(str, record["period_of"]), None if zone is None else known(str, zone)
+        zone, base = (
+            None if record.get(name) is None else known(str, record[name]) for name in ("period_zone", "base")
         )
+        dated = Dated(known(str, record["period"]), known(str, record["period_of"]), zone, base)
         return cls(dated, tuple(name for span in known(list, record["blocks"]) for name in _named(span, dated.period)))
 
 

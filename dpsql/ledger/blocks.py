@@ -252,7 +252,7 @@ def refuse_blocks(
         B001, B004.
     """
     dated = None if budget is None else budget.dated
-    if budget is None or dated is None or (dated.period, dated.zone) != (during.dated.period, during.dated.zone):
+    if budget is None or dated is None or not during.dated.is_as(dated):
         raise ParameterError(
             "P110",
             f"the periods of dataset '{dataset}' were restated. Give during := periods that its owner states now.",

@@ -125,7 +125,7 @@ VIEWS = {
     "SELECT patient, day FROM visits WHERE patient IN (SELECT patient FROM visits)": "S012",
     "SELECT patient, day FROM visits UNION ALL SELECT patient, born FROM patients": "S01",
     "SELECT v.patient, v.day FROM visits v JOIN patients p USING (patient)": "S012",
-    "SELECT patient, day FROM visits UNION SELECT patient, day FROM visits": "S012",
+    "SELECT patient, day FROM visits UNION SELECT patient, day FROM visits": "",
     "SELECT patient, day FROM visits LIMIT 3": "S012",
 }
 

@@ -361,3 +361,14 @@ def test_what_is_no_period_is_refused(during: object) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P110"):
         During.read(during, MONTH)
     assert Blocks().spent == {}
+
+
+def test_a_call_in_flight_is_refused_where_rows_are_dated_by_another_column_now(ledger: Ledger) -> None:
+    ledger.protect("visits", Budget.of(**STATED))
+    of_view = call("2026-01", dated=Dated("month", "at", base="Day"))
+    ledger.charge(of_view, lambda: 1)
+    ledger.protect("visits", Budget.of(**{**STATED, "period_of": "billed"}), replace=True)
+    for charge in (of_view, call("2026-01")):
+        with pytest.raises(ParameterError, match="DPSQL-P110"):
+            ledger.charge(charge, lambda: 1)
+    assert ledger.verify().ok

@@ -208,7 +208,7 @@ def place_seen(
         if scan.table is None and claim is not None:
             refusals.refuse_claim(source, claim, declarations)
             date = declarations.date(claim)
-            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim), date is not None, date)
+            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim), dated=date is not None, date=date)
         else:
             tables.append(TableName.on_engine(engine, scan.table or ()))
             leaf = declarations.leaf(tables[-1], "")
