@@ -22,8 +22,8 @@ from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
 # macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
 _BUDGET = {
     "dataset": "VARCHAR",
-    "block": "VARCHAR",
     "spent": "VARCHAR",
+    "block": "VARCHAR",
     "budget": "VARCHAR",
     "releases": "BIGINT",
     "epsilon_spent": "DOUBLE",

@@ -74,7 +74,7 @@ CREATE OR REPLACE TEMP MACRO dp_unplaced(
 -- More: docs/functions/dp_budget.md
 CREATE OR REPLACE TEMP MACRO dp_budget(details := false) AS TABLE
   SELECT COLUMNS(CASE WHEN details THEN '.*'
-    ELSE '^(dataset|block|spent|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END)
+    ELSE '^(dataset|spent|block|budget|releases|epsilon_spent|epsilon_remaining|delta_spent|delta_remaining|remaining)$' END)
   FROM (SELECT system.main.unnest(entry)
     FROM (SELECT system.main.unnest(system.main.dpsql_budget()) AS entry));
 

@@ -154,6 +154,6 @@ def test_the_shell_and_the_command_show_it(
 
 def test_the_budget_is_narrow_unless_details_are_asked_for(ctx: dpsql.Context) -> None:
     narrow, wide = ctx.dp_budget().column_names, ctx.dp_budget(details=True).column_names
-    assert (*narrow[:3], narrow[-1]) == ("dataset", "block", "spent", "remaining")
+    assert (*narrow[:3], narrow[-1]) == ("dataset", "spent", "block", "remaining")
     assert [name for name in wide if name in narrow] == narrow
     assert (len(narrow), len(wide)) == (10, 17)

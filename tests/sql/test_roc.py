@@ -179,8 +179,8 @@ def test_the_area_of_crowded_scores(shape: str, thresholds: str) -> None:
         errors.append(np.abs(np.array(found) - exact).mean())
     assert errors[0] <= 0.04
     assert max(errors[1:]) <= 0.01
-    assert errors[3] <= errors[1] + 1e-3
-    assert errors[1] <= errors[0] + 2e-3
+    assert errors[3] <= errors[1] + 2e-3  # means of 4 draws
+    assert errors[1] <= errors[0] + 5e-3
 
 
 def numbers(function: str, found: Any) -> NDArray[np.float64]:
