@@ -438,6 +438,7 @@ def test_the_calls_answer(tables: Tables, name: str) -> None:
         "neighbours",
         "dataset",
         "engine",
+        "during",
         "release",
         "privacy_unit",
         "row_id",
