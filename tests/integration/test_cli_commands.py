@@ -208,7 +208,7 @@ def test_ledger_list_has_every_column_in_machine_formats(folder: Path) -> None:
     assert rows[1]["epsilon"] == 1
     assert len(rows[1]["hash"]) == 64
     done = dpsql("ledger", "--db", "x.duckdb", "--format", "csv", cwd=folder)
-    assert done.stdout.splitlines()[0].startswith("sequence,recorded_at,kind,dataset,function,release,epsilon")
+    assert done.stdout.splitlines()[0].startswith("sequence,recorded_at,kind,dataset,block,function,release,epsilon")
 
 
 def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
@@ -228,7 +228,7 @@ def test_show_tells_what_a_release_read_and_gave(folder: Path) -> None:
 def test_an_empty_ledger_still_has_its_columns(tmp_path: Path) -> None:
     dpsql("query", "SELECT 1", "--db", "x.duckdb", "--create", "--ledger", "new.dpsql-ledger", cwd=tmp_path)
     done = dpsql("budget", "--ledger", "new.dpsql-ledger", "--format", "csv", cwd=tmp_path)
-    assert done.stdout.startswith("dataset,budget,releases,")
+    assert done.stdout.startswith("dataset,block,budget,releases,")
     assert len(done.stdout.splitlines()) == 1
 
 
