@@ -43,7 +43,7 @@ def _draw() -> list[dict[str, object]]:
     return [{"rank": i, "feature": f"g{i}"} for i in range(5)]
 
 
-def _median(work: Callable[[], object], times: int = 500) -> float:
+def median(work: Callable[[], object], times: int = 500) -> float:
     taken = []
     for _ in range(times):
         start = time.perf_counter()
@@ -71,7 +71,7 @@ def main(entries: int) -> None:
             "budgets": ledger.budgets,
         }
         for name, work in operations.items():
-            print(f"{name:8} {_median(work, 50 if name == 'budgets' else 500):8.3f} ms")
+            print(f"{name:8} {median(work, 50 if name == 'budgets' else 500):8.3f} ms")
         ledger.close()
 
 

@@ -7,13 +7,13 @@ for one block.
 
 from __future__ import annotations
 
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
+
+from ledger import median
 
 from dpsql.contract.periods import Dated, During, block_of
 from dpsql.ledger.charge import append_charges
@@ -54,16 +54,6 @@ def fill(ledger: Ledger, entries: int) -> None:
                 append_charges(transaction, charge.draft(charge.cost), charge.keys, charge.cost, charge.during)  # type: ignore[arg-type]
 
         ledger._write(work)
-
-
-def median(work: Callable[[], object], times: int = 500) -> float:
-    """Return milliseconds."""
-    taken = []
-    for _ in range(times):
-        start = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - start)
-    return 1000 * statistics.median(taken)
 
 
 def main(entries: int, location: str) -> None:

@@ -359,10 +359,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--calls", type=int, default=4, help="whole calls in SQL per line of sql.csv")
     parser.add_argument("--data", type=Path, default=DATA, help="folder of the real tables")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "aggregates", help="folder of what is written")
-    parser.add_argument("--quick", action="store_true", help="50 draws of the example alone, and one call in SQL")
+    parser.add_argument("--quick", action="store_true", help="200 draws of the example alone, and four calls in SQL")
     options = parser.parse_args(arguments)
     data = Path("/nowhere") if options.quick else options.data
-    draws, calls, units = (50, 1, 2000) if options.quick else (options.draws, options.calls, 20_000)
+    draws, calls, units = (200, 4, 2000) if options.quick else (options.draws, options.calls, 20_000)
     started = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     results = [

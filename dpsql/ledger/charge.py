@@ -106,16 +106,11 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
     arguments = json.loads(row["arguments"])
     source = (entry.lineage or {}).get("source") or arguments.get("source")
     during = None if arguments.get("during") is None else During.from_json(arguments["during"])
-    person: Amounts | None = None
+    person: tuple[float | None, float | None] = None, None
     if during is not None:
         each = Cost(_fraction(row["epsilon"]), _fraction(row["delta"]) or Fraction(0), None)
-        person = _charged(of_person(each, len(during.blocks)))
-    epsilon_of_person: float | None = None
-    delta_of_person: float | None = None
-    if person is not None:
-        epsilon_of_person, delta_of_person = (
-            (0, 0) if entry.replayed else (_amount(person["epsilon"]), _amount(person["delta"]))
-        )
+        charged = _charged(of_person(each, len(during.blocks)))
+        person = (0, 0) if entry.replayed else (_amount(charged["epsilon"]), _amount(charged["delta"]))
     return Receipt(
         entry=entry.sequence,
         function=row["function"],
@@ -131,8 +126,8 @@ def receipt_of(entry: Entry, row: Draft, datasets: Sequence[str]) -> Receipt:
         replayed=entry.replayed,
         policy=in_force(arguments),
         blocks=() if during is None else tuple(spans(during.dated.period, during.blocks)),
-        epsilon_of_person=epsilon_of_person,
-        delta_of_person=delta_of_person,
+        epsilon_of_person=person[0],
+        delta_of_person=person[1],
     )
 
 

@@ -119,12 +119,15 @@ class Ledger(OpenLedger):
             ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
             for each in ended:
                 append_merged(transaction, dataset, each)
-            total, blocks = transaction.state(dataset).spent, transaction.blocks(dataset)
+            begin = None
+            if budget.dated is not None:
+                begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
+                total, blocks = transaction.state(dataset).spent, transaction.blocks(dataset)
+                begin = restated(standing, budget, total, blocks, begun)
             entry = append_budget(transaction, dataset, budget, lineage)
+            append_accounts(transaction, dataset, budget, entry, begin)
             for each in ended:
                 append_budget(transaction, each, ENDED, {"table": None, "merged_into": dataset})
-            begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
-            append_accounts(transaction, dataset, budget, entry, restated(standing, budget, total, blocks, begun))
             return True
 
         return self._write(work)

@@ -79,12 +79,11 @@ def test_quick_run(study: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixt
     study.main(["--quick", "--out", str(tmp_path)])
     assert "skipped" in capsys.readouterr().out
     results = lines(tmp_path / "results.csv")
-    # Where the promise is the same, nobody does better than by chance: 50 draws of 50 groups leave 3 % in a ratio, and the
-    # least of several peers in many questions is some 4 of these below 1.
+    # Where the promise is the same, nobody does better than by chance: 200 draws of 50 groups.
     report = importlib.import_module("aggregates_report")
     for head, contenders in report.by_head(results, report.HEAD).items():
         if head[1] == "add_remove":
-            assert report.ratio(contenders, "rms") < 1.2, head
+            assert report.ratio(contenders, "rms") < 1.1, head
     assert "| zipf | 20 |" in (tmp_path / "table.md").read_text()
     assert all(0.6 < float(line["ratio"]) < 1.6 for line in lines(tmp_path / "sql.csv"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict, TypeVar
 
@@ -48,8 +48,7 @@ class PastReleases:
 
     def chosen(self, dataset: str, key: object, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the features that the release `key` chose, with the layout that it read them from."""
-        datasets = (dataset, *self._merged(dataset))
-        found = [one for name in datasets for one in self._releases_of(SELECTORS, name, key)]
+        found = [one for name in self._names(dataset) for one in self._releases_of(SELECTORS, name, key)]
         if not found:
             raise ParameterError(
                 "P030",
@@ -128,7 +127,7 @@ class PastReleases:
         """Return the stored result of a named release, if there is one."""
         if plan.release is None:
             return None
-        for dataset in (plan.dataset, *self._merged(plan.dataset)):
+        for dataset in self._names(plan.dataset):
             named = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
             fingerprint = self._ledger.fingerprint(dataset, plan.function, named.public_arguments)
             found = self._ledger.replay(dataset, plan.release, fingerprint, self.older(named))
@@ -136,9 +135,11 @@ class PastReleases:
                 return found
         return None
 
-    def _merged(self, dataset: str) -> list[str]:
-        """Return the datasets that one has taken the place of."""
-        return [name for name, into in self._ledger.declarations().aliases.items() if into == folded_dataset(dataset)]
+    def _names(self, dataset: str) -> Iterator[str]:
+        """Yield a dataset, and then those that it has taken the place of."""
+        yield dataset
+        aliases = self._ledger.declarations().aliases
+        yield from (name for name, into in aliases.items() if into == folded_dataset(dataset))
 
     def older(self, plan: Plan) -> Older:
         """Return what gives the fingerprints of a call in versions with other defaults.

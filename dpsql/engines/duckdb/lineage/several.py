@@ -26,8 +26,13 @@ from dpsql.rendering import text as literal
 DEEPEST = 5  # steps of a path
 _HINT = "Give each table its column or its path: tables := {patients: 'id', labs: 'visit -> visits.vid'}."
 _ARROW = re.compile(r"^(?P<column>[^>]*?)\s*->\s*(?P<end>.*)$", re.DOTALL)
-# Types of which equal values may have other bytes, or whose values have no one form.
-_LOOSE = frozenset(("FLOAT", "DOUBLE", "INTERVAL", "BIT"))
+# Types of ids beside the integers: of each, equal values have the same bytes.
+_OF_ONE_FORM = frozenset(
+    (
+        *("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "BLOB", "UUID", "DATE", "TIME"),
+        *("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS", "TIMESTAMP WITH TIME ZONE"),
+    )
+)
 
 
 @dataclass(frozen=True)
@@ -300,14 +305,14 @@ def _kind(one: Stated, column: str) -> str:
         raise SourceError("S002", f"there is no column {show(column)} in {show(one.name)}. Check its name.")
     expression = bound.listed(one.table.node, "expressions")[names.index(fold(column))]
     kind = bound.type_of(expression)
-    if kind in _LOOSE or kind not in bound.PLAIN_TYPES:
+    if kind in INTEGERS:
+        return "integer"
+    if kind not in _OF_ONE_FORM:
         raise ParameterError(
             "P111",
             f"{show(one.name)}.{column} is a {kind}, of which equal values may be written in more than one way. Use a "
             "column of integers, text, dates or UUIDs.",
         )
-    if kind in INTEGERS:
-        return "integer"
     return kind if kind == "VARCHAR" else str(bound.as_node(expression).get("return_type"))
 
 
