@@ -95,6 +95,12 @@ def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None
             assert argument.default in argument.choices, argument.name
 
 
+@pytest.mark.parametrize("page", sorted(FUNCTION_PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_no_heading_of_a_page_stands_twice(page: Path) -> None:
+    headings = re.findall(r"^#+ .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(headings) == len(set(headings))
+
+
 def test_private_functions_are_volatile_and_see_nulls() -> None:
     """Without that DuckDB shares one draw, freezes it at PREPARE and skips empty sums."""
     from dpsql.udfs.specs import SPECS
