@@ -53,6 +53,17 @@ def test_no_area_where_noise_leaves_everything_open(record: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("empty", ["negatives", "positives"])
+def test_a_class_that_surely_has_no_row_leaves_half(empty: str) -> None:
+    """Whatever the noise of the concordance: there the area is no ratio of noise to noise."""
+    fine = {"laplace": [1e-5, 1e-5], "fineness": [1e-6, 1e-6]}
+    errors = {"concordance_error": 1e-5, "count_error": 1e-5, "concordance_reach": 1e-4, "count_reach": 1e-4}
+    record: Any = {"positives": 600.0, "negatives": 600.0, empty: 0.0, "concordance": 3e-4, **errors, **fine}
+    assert areas.interval(record) == (0.5, 0.5)
+    [row] = areas.area_rows(record)
+    assert (row["auc"], row["verdict"]) == (0.5, "unclear")
+
+
 def test_wider_noise_widens_the_interval() -> None:
     rows = [curve_area(curve([10, 50, 400], [300, 350, 420], error))[0] for error in (0.0, 0.5, 2.0, 8.0)]
     assert [row["lower"] for row in rows] == sorted((row["lower"] for row in rows), reverse=True)
