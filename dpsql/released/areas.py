@@ -149,13 +149,13 @@ def interval(result: ScaledArea) -> tuple[float, float]:
     the noisy T differs from a times the tangent plane of g at (x, y), taken at the noisy counts, by the noise of T less
     a times the slopes times that of the counts: a sum of known law. The a are compatible for which it is no larger than
     with a chance of 4.5 %, at one of the (x, y) of a box that holds the counts but for a chance of .5 %. Of that box a
-    grid is looked at. Where the whole box says that a class has no row, the area is 1/2.
+    grid is looked at. Where all of the box says that a class has no row, no (x, y) of it has a tangent plane.
     """
     if "fineness" not in result:
         return _boxed(result)
     reach = _area_noise(result, np.array([[0.0, 1.0]]), _OF_COUNTS / 2)[0]
     if min(result["positives"], result["negatives"]) + reach < 1.0:
-        return 0.5, 0.5
+        return _boxed(result)
     sides = [np.maximum(1.0, result[count] + reach * np.linspace(-1.0, 1.0, 3)) for count in ("positives", "negatives")]
     x, y = (part.ravel() for part in np.meshgrid(*sides))
     others = x + y - 1

@@ -48,8 +48,8 @@ _ROUGH_MEAN_NODES = np.linspace(-1.0, 1.0, 129)
 _SHARE_NODES = np.linspace(0.0, 1.0, 65)
 # Between nodes of the mean, a quantile may be above the chord by a share of a thousandth.
 _ABOVE_CHORD = 1.001
-# Of the search for an end; then less than a thousandth of the interval is left to gain.
-_STEPS = 6
+# Of the search for an end, until it stands: with half of them how a processor rounds decides the fifth digit.
+_STEPS = 12
 # Laplace variables whose weights are this close are treated as this far apart, with the larger one raised.
 _GAP = 1e-4
 # Means at which the range of a variance is sought, as shares of their interval; and groups at a time.
