@@ -1,8 +1,8 @@
 """Run the tests of orders and of laws once for every path that this processor can take.
 
 NumPy, OpenBLAS and numba choose their inner loops by the processor. Which way a partial sort leaves equal keys, and the
-last bits of an exponential and of a sum of doubles, follow from that choice. No order, no exact integer, no law may, and
-no answer but for rounding.
+last bits of an exponential and of a sum of doubles, follow from that choice. No order, no exact integer and no law may,
+and no answer but for rounding.
 
 NumPy's choice is narrowed by ``NPY_DISABLE_CPU_FEATURES``, which refuses the baseline and warns of names it does not
 know. So the list is made from what this build dispatches and this processor has: without all but the lowest level,
