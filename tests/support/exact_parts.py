@@ -45,6 +45,8 @@ class DrawnPart:
         L1 distance, or squared L2 distance, of each that costs a loss of 1, or all of ``mu**2``.
     squares : bool
         Whether distances are squared: Gaussian noise.
+    labelled : bool
+        Whether labels are private keys, of which a table may lack some.
     """
 
     part: Part
@@ -52,7 +54,7 @@ class DrawnPart:
     vectors: list[Coordinates]
     scales: list[Fraction]
     squares: bool = False
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
+    labelled: bool = False
 
     def loss(self, other: DrawnPart) -> Fraction:
         """Return the loss between two tables; for Gaussian noise epsilon times the share of ``mu**2`` that is used.
@@ -66,6 +68,7 @@ class DrawnPart:
         assert self.scales == other.scales
         total = Fraction(0)
         for before, after, scale in zip(self.vectors, other.vectors, self.scales, strict=True):
+            assert self.labelled or before.keys() == after.keys(), "the rows decide which numbers there are"
             change = list(_changes(before, after))
             moved = sum(one * one for one in change) if self.squares else sum(map(abs, change))
             total += Fraction(moved) / scale
@@ -148,9 +151,9 @@ class _Recorder:
     def name(self, released: Any, order: Any, labels: Any) -> None:
         """Say which groups the numbers of private keys are of."""
         for exact, found in self._keyed:
-            if not found.shapes and any(one is other for one in exact for other in released.noisy):
+            if not found.labelled and any(one is other for one in exact for other in released.noisy):
                 keys = list(zip(*labels, strict=True))
-                found.shapes = [(len(keys),)]
+                found.labelled = True
                 places = order.tolist()
                 found.vectors = [
                     {key: vector[place] for key, place in zip(keys, places, strict=True)} for vector in found.vectors
