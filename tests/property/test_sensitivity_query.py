@@ -104,7 +104,14 @@ def random_queries(draw: random.Random, count: int) -> list[tuple[str, str]]:
     made = []
     for _ in range(count):
         sql = Writer(draw).query()
-        more = draw.choice(("delta := 1e-6", "delta := 1e-6", "max_rows_per_unit := 1, delta := 1e-6", "lower := {v: -2}, upper := {v: 2}"))
+        more = draw.choice(
+            (
+                "delta := 1e-6",
+                "delta := 1e-6",
+                "max_rows_per_unit := 1, delta := 1e-6",
+                "lower := {v: -2}, upper := {v: 2}",
+            )
+        )
         made.append((mutated(sql, draw) if draw.random() < 0.5 else sql, more))
     return made
 

@@ -95,7 +95,9 @@ def test_what_shows_no_rows_is_free(by_id: Any, name: str) -> None:
     sql = DASHBOARDS[name]["sql"]
     before = spent(by_id)
     call = private(sql)
-    assert described(by_id, call) == described(by_id, f"({sql})" if sql.startswith("SELECT") else f"SELECT * FROM ({sql})")
+    assert described(by_id, call) == described(
+        by_id, f"({sql})" if sql.startswith("SELECT") else f"SELECT * FROM ({sql})"
+    )
     answered = by_id.execute(call).fetchall()
     assert spent(by_id) == before
     if "WHERE 1=0" in sql or "LIMIT 0" in sql:

@@ -129,7 +129,9 @@ class _Recorder:
         self.call.parts.append(found)
         return found
 
-    def blocks(self, part: GroupedNoise, noted: Part, sums: Sequence[Any], epsilon: Fraction) -> tuple[list[NoisyBlock], DrawnPart]:
+    def blocks(
+        self, part: GroupedNoise, noted: Part, sums: Sequence[Any], epsilon: Fraction
+    ) -> tuple[list[NoisyBlock], DrawnPart]:
         exact = [
             NoisyBlock(block, lattice, on_lattice(block.words(given), lattice.bits))
             for block, lattice, given in zip(part.blocks, part.lattices, sums, strict=True)
@@ -202,7 +204,9 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         recorder.note(part, part.epsilon, [sums], [scale], squares=True)
         return GaussianRelease(np.asarray(sums, dtype=np.float64), 1.0)
 
-    def counts(part: GaussianNoise, share: str, counts: Any, *, squared_sensitivity: int, one: int = 1) -> GaussianRelease:
+    def counts(
+        part: GaussianNoise, share: str, counts: Any, *, squared_sensitivity: int, one: int = 1
+    ) -> GaussianRelease:
         scale = squared_sensitivity * Fraction(one) ** 2 / (part.mu_of(share) / part.mu) ** 2
         recorder.note(part, part.epsilon, [counts], [scale], squares=True)
         return GaussianRelease(np.asarray(counts, dtype=np.float64) / one, 1.0)

@@ -16,12 +16,34 @@ from support.several import without
 
 # Columns by table, with types; the keys are at the places that `support.several` reads.
 COLUMNS: dict[str, dict[str, str]] = {
-    "people": {"id": "BIGINT", "age": "DOUBLE", "sex": "VARCHAR", "born": "DATE", "score": "DECIMAL(9, 2)", "flag": "BOOLEAN"},
+    "people": {
+        "id": "BIGINT",
+        "age": "DOUBLE",
+        "sex": "VARCHAR",
+        "born": "DATE",
+        "score": "DECIMAL(9, 2)",
+        "flag": "BOOLEAN",
+    },
     "orders": {
-        **{"ok": "BIGINT", "who": "BIGINT", "x": "DOUBLE", "n": "BIGINT", "ward": "VARCHAR", "day": "DATE", "kind": "KIND"},
+        **{
+            "ok": "BIGINT",
+            "who": "BIGINT",
+            "x": "DOUBLE",
+            "n": "BIGINT",
+            "ward": "VARCHAR",
+            "day": "DATE",
+            "kind": "KIND",
+        },
         "note": "VARCHAR",
     },
-    "lines": {"o": "BIGINT", "lk": "BIGINT", "price": "DOUBLE", "qty": "BIGINT", "code": "VARCHAR", "sent": "TIMESTAMP"},
+    "lines": {
+        "o": "BIGINT",
+        "lk": "BIGINT",
+        "price": "DOUBLE",
+        "qty": "BIGINT",
+        "code": "VARCHAR",
+        "sent": "TIMESTAMP",
+    },
     "notes": {"o": "BIGINT", "y": "DOUBLE"},
     "parts": {"l": "BIGINT", "w": "DOUBLE", "m": "INTEGER", "tag": "VARCHAR"},
     "wards": {"ward": "VARCHAR", "beds": "INTEGER", "building": "VARCHAR"},
@@ -39,15 +61,45 @@ SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {
 _DOUBLES = ("'nan'", "-0.0", "'inf'", "'-inf'", "NULL", "1.0", "2.5", "1e308", "-3.25", "5e-324")
 _INTEGERS = ("NULL", "0", "1", "-1", "7", "9223372036854775807", "-9223372036854775808")
 _SMALL = ("NULL", "0", "1", "-1", "5", "2147483647", "-2147483648")
-_TEXTS = ("'A'", "'a'", "'B'", "'x'", "''", "' '", "NULL", "'1'", "'é'", "'e\u0301'", "'F'", "'M'", "'f'", "'2024-02-30'")
-_DATES = ("NULL", "'infinity'", "'-infinity'", "'2024-01-31'", "'2024-02-29'", "'2025-12-31'", "'0044-03-15 (BC)'", "'9999-12-31'")
+_TEXTS = (
+    "'A'",
+    "'a'",
+    "'B'",
+    "'x'",
+    "''",
+    "' '",
+    "NULL",
+    "'1'",
+    "'é'",
+    "'e\u0301'",
+    "'F'",
+    "'M'",
+    "'f'",
+    "'2024-02-30'",
+)
+_DATES = (
+    "NULL",
+    "'infinity'",
+    "'-infinity'",
+    "'2024-01-31'",
+    "'2024-02-29'",
+    "'2025-12-31'",
+    "'0044-03-15 (BC)'",
+    "'9999-12-31'",
+)
 _VALUES = {
     "DOUBLE": _DOUBLES,
     "BIGINT": _INTEGERS,
     "INTEGER": _SMALL,
     "VARCHAR": _TEXTS,
     "DATE": _DATES,
-    "TIMESTAMP": ("NULL", "'infinity'", "'2024-02-29 23:59:59.999999'", "'2025-01-01 00:00:00'", "'1969-12-31 12:00:00'"),
+    "TIMESTAMP": (
+        "NULL",
+        "'infinity'",
+        "'2024-02-29 23:59:59.999999'",
+        "'2025-01-01 00:00:00'",
+        "'1969-12-31 12:00:00'",
+    ),
     "BOOLEAN": ("NULL", "true", "false"),
     "DECIMAL(9, 2)": ("NULL", "0.05", "1.15", "-9999999.99", "15.00"),
     "KIND": ("NULL", "'a'", "'b'", "'c'"),
@@ -62,7 +114,9 @@ def create(con: Any) -> None:
     for table, columns in COLUMNS.items():
         con.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})")
     con.execute("INSERT INTO wards VALUES ('A', 3, 'N'), ('B', 0, 'S'), ('x', NULL, 'N'), ('A', 5, NULL)")
-    con.execute("INSERT INTO calendar SELECT d, date_trunc('month', d), day(d) = 1 FROM range(DATE '2024-01-30', DATE '2024-03-02', INTERVAL 1 day) r(d)")
+    con.execute(
+        "INSERT INTO calendar SELECT d, date_trunc('month', d), day(d) = 1 FROM range(DATE '2024-01-30', DATE '2024-03-02', INTERVAL 1 day) r(d)"
+    )
     con.execute("CREATE VIEW bought AS SELECT who, orders.x, ward, price, qty FROM orders JOIN lines ON ok = o")
     con.execute(PROTECT)
     for table in ("wards", "calendar"):
@@ -162,15 +216,21 @@ class Writer:
             return f"SELECT {name}.*, o.beds FROM ({sql}) {name} {joined} wards o ON {name}.k = o.ward ORDER BY 1, 2"
         if form < 0.94:
             return f"SELECT a.k, a.v / nullif(b.v, 0) AS r FROM ({self._keyed('ward')}) a JOIN ({self._keyed('ward')}) b ON a.k = b.k"
-        return f"SELECT ({self.core(bare=True, keyless=True)}) AS one, ({self.core(bare=True, keyless=True)}) + 1 AS other"
+        return (
+            f"SELECT ({self.core(bare=True, keyless=True)}) AS one, ({self.core(bare=True, keyless=True)}) + 1 AS other"
+        )
 
     def _keyed(self, key: str) -> str:
         scope = self._base("orders")
-        return f"SELECT {scope.unit.replace('who', key)} AS k, {self.aggregate(scope)} AS v FROM {scope.text} GROUP BY 1"
+        return (
+            f"SELECT {scope.unit.replace('who', key)} AS k, {self.aggregate(scope)} AS v FROM {scope.text} GROUP BY 1"
+        )
 
     def _of_cte(self) -> str:
         scope = self.scope()
-        keep = ", ".join(f"{one} AS c{place}" for place, one in enumerate([scope.unit or "1", *scope.of(*_NUMBERS)[:2]]))
+        keep = ", ".join(
+            f"{one} AS c{place}" for place, one in enumerate([scope.unit or "1", *scope.of(*_NUMBERS)[:2]])
+        )
         where = self._where(scope)
         return f"WITH t AS (SELECT {keep} FROM {scope.text}{where}) SELECT count(*), count(c0), sum(c0 % 3) FROM t WHERE c0 IS NOT NULL"
 
@@ -188,9 +248,13 @@ class Writer:
         shown += [f"{one} AS a{place}" for place, one in enumerate(aggregates)]
         sql = f"SELECT {', '.join(shown)} FROM {scope.text}{self._where(scope)}"
         if keys:
-            sql += f" GROUP BY {draw.choice((', '.join(str(place + 1) for place in range(len(keys))), ', '.join(keys)))}"
+            sql += (
+                f" GROUP BY {draw.choice((', '.join(str(place + 1) for place in range(len(keys))), ', '.join(keys)))}"
+            )
             if len(keys) == 2 and draw.random() < 0.15:
-                sql = sql.rpartition(" GROUP BY ")[0] + f" GROUP BY {draw.choice(('ROLLUP', 'CUBE'))} ({', '.join(keys)})"
+                sql = (
+                    sql.rpartition(" GROUP BY ")[0] + f" GROUP BY {draw.choice(('ROLLUP', 'CUBE'))} ({', '.join(keys)})"
+                )
         if not bare and not keyless:
             if keys and draw.random() < 0.3:
                 sql += f" HAVING {draw.choice(('count(*) > 1', aggregates[0] + ' IS NOT NULL', 'count(*) >= 0'))}"
@@ -261,7 +325,9 @@ class Writer:
             return scope
         on = f"{draw.choice(texts)} = {alias}.ward" if texts else f"{draw.choice(dates)} = {alias}.d"
         how = draw.choice(("JOIN", "LEFT JOIN"))
-        return Scope(f"{scope.text} {how} {public.text} ON {on}", {**scope.columns, **public.columns}, scope.unit, scope.where)
+        return Scope(
+            f"{scope.text} {how} {public.text} ON {on}", {**scope.columns, **public.columns}, scope.unit, scope.where
+        )
 
     def _per_person(self) -> Scope:
         draw = self.draw
@@ -284,15 +350,23 @@ class Writer:
         keys = f"{inner.unit}{', ' + extra if extra else ''}"
         alias = self._fresh()
         text = f"(SELECT {inner.unit} AS u, {what} AS v{', ' + extra + ' AS e' if extra else ''} FROM {inner.text}{self._where(inner)} GROUP BY {keys}) {alias}"
-        columns = {f"{alias}.u": "BIGINT", f"{alias}.v": "DOUBLE", **({f"{alias}.e": "VARCHAR"} if extra and extra != inner.unit else {})}
+        columns = {
+            f"{alias}.u": "BIGINT",
+            f"{alias}.v": "DOUBLE",
+            **({f"{alias}.e": "VARCHAR"} if extra and extra != inner.unit else {}),
+        }
         return Scope(text, columns, f"{alias}.u")
 
     def _window(self) -> Scope:
         draw = self.draw
         inner = self._base("orders")
         name = inner.text.split()[1]
-        what = draw.choice(("lag({0}.x)", "lead({0}.n)", "row_number()", "first_value({0}.x)", "rank()", "sum({0}.x)")).format(name)
-        by = draw.choice((f"PARTITION BY {name}.who ", f"PARTITION BY {name}.who, {name}.ward ", f"PARTITION BY {name}.ward ", ""))
+        what = draw.choice(
+            ("lag({0}.x)", "lead({0}.n)", "row_number()", "first_value({0}.x)", "rank()", "sum({0}.x)")
+        ).format(name)
+        by = draw.choice(
+            (f"PARTITION BY {name}.who ", f"PARTITION BY {name}.who, {name}.ward ", f"PARTITION BY {name}.ward ", "")
+        )
         alias = self._fresh()
         text = f"(SELECT {name}.who AS u, {name}.ward AS ward, {what} OVER ({by}ORDER BY {name}.day, {name}.x, {name}.n) AS v FROM {inner.text}) {alias}"
         return Scope(text, {f"{alias}.u": "BIGINT", f"{alias}.ward": "VARCHAR", f"{alias}.v": "DOUBLE"}, f"{alias}.u")
@@ -363,7 +437,10 @@ class Writer:
             f"round({one}, 1)",
             f"({one} // {other})",
             *(f"CAST({text} AS INTEGER)" for text in scope.of("VARCHAR")[:1]),
-            *(f"date_part('{draw.choice(('year', 'epoch', 'julian', 'era', 'doy'))}', {day})" for day in scope.of("DATE", "TIMESTAMP")[:1]),
+            *(
+                f"date_part('{draw.choice(('year', 'epoch', 'julian', 'era', 'doy'))}', {day})"
+                for day in scope.of("DATE", "TIMESTAMP")[:1]
+            ),
             *(f"length({text})" for text in scope.of("VARCHAR")[:1]),
         )
         return draw.choice(forms)
@@ -374,7 +451,12 @@ class Writer:
         number = self.number(scope, max(0, depth - 1))
         forms = [f"{number} > {draw.choice(('0', '1.5', '-3'))}", f"{number} IS NOT NULL", f"{number} BETWEEN 0 AND 7"]
         for text in scope.of("VARCHAR"):
-            forms += [f"{text} IN ('A', 'é')", f"{text} LIKE 'A%'", f"lower({text}) = 'a'", f"CAST({text} AS DOUBLE) > 0"]
+            forms += [
+                f"{text} IN ('A', 'é')",
+                f"{text} LIKE 'A%'",
+                f"lower({text}) = 'a'",
+                f"CAST({text} AS DOUBLE) > 0",
+            ]
         for day in scope.of("DATE", "TIMESTAMP"):
             forms += [f"{day} >= DATE '2024-02-01'", f"date_trunc('month', {day}) = DATE '2024-02-01'"]
             forms += [f"CAST({day} AS DATE) < CURRENT_DATE", f"{day} + INTERVAL 1 month > DATE '2024-03-01'"]
@@ -393,7 +475,11 @@ class Writer:
         for day in scope.of("DATE", "TIMESTAMP"):
             forms += [f"month({day})", f"dayofweek({day})", f"date_part('hour', CAST({day} AS TIMESTAMP))"]
             scope.where += [f"{day} >= DATE '2024-01-15'", f"{day} < DATE '2024-04-01'"] if draw.random() < 0.3 else []
-            forms += [f"date_trunc('month', {day})", f"CAST({day} AS DATE)"] if f"{day} < DATE '2024-04-01'" in scope.where else []
+            forms += (
+                [f"date_trunc('month', {day})", f"CAST({day} AS DATE)"]
+                if f"{day} < DATE '2024-04-01'" in scope.where
+                else []
+            )
         for one in scope.columns:
             if one.rpartition(".")[2] in ("age", "n", "m"):
                 forms.append(f"floor({one} / 3)")
@@ -407,14 +493,32 @@ class Writer:
         number = self.number(scope, draw.choice((0, 0, 1, 2)))
         plain = draw.choice(scope.of(*_NUMBERS) or ["1"])
         forms = [
-            *("count(*)", "count(*)", f"count({number})", f"sum({number})", f"sum({plain})", f"avg({number})", f"avg({plain})"),
+            *(
+                "count(*)",
+                "count(*)",
+                f"count({number})",
+                f"sum({number})",
+                f"sum({plain})",
+                f"avg({number})",
+                f"avg({plain})",
+            ),
             *(f"count_if({self.condition(scope, 1)})", f"stddev({plain})", f"var_pop({plain})", f"median({plain})"),
             *(f"quantile_cont({plain}, 0.25)", f"quantile_disc({plain}, [0.1, 0.9])", f"corr({plain}, {number})"),
             *(f"regr_slope({plain}, {number})", f"count(*) FILTER (WHERE {self.condition(scope, 1)})"),
-            *(f"sum({number}) FILTER (WHERE {self.condition(scope, 0)})", f"sum({plain}) / count(*)", f"100 * avg({plain}) - 1"),
+            *(
+                f"sum({number}) FILTER (WHERE {self.condition(scope, 0)})",
+                f"sum({plain}) / count(*)",
+                f"100 * avg({plain}) - 1",
+            ),
             *([f"count(DISTINCT {scope.unit})"] if scope.unit else []),
         ]
-        rare = [f"min({plain})", f"mode({plain})", f"count(DISTINCT {plain})", f"sum(DISTINCT {plain})", f"list({plain})"]
+        rare = [
+            f"min({plain})",
+            f"mode({plain})",
+            f"count(DISTINCT {plain})",
+            f"sum(DISTINCT {plain})",
+            f"list({plain})",
+        ]
         return draw.choice(rare if draw.random() < 0.05 else forms)
 
 

@@ -30,7 +30,9 @@ def known_statements(name: str) -> list[dict[str, Any]]:
     return statements(name) if (QUERIES / f"{name}.json").exists() else []
 
 
-HOSPITAL_KEYS = "{sex: ['F', 'M'], ward: ['A', 'B', 'C', 'D'], test: ['t1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9']}"
+HOSPITAL_KEYS = (
+    "{sex: ['F', 'M'], ward: ['A', 'B', 'C', 'D'], test: ['t1', 't2', 't3', 't4', 't5', 't6', 't7', 't8', 't9']}"
+)
 
 
 def hospital(con: Any, *, people: int = 200, person: str = "id", rows_per_person: int = 40) -> None:
@@ -73,7 +75,25 @@ def hospital(con: Any, *, people: int = 200, person: str = "id", rows_per_person
 
 
 _NATIONS = (
-    *("ALGERIA ARGENTINA BRAZIL CANADA EGYPT ETHIOPIA FRANCE GERMANY INDIA INDONESIA IRAN IRAQ JAPAN JORDAN KENYA".split()),
+    *(
+        [
+            "ALGERIA",
+            "ARGENTINA",
+            "BRAZIL",
+            "CANADA",
+            "EGYPT",
+            "ETHIOPIA",
+            "FRANCE",
+            "GERMANY",
+            "INDIA",
+            "INDONESIA",
+            "IRAN",
+            "IRAQ",
+            "JAPAN",
+            "JORDAN",
+            "KENYA",
+        ]
+    ),
     *("MOROCCO", "MOZAMBIQUE", "PERU", "CHINA", "ROMANIA", "SAUDI ARABIA", "VIETNAM", "RUSSIA", "UNITED KINGDOM"),
     "UNITED STATES",
 )
