@@ -206,7 +206,9 @@ def test_parentheses_without_end_are_refused(unchanged: Any, count: int) -> None
         f"SELECT {'-' * 1 + ' -' * 4000} 1, count(*) FROM visits",
         " UNION ALL ".join(["SELECT count(*) FROM visits"] * 3000),
         f"SELECT count(*) FROM visits WHERE days IN ({', '.join(map(str, range(11000)))})",
-        f"WITH {', '.join(f'c{place} AS (SELECT * FROM {'visits' if place == 0 else f'c{place - 1}'})' for place in range(60))} SELECT count(*) FROM c59",
+        "WITH c0 AS (SELECT * FROM visits), "
+        + ", ".join(f"c{place} AS (SELECT * FROM c{place - 1})" for place in range(1, 60))
+        + " SELECT count(*) FROM c59",
         f"SELECT {', '.join(f'count(*) AS c{place}' for place in range(9000))} FROM visits",
         f"SELECT {'CASE WHEN true THEN ' * 300}1{' END' * 300} FROM visits",
     ],

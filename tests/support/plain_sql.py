@@ -154,8 +154,8 @@ def fill(con: Any, database: Database) -> None:
 
 def neighbours(database: Database) -> list[Database]:
     """Return the database, and those without each of the people whose going changes it."""
-    others = [without(database, person) for person in PEOPLE]  # type: ignore[arg-type]
-    return [database, *(one for one in others if one != database)]  # type: ignore[list-item]
+    others = [without(database, person) for person in PEOPLE]
+    return [database, *(one for one in others if one != database)]
 
 
 @dataclass
