@@ -17,11 +17,10 @@ import statistics
 import time
 from typing import Any
 
+import dpsql
 from support.answers import described
 from support.sql_text import literal
 from support.worlds import QUERIES, has_tpch, protect_tpch, tpch
-
-import dpsql
 
 ANSWERED = (1, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 19, 21)
 # Rows of one customer that meet the conditions, at most: public knowledge of the statement, which the noise follows.
