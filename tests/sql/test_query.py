@@ -232,7 +232,7 @@ KEYS = {
 def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
     """They are the same whether there are rows or not, and counts are right where there are."""
     sql, groups = KEYS[name]
-    full = dict((row[0], row[-1]) for row in ask(con, sql))
+    full = {row[0]: row[-1] for row in ask(con, sql)}
     theirs = {row[0]: row[-1] for row in con.execute(sql).fetchall()}
     assert {key: count for key, count in full.items() if count} == {
         key: count for key, count in theirs.items() if count
