@@ -210,7 +210,7 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
         first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
-        given = {**shared, "target": column, "quantiles": asked, "lower": None, "upper": None}
+        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
         if first.lower is not None and first.upper is not None:
             given |= {"lower": float(first.lower), "upper": float(first.upper)}
         given.pop("confidence")
@@ -251,17 +251,13 @@ def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tupl
     return [(targets, bounds) for targets in split if targets]
 
 
-def _quantiles(core: QueryCore) -> dict[str, list[str]]:
-    """Return the quantiles of each column, ascending, as exact decimals."""
+def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
+    """Return the quantiles of each column, ascending."""
     found: dict[str, set[Fraction]] = {}
     for one in core.aggregates:
         if one.kind == "quantile" and one.quantile is not None:
             found.setdefault(str(one.column), set()).add(one.quantile)
-    return {column: [_decimal(each) for each in sorted(asked)] for column, asked in found.items()}
-
-
-def _decimal(quantile: Fraction) -> str:
-    return str(quantile) if quantile.denominator == 1 else str(float(quantile))
+    return {column: sorted(asked) for column, asked in found.items()}
 
 
 def _pairs(core: QueryCore) -> list[_Pair]:
@@ -310,7 +306,7 @@ def _item(core: QueryCore, more: Mapping[str, str]) -> str:
 def _answer(
     one: QueryAggregate,
     places: Mapping[tuple[str, ...], tuple[int, int]],
-    quantiles: Mapping[str, Sequence[str]],
+    quantiles: Mapping[str, Sequence[Fraction]],
     pairs: Sequence[_Pair],
 ) -> dict[str, Json]:
     """Return where an aggregate's answer is."""
@@ -327,7 +323,7 @@ def _answer(
         part, place = places["quantile", column]
         if one.quantile is None:
             raise InternalError("I032", "a quantile has no number. Report it.")
-        answer["quantile"] = quantiles[column].index(_decimal(one.quantile))
+        answer["quantile"] = quantiles[column].index(one.quantile)
     else:
         found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
         part, place = places["pair", found.first, found.second]

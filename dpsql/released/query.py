@@ -157,7 +157,8 @@ _CLEAR = 2.0
 class _Moments:
     """The noisy moments of a pair, in units of the half widths of the bounds: of u, v, and w = (u + v) / 2."""
 
-    rows: Doubles
+    count: Doubles
+    rows: Doubles  # the same, where there are rows enough
     first: Doubles
     second: Doubles
     of_first: Doubles
@@ -175,7 +176,7 @@ class _Moments:
         spread = [np.clip(square - mean**2, 0.0, None) for square, mean in zip(squares, means, strict=True)]
         product = 2.0 * spread[2] - (spread[0] + spread[1]) / 2.0
         reach = np.sqrt(spread[0] * spread[1])
-        return cls(known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
+        return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
 def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any]) -> Estimated:
@@ -200,7 +201,7 @@ def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any]) -> Estimated:
         "regr_slope": slope,
         "regr_intercept": average_y - slope * average_x,
         "regr_r2": cov**2 / (spread_x * spread_y),
-        "regr_count": rows,
+        "regr_count": moments.count,
         "regr_avgx": average_x,
         "regr_avgy": average_y,
         "regr_sxx": var_x * half_x**2 * rows,
