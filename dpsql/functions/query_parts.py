@@ -272,8 +272,8 @@ def _pairs(core: QueryCore) -> list[_Pair]:
         if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
             raise ParameterError(
                 "P003",
-                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, from "
-                "domain knowledge.",
+                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
+                "from domain knowledge.",
             )
         found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
     return list(found.values())

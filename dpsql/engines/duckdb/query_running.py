@@ -66,5 +66,3 @@ def run_query(session: Session, turns: Turns, sql: object, arguments: Mapping[st
     if entry is None:
         raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
     return Answered(value, found.plan, entry, stored is not None)
-
-

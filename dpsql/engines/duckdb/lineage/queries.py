@@ -200,4 +200,3 @@ def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: b
     for text in texts:
         closure.query(text)
     return closure.texts
-
