@@ -14,6 +14,7 @@ import threading
 import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
@@ -403,7 +404,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
     )
 
 
-def _bounds(name: str, given: object) -> dict[str, parameters.Fraction]:
+def _bounds(name: str, given: object) -> dict[str, Fraction]:
     if given is None:
         return {}
     hint = f"Give numbers by column: {name} := {{days: 0}}."
@@ -411,5 +412,5 @@ def _bounds(name: str, given: object) -> dict[str, parameters.Fraction]:
     found = {}
     for column, value in named.items():
         checked = parameters.finite_float(name, value, hint=hint)
-        found[str(column)] = parameters.Fraction(str(checked))
+        found[str(column)] = Fraction(str(checked))
     return found
