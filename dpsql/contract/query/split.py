@@ -60,6 +60,8 @@ class QueryAggregate:
         Public bounds of the column; None where they are drawn.
     bounds_from : str
         Where the bounds come from, for explain.
+    other_lower, other_upper : Fraction or None
+        Public bounds of the other column of a pair.
     """
 
     name: str
@@ -72,6 +74,8 @@ class QueryAggregate:
     lower: Fraction | None = None
     upper: Fraction | None = None
     bounds_from: str = ""
+    other_lower: Fraction | None = None
+    other_upper: Fraction | None = None
 
 
 @dataclass(frozen=True)
