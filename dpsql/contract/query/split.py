@@ -61,7 +61,7 @@ class QueryAggregate:
     bounds_from : str
         Where the bounds come from, for explain.
     other_lower, other_upper : Fraction or None
-        Public bounds of the second column of a pair.
+        Public bounds of the other column of a pair.
     """
 
     name: str
