@@ -83,7 +83,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
 
 
 def release(session: Session) -> Callable[..., pa.Array]:
-    """Bind (ticket, tickets of the parts, their statistics, what is asked) → the answers of all cores, in one charge."""
+    """Bind (ticket, tickets of the parts, their statistics, what is asked) → all answers, in one charge."""
 
     def one(ticket: int, tickets: Sequence[int], statistics: pa.Array) -> Entry:
         def work(running: RunningCall) -> Entry:

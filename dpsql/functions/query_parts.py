@@ -22,6 +22,8 @@ from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 
 # The column of a core in which every row has a value, and the source's name in messages and in the ledger.
 ALL, SOURCE = "dpsql_all", "the query"
+# The column of the persons of whom a row has a value.
+_SOME = "dpsql_some"
 _VALUED = {
     "sum": SUM,
     "avg": AVG,
@@ -31,7 +33,7 @@ _VALUED = {
     "stddev_pop": STDDEV,
     "values": COUNT,
 }
-_COUNTED = ("rows", "values")
+_DIFFERENT = ("units", "items")
 # What a row of a pair tells: the first and the second column, and their mean, each between -1 and 1.
 _MOMENTS = (COUNT, AVG, VARIANCE)
 
@@ -201,12 +203,17 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
             places["vector", name] = count, place
         count += 1
         yield _Part(number, VectorPlan, given, True, private)
-    for kind in ("units", "items"):
-        for column in dict.fromkeys(one.column for one in core.aggregates if one.kind == kind):
-            of = shared.get("privacy_unit") if kind == "units" else column
-            places[kind, str(column)] = count, 0
-            count += 1
-            yield _Part(number, CountPlan, {**shared, "distinct_of": of, "left_out_share": 0}, True, private)
+    for kind, column in dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT):
+        given, more = {**shared, "distinct_of": column, "left_out_share": 0}, {}
+        if kind == "units" and column is None:
+            given["distinct_of"] = shared.get("privacy_unit")
+        elif kind == "units":  # of the rows with a value: each person is one item
+            unit = identifier(str(shared.get("privacy_unit")))
+            given["distinct_of"], more = _SOME, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
+            given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+        places[kind, str(column)] = count, 0
+        count += 1
+        yield _Part(number, CountPlan, given, True, private, more)
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
         first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
@@ -272,8 +279,8 @@ def _pairs(core: QueryCore) -> list[_Pair]:
         if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
             raise ParameterError(
                 "P003",
-                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, from "
-                "domain knowledge.",
+                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
+                "from domain knowledge.",
             )
         found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
     return list(found.values())

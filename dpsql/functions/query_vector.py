@@ -89,4 +89,3 @@ class VectorPlan(AggregatePlan):
         noise, count = part.noise if isinstance(part, KeyedNoise) else part, len(self.targets)
         each = zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True)
         return round(sum(log_errors((block,), (lattice,), names) for block, lattice, names in each), 9)
-

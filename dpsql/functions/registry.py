@@ -254,7 +254,11 @@ _every = {
     **FUNCTIONS,
     **{name: replace(FUNCTIONS[private], spends=False) for name, private in EXACT.items()},
     QUERY: _query,
-    **{name: Function(plan, call, AGGREGATED, "A part of dp_query.") for name, (plan, call) in PARTS.items() if "." in name},
+    **{
+        name: Function(plan, call, AGGREGATED, "A part of dp_query.")
+        for name, (plan, call) in PARTS.items()
+        if "." in name
+    },
 }
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
@@ -21,6 +21,7 @@ from dpsql.arrays import Doubles
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated, estimates
 from dpsql.released.stored_blocks import restored_block
+from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.aggregates import COUNT
 
 _INTEGERS = {
@@ -69,7 +70,7 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     keys = _keys(parts[answers["keys_of"]])
     columns = []
     for one in answers["answers"]:
-        found = _estimated(parts[one["part"]], one, confidence)
+        found = _estimated(parts[one["part"]], one, 1.0 - (1.0 - confidence) / one.get("over", 1))
         order = _places(keys, _keys(parts[one["part"]]))
         columns.append((one["type"], _taken(found, order)))
     texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
@@ -116,7 +117,10 @@ def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
 
 def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimated:
     if "quantile" in one:
-        return _quantile(part, one["quantile"])
+        found = _quantile(part, one["quantile"])
+        told = confidence <= 1.0 - FAILURE + 1e-12  # its interval was drawn for this confidence
+        missing = np.full(len(found.value), np.nan)
+        return found if told else replace(found, lower=missing, upper=missing)
     if "bounds" in one:
         return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one)
     stored = part["blocks"][one["place"]]

@@ -14,6 +14,7 @@ import threading
 import zoneinfo
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
@@ -198,7 +199,7 @@ class QueryPlanner:
         """Return a core with where its rows come from, by its own plan."""
         declarations, catalog = _declared(read)
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
-        placement, node = place_text(SOURCE, plans[core.source], views, declarations, catalog)
+        placement = place_text(SOURCE, plans[core.source], views, declarations, catalog)
         if not placement.charged:
             raise InternalError("I037", "a part of the query reads no rows of people. Report it.")
         content = placement.content
@@ -227,8 +228,8 @@ class QueryPlanner:
         if dated and len(charged) > 1:
             raise SourceError(
                 "S012",
-                f"the query reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: a row "
-                "may be of two. Ask of each by itself.",
+                f"the query reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: a "
+                "row may be of two. Ask of each by itself.",
             )
         unit = first.unit
         placement = Placement(
@@ -263,7 +264,7 @@ class QueryPlanner:
         return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
 
     def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
-        """Return the plan under the name of the release that it asks for: a stored one that is young enough, or a new one.
+        """Return the plan under the name of a stored release that is young enough, or of a new one.
 
         A query without a name of its own has that of all that it asks for. When its answer is too old, or is to be
         fresh, the next answer has the next number behind the name.
@@ -403,7 +404,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
     )
 
 
-def _bounds(name: str, given: object) -> dict[str, parameters.Fraction]:
+def _bounds(name: str, given: object) -> dict[str, Fraction]:
     if given is None:
         return {}
     hint = f"Give numbers by column: {name} := {{days: 0}}."
@@ -411,7 +412,5 @@ def _bounds(name: str, given: object) -> dict[str, parameters.Fraction]:
     found = {}
     for column, value in named.items():
         checked = parameters.finite_float(name, value, hint=hint)
-        found[str(column)] = parameters.Fraction(str(checked))
+        found[str(column)] = Fraction(str(checked))
     return found
-
-

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpsql.contract.json import Json
-from dpsql.contract.query.split import QueryCore, Split
+from dpsql.contract.parameters import known
+from dpsql.contract.query.split import QueryCore, Split, error_names
 from dpsql.engines.duckdb.result_rows import catalogued_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
@@ -32,8 +33,6 @@ CORES = (
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the step of the gate.
 _DP, _WHOLE = "__dp", "whole"
-# The parts of an error, as columns of a released table behind the number's own name.
-ERRORS = ("error", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -58,7 +57,16 @@ class QueryStatement:
     @property
     def asked(self) -> str:
         """What the release hands over, as JSON text."""
-        return json.dumps({"confidence": float(self._confidence), "cores": list(self.answers)})
+        cores = []
+        for core, answers in zip(self.split.cores, self.answers, strict=True):
+            listed = list(known(list, answers["answers"]))
+            more = [{**listed[place], "over": count} for place, count in self._spread(core)]
+            cores.append({**answers, "answers": [*listed, *more]})
+        return json.dumps({"confidence": self._confidence, "cores": cores})
+
+    def _spread(self, core: QueryCore) -> list[tuple[int, int]]:
+        """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
+        return spread(self.split, core) if self.errors else []
 
     @property
     def _confidence(self) -> float:
@@ -91,12 +99,10 @@ class QueryStatement:
         ]
         for place, one in enumerate(core.aggregates, start=1):
             columns.append(f"{cast(element(field('entry', 'numbers'), place), one.type)} AS {identifier(one.name)}")
-            if self.errors:
-                fields = zip(("errors", "lower", "upper"), ERRORS, strict=True)
-                columns += [
-                    f"{element(field('entry', part), place)} AS {identifier(f'{one.name}_{name}')}"
-                    for part, name in fields
-                ]
+        for position, (place, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
+            names = error_names(core.aggregates[place].name, count)
+            fields = zip(("errors", "lower", "upper"), names, strict=True)
+            columns += [f"{element(field('entry', part), position)} AS {identifier(name)}" for part, name in fields]
         return f"SELECT {', '.join(columns)} FROM (SELECT {rows} AS entry FROM {identifier(_DP)})"
 
     def _release(self, *, noted: bool) -> str:
@@ -139,6 +145,21 @@ def _texts(plan: QueryPlan) -> str:
     return catalogued_sql(made=True, tables=True)
 
 
+def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
+    """Return the numbers of a core of which columns are made: the place of each, and of how many the column is made.
+
+    An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
+    j-th of the chance.
+    """
+    places = {one.name: place for place, one in enumerate(core.aggregates)}
+    found: dict[tuple[int, int], None] = {}
+    for numbers in split.noisy:
+        for name, aggregate in numbers:
+            if name == core.name:
+                found[places[aggregate], len(set(numbers))] = None
+    return list(found)
+
+
 def stub_sql(split: Split, *, errors: bool) -> str:
     """Return the post text over tables of no rows, which have the names and types of the released ones."""
     tables = []
@@ -146,8 +167,9 @@ def stub_sql(split: Split, *, errors: bool) -> str:
         columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
         for one in core.aggregates:
             columns.append(f"CAST(NULL AS {one.type}) AS {identifier(one.name)}")
-            if errors:
-                columns += [f"CAST(NULL AS DOUBLE) AS {identifier(f'{one.name}_{name}')}" for name in ERRORS]
+        for place, count in spread(split, core) if errors else ():
+            names = error_names(core.aggregates[place].name, count)
+            columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
         tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
     before = f"WITH {', '.join(tables)} " if tables else ""
     return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"

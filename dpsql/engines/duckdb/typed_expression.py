@@ -222,7 +222,7 @@ class _DuckDB:
                 return False
         return True
 
-    def tree(self, sql: str, types: ColumnTypes, texts: Sequence[str]) -> Bound | None:
+    def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
         DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it

@@ -148,11 +148,11 @@ def place_text(
     seen: Sequence[tuple[str, str]],
     declarations: Declarations,
     catalog: paths.Catalog,
-) -> tuple[Placement, bound.Node]:
+) -> Placement:
     """Decide which budgets the rows of a query's text are charged to, whose last column holds the privacy unit.
 
     The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
-    views. A text that reads public tables alone is charged to nothing. The plan comes back, too.
+    views. A text that reads public tables alone is charged to nothing.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def place_text(
         last = columns[-1] if columns and any(map(declarations.unit, charged)) else None
         unit = _refuse_far(source, columns, rows, charged, declarations, last)
         date = _date_of(source, columns, rows, charged, declarations)
-    placement = Placement(
+    return Placement(
         declarations.counter,
         charged,
         source,
@@ -192,7 +192,6 @@ def place_text(
         plan=paths.digest(plan),
         enums='"id":"ENUM"' in plan,
     )
-    return placement, node
 
 
 def place_on_engine(
@@ -295,7 +294,9 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
     return own
 
 
-def declared_views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog) -> dict[str, Leaf]:
+def declared_views(
+    seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog
+) -> dict[str, Leaf]:
     """Return what was declared about views that have not changed since, by the normal form of their plans."""
     plans = dict(seen)
     out: dict[str, Leaf] = {}

@@ -195,9 +195,8 @@ def _people(source: str) -> SourceError:
 
 
 def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: bool) -> dict[str, str]:
-    """Raise if what the texts of a query name calls what no source may call; return the texts of views by their paths."""
+    """Raise if a text of a query calls what no source may; return the texts of views by their paths."""
     closure = Closure("the query", catalogued, enums=enums)
     for text in texts:
         closure.query(text)
     return closure.texts
-

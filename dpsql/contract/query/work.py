@@ -1,0 +1,181 @@
+"""What the parts of a query's splitter share while one query is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.contract.expression.kinds import Type
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
+from dpsql.contract.query.expressions import RowExpressions, clock, simplified
+from dpsql.contract.query.intervals import Interval
+from dpsql.contract.query.nodes import Expr, Query
+from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, Relation, Scope
+from dpsql.contract.query.split import QueryAggregate, QueryKey
+from dpsql.errors import SourceError
+from dpsql.rendering import identifier
+
+
+@dataclass(frozen=True)
+class Env:
+    """Where a query stands.
+
+    Attributes
+    ----------
+    withs : mapping of str to Relation
+        The WITH queries that it may name, folded.
+    outer : callable or None
+        Returns the SQL of a column of a released or public query around it; None where there is none.
+    depth : int
+        How many scopes of rows are around it.
+    """
+
+    withs: Mapping[str, Relation] = field(default_factory=dict)
+    outer: Callable[[tuple[str, ...]], str | None] | None = None
+    depth: int = 0
+
+
+@dataclass
+class CoreDraft:
+    """A core while it is put together: equal rows and keys are one core."""
+
+    name: str
+    body: str
+    unit: str | None
+    keys: list[tuple[str, QueryKey]]
+    private: bool
+    tables: tuple[str, ...]
+    targets: dict[str, str] = field(default_factory=dict)
+    aggregates: list[QueryAggregate] = field(default_factory=list)
+    types: dict[str, Type] = field(default_factory=dict)
+
+
+@dataclass
+class Work:
+    """One query that is split.
+
+    Attributes
+    ----------
+    catalogue : Catalogue
+    options : Options
+    query : callable
+        Returns the relation of a part of it.
+    """
+
+    catalogue: Catalogue
+    options: Options
+    query: Callable[[Query, Env], Relation]
+    expressions: RowExpressions
+    cores: list[CoreDraft] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def table(self, table: CatalogueTable) -> Relation:
+        """Return a table of the catalogue as a relation."""
+        whole = ".".join(map(identifier, table.path))
+        units = {fold(one) for one in table.units}
+        keys = {fold(name): key for name, key in table.keys.items()}
+        columns = tuple(self._column(table, one, fold(one.name) in units, keys.get(fold(one.name))) for one in table.columns)
+        nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
+        return Relation(
+            PUBLIC if table.public else ROWS,
+            columns,
+            whole,
+            f"(SELECT {nothing} WHERE false)",
+            table.pending,
+            owned=bool(table.units),
+            tables=() if table.public else (whole,),
+            name=table.path,
+        )
+
+    def parent(self, key: PathKey) -> Relation | None:
+        """Return the table at the end of a step of a path."""
+        found = self.catalogue.parent(key)
+        return None if found is None else self.table(found)
+
+    def _column(self, table: CatalogueTable, column: CatalogueColumn, owner: bool, tie: PathKey | None) -> Column:
+        name = fold(column.name)
+        stated = [self._stated(side, table, name) for side in (self.options.lower, self.options.upper)]
+        declared = Interval(column.lower, column.upper)
+        given = Interval(*stated)
+        origin = "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
+        bounds = Interval(
+            given.lower if given.lower is not None else declared.lower,
+            given.upper if given.upper is not None else declared.upper,
+        )
+        return Column(
+            column.name,
+            column.name,
+            column.type,
+            bounds,
+            origin,
+            lambda: self._keys(table, column),
+            owner,
+            tie,
+        )
+
+    def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
+        found = {fold(key): value for key, value in side.items()}
+        return found.get(f"{fold(table.path[2])}.{name}", found.get(name))
+
+    def _keys(self, table: CatalogueTable, column: CatalogueColumn) -> KeyValues | None:
+        stated = self.stated_keys(column.name)
+        if stated is not None:
+            return stated
+        if column.values is not None:
+            return KeyValues(column.values, None, "declared")
+        if column.type.kind == "ENUM":
+            return KeyValues(column.type.values, None, "ENUM")
+        if column.type.kind == "BOOLEAN":
+            return KeyValues(("true", "false"), None, "BOOLEAN")
+        return None
+
+    def stated_keys(self, name: str) -> KeyValues | None:
+        """Return the keys that the caller states for a column."""
+        found = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
+        return None if found is None else KeyValues(found, None, "stated")
+
+    def read(self, expr: Expr, scope: Scope) -> Expr:
+        """Return an expression with its columns found and its clocks and aliases written out."""
+        return simplified(self._found(expr, scope, frozenset()), self.options.now)
+
+    def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+        if expr.what == "column":
+            return replace(self._name(expr, scope, bound), alias=expr.alias)
+        inner = bound | frozenset(map(fold, expr.names)) if expr.what == "lambda" else bound
+        return expr.mapped(lambda part: self._found(part, scope, inner))
+
+    def _name(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
+        if fold(expr.names[0]) in bound:
+            return expr
+        found = scope.resolved(expr.names)
+        if found is not None:
+            return found
+        if len(expr.names) == 1:
+            name = fold(expr.names[0])
+            if name in scope.aliases:
+                return replace(scope.aliases[name], alias="")
+            timed = clock(self.options.now, name)
+            if timed is not None:
+                return timed
+        around = scope.outer
+        while around is not None:
+            found = around.resolved(expr.names)
+            if found is not None:
+                return found
+            around = around.outer
+        raise unfound(expr.names, (one.name for item in scope.items for one in item.relation.columns))
+
+
+def unfound(names: tuple[str, ...], there: Iterable[str]) -> SourceError:
+    """Return the refusal of a name that no table has."""
+    columns = ", ".join(list(dict.fromkeys(there))[:12])
+    return SourceError(
+        "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
+    )
+
+
+def stub_type(kind: Type) -> str:
+    """Return the SQL of a type in a query over no rows."""
+    return kind.alias if kind.alias and kind.kind != "ENUM" else kind.sql
