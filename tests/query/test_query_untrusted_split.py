@@ -5,6 +5,7 @@ A wrong split takes the place of the right one. It is refused, and nothing is ch
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +21,7 @@ from support.answers import private
 from support.broken.planting import planted
 from support.worlds import hospital
 
+_TOLD = itertools.count()
 COUNT = "SELECT ward, count(*) AS n, avg(days) AS mean FROM visits GROUP BY ward"
 
 
@@ -31,14 +33,14 @@ def con() -> Iterator[Any]:
 
 
 def asked_of(con: Any, wrong: Callable[[Split], Split], sql: str = COUNT) -> Any:
-    """Ask a query that is split wrongly; return its answer."""
+    """Ask a query that is split wrongly; return its answer. Its text is a new one: a split is remembered."""
     split = query_planner.split
 
     def splitting(*given: Any) -> Split:
         return wrong(split(*given))
 
     with planted((query_planner, "split", splitting)):
-        return con.execute(private(sql, "fresh := true")).fetchall()
+        return con.execute(private(f"{sql} -- {next(_TOLD)}", "fresh := true")).fetchall()
 
 
 def refusal(con: Any, wrong: Callable[[Split], Split], sql: str = COUNT) -> str:
