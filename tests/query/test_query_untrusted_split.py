@@ -32,7 +32,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-def asked_of(con: Any, wrong: Callable[[Split], Split], sql: str = COUNT) -> Any:
+def asked_of(con: Any, wrong: Callable[[Split], Split], before: str = "") -> Any:
     """Ask a query that is split wrongly; return its answer. Its text is a new one: a split is remembered."""
     split = query_planner.split
 
@@ -40,14 +40,14 @@ def asked_of(con: Any, wrong: Callable[[Split], Split], sql: str = COUNT) -> Any
         return wrong(split(*given))
 
     with planted((query_planner, "split", splitting)):
-        return con.execute(private(f"{sql} -- {next(_TOLD)}", "fresh := true")).fetchall()
+        return con.execute(before + private(f"{COUNT} -- {next(_TOLD)}", "fresh := true")).fetchall()
 
 
-def refusal(con: Any, wrong: Callable[[Split], Split], sql: str = COUNT) -> str:
-    before = con.execute("FROM dp_budget()").fetchall()
+def refusal(con: Any, wrong: Callable[[Split], Split], before: str = "") -> str:
+    spent = con.execute("FROM dp_budget()").fetchall()
     with pytest.raises(duckdb.Error) as raised:
-        asked_of(con, wrong, sql)
-    assert con.execute("FROM dp_budget()").fetchall() == before
+        asked_of(con, wrong, before)
+    assert con.execute("FROM dp_budget()").fetchall() == spent
     found = re.search(r"DPSQL-([A-Z]\d{3})", str(raised.value))
     assert found, str(raised.value)
     return found[1]
@@ -147,6 +147,31 @@ def test_keys_that_are_read_from_people_are_refused(con: Any, query: str) -> Non
         return replace(split, cores=(replace(core, keys=(replace(key, values=None, query=query),)),))
 
     assert refusal(con, wrong)[0] in "SIP"
+
+
+def test_a_name_that_a_caller_could_capture_is_refused(con: Any) -> None:
+    """A table's name that is not whole is the caller's CTE of that name when the text runs, and not what was judged."""
+    names = "WITH wards AS (SELECT name AS ward, 1 AS beds FROM patients) "
+    rows = "WITH visits AS (SELECT 'A' AS ward, 1.0 AS days, visit AS patient FROM labs) "
+    post = 'SELECT w.ward, a0 AS n, a1 AS mean FROM "__dp_0" FULL JOIN wards w ON true'
+
+    def source(split: Split) -> Split:
+        [core] = split.cores
+        return replace(
+            split,
+            cores=(replace(core, source=core.source.replace("memory.main.", "").replace('"memory"."main".', "")),),
+        )
+
+    def keys(split: Split) -> Split:
+        [core] = split.cores
+        [key] = core.keys
+        return replace(split, cores=(replace(core, keys=(replace(key, values=None, query="SELECT ward FROM wards"),)),))
+
+    for before in ("", names):
+        assert refusal(con, lambda split: replace(split, post=post), before)[0] in "SIP"
+        assert refusal(con, keys, before)[0] in "SIP"
+    for before in ("", rows):
+        assert refusal(con, source, before)[0] in "SIP"
 
 
 def test_a_core_that_is_forgotten_is_not_free(con: Any) -> None:
