@@ -12,7 +12,7 @@ from functools import cached_property
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Interval, interval, number
-from dpsql.contract.query.joins import Ids, Member, Place, member_of
+from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order
 from dpsql.contract.query.relations import ROWS, UNIT, Column, Item, Relation, Scope
