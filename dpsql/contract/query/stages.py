@@ -12,7 +12,7 @@ from functools import cached_property
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Interval, interval, number
-from dpsql.contract.query.joins import Member, Place, member_of
+from dpsql.contract.query.joins import Ids, Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order
 from dpsql.contract.query.relations import ROWS, UNIT, Column, Item, Relation, Scope
@@ -174,7 +174,8 @@ class Stage:
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner)} {self.body}) GROUP BY {', '.join(names)}"
+        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+        text += f" GROUP BY {', '.join(names)}" if names else ""
         return self._above(f"({text})", columns), places
 
     def _above(self, text: str, columns: Sequence[Column]) -> Stage:
