@@ -209,7 +209,10 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
             given["distinct_of"] = shared.get("privacy_unit")
         elif kind == "units":  # of the rows with a value: each person is one item
             unit = identifier(str(shared.get("privacy_unit")))
-            given["distinct_of"], more = _SOME, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
+            given["distinct_of"], more = (
+                _SOME,
+                {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"},
+            )
             given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
         places[kind, str(column)] = count, 0
         count += 1

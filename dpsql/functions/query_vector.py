@@ -14,11 +14,13 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.bounds import refuse_extremes
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import known, text_list
+from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
 from dpsql.functions.grouped.plan import read_share
-from dpsql.mechanisms.aggregates import GroupedNoise, log_errors
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, log_errors
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import COUNT, Block, GroupCount, blocks_for
 
 
@@ -89,3 +91,17 @@ class VectorPlan(AggregatePlan):
         noise, count = part.noise if isinstance(part, KeyedNoise) else part, len(self.targets)
         each = zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True)
         return round(sum(log_errors((block,), (lattice,), names) for block, lattice, names in each), 9)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the counts of the vector would be, and the least count of a private key."""
+        count, part = len(self.targets), self.part
+        noise = part.noise if isinstance(part, KeyedNoise) else part
+        out: list[Quantity] = []
+        if isinstance(part, KeyedNoise):
+            out.append(("least_count", part.least_count, "count that a key needs to be released in half of calls"))
+        for block, lattice, names in zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True):
+            if COUNT in names:
+                found = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
+                error = float(found.std_error[0])
+                out.append(("count_std_error", error, "standard deviation of the noise on count"))
+        return out

@@ -246,7 +246,7 @@ class QueryPlanner:
         release = filled["release"]
         plan = QueryPlan(
             source=SOURCE,
-            layout=Layout("wide", "", (), None, None, None, None, unit),
+            layout=Layout("wide", "", (), None, None, None, None, unit and (self._unit(charged[0]) or unit)),
             epsilon=known(type(epsilon), epsilon),  # type: ignore[arg-type]
             target_bounds=None,
             target_levels=None,
@@ -262,6 +262,11 @@ class QueryPlanner:
         errors = parameters.boolean("errors", filled["errors"])
         named = self._named(plan, filled)
         return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
+
+    def _unit(self, dataset: str) -> str | None:
+        """Return what a budget's owner calls the privacy unit."""
+        policy = self._ledger.policy(dataset)
+        return None if policy is None else policy.privacy_unit
 
     def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
         """Return the plan under the name of a stored release that is young enough, or of a new one.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known
-from dpsql.contract.query.split import QueryCore, Split, error_names
+from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.result_rows import catalogued_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
@@ -177,17 +177,36 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 
 def shown(statement: QueryStatement) -> tuple[str, ...]:
     """Return what is told of a query before it runs, line by line, and the statement as the last."""
-    lines: list[str] = list(statement.split.notes)
+    plan, lines = statement.plan, list(statement.split.notes)
     for number, core in enumerate(statement.split.cores):
-        lines.append(f"core {core.name}: {core.source}")
+        parts = [part.plan for part in plan.parts if part.core == number]
+        lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
+        if core.unit is not None:
+            rows = max(part.max_rows_per_unit for part in parts)
+            lines.append(f"rows per {plan.layout.privacy_unit}: at most {rows} count; what others hold is left out")
         for key in core.keys:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
         for one in core.aggregates:
-            if one.lower is not None and one.upper is not None:
-                lines.append(f"bounds of {one.column}: {float(one.lower)} to {float(one.upper)}, {one.bounds_from}")
-            elif one.kind not in ("rows", "values", "units", "items", "quantile"):
-                lines.append(f"bounds of {one.column}: drawn privately")
-        for part in statement.plan.parts:
-            if part.core == number:
-                lines.append(f"part of {core.name}: {part.plan.function}, epsilon {float(part.plan.epsilon):g}")
-    return (*lines, statement.sql(noted=True))
+            lines += _bounds_told(one)
+        for part in parts:
+            named = part.function.removeprefix(f"{plan.function}.")
+            lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
+            lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
+    lines = list(dict.fromkeys(lines))
+    return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
+
+
+# Quantities of `dp_estimate` that are told of a part.
+_TOLD = ("count_std_error", "rank_error", "least_count")
+
+
+def _bounds_told(one: QueryAggregate) -> list[str]:
+    if one.kind in ("rows", "values", "units", "items"):
+        return []
+    if one.lower is None or one.upper is None:
+        return (
+            [f"bounds of {one.column}: none are public"]
+            if one.kind == "quantile"
+            else [f"bounds of {one.column}: drawn privately"]
+        )
+    return [f"bounds of {one.column}: {float(one.lower):g} to {float(one.upper):g}, {one.bounds_from or 'stated'}"]

@@ -19,6 +19,7 @@ from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
+from dpsql.engines.duckdb.lineage.refusals import function_refused
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
 from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
 from dpsql.engines.duckdb.lineage.texts import Catalogued
@@ -183,6 +184,9 @@ def refuse_people(node: bound.Node | None, source: str, declarations: Declaratio
             raise _people(source)
     if node is None:
         raise _people(source)
+    for name in bound.functions(node):
+        if name.startswith("dpsql_"):
+            raise function_refused(source, name)
     return reads
 
 
