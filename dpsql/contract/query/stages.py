@@ -174,7 +174,8 @@ class Stage:
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner)} {self.body}) GROUP BY {', '.join(names)}"
+        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+        text += f" GROUP BY {', '.join(names)}" if names else ""
         return self._above(f"({text})", columns), places
 
     def _above(self, text: str, columns: Sequence[Column]) -> Stage:
