@@ -40,33 +40,38 @@ class RowBlock:
         self.joining = Joining(self.scope, self.ids, work.catalogue, work.expressions, work.parent, work.notes)
         self.conditions: list[Expr] = []
         self.known: list[Expr] = []
+        self.added: list[Expr] = []  # conditions that subqueries brought
+        self.correlated: list[Expr] = []  # conditions on the scope around
+        self._opened: list[Member] = []
         self.chosen: list[Member] = []  # subqueries that became joins
         self.looked_up: list[tuple[Member, list[Expr]]] = []  # subqueries that became LEFT JOINs
 
-    def stage(self, source: From, where: Expr | None) -> Stage:
-        """Return the rows of a FROM and WHERE."""
-        members = self._members(source)
+    def open(self, source: From) -> None:
+        """Read a FROM."""
+        self._opened = self._members(source)
+
+    def where(self, where: Expr | None) -> None:
+        """Read a WHERE."""
         if where is not None:
             self.conditions += self.conjuncts(where)
-        self.known = list(self.conditions)
-        lifted = [self._lifted(one) for one in self.conditions]
-        self.conditions = [*self.conditions[:0], *(one for one in lifted if one is not None), *self._added]
-        member = self.joining.together([*members, *self.chosen], self.conditions)
+
+    def close(self) -> Stage:
+        """Return the rows: all conditions are known by now, and all subqueries that became joins."""
+        self.correlated = [one for one in self.conditions if not self.scope.own(one)]
+        own = [one for one in self.conditions if self.scope.own(one)]
+        self.known += own
+        lifted = [self._lifted(one) for one in own]
+        conditions = [*(one for one in lifted if one is not None), *self.added]
+        member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
-            member = self.joining.left(member, looked_up, list(self.joining.equalities(member, looked_up, on)))
-        known = [one for one in self.known if not _asks(one)]
-        return Stage(self.work, self.scope, member, self.conditions, known)
-
-    @property
-    def _added(self) -> list[Expr]:
-        found, self._pending_conditions = self._pending_conditions, []
-        return found
-
-    _pending_conditions: list[Expr] = []
-
-    def add(self, condition: Expr) -> None:
-        """Note a condition that a subquery brought."""
-        self._pending_conditions = [*self._pending_conditions, condition]
+            equal = list(self.joining.equalities(member, looked_up, on))
+            if len(equal) < len(on):
+                raise SourceError(
+                    "S003", "sql: a subquery is compared with a column of another type. Cast the column in a view."
+                )
+            member = self.joining.left(member, looked_up, equal)
+        known = [one for one in [*self.known, *self.added] if not _asks(one)]
+        return Stage(self.work, self.scope, member, conditions, known)
 
     def lifted(self, expr: Expr) -> Expr:
         """Return an expression without subqueries: they become LEFT JOINs."""
