@@ -240,6 +240,20 @@ class _DuckDB:
         [expression] = found["plans"][0]["expressions"]
         return _read(expression, [name for name, _ in types], texts)
 
+    def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
+        """Return the names and types of a query that reads no table; None if DuckDB does not bind it.
+
+        The query selects from a query in parentheses, so that a projection stands above all else.
+        """
+        try:
+            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", query))
+            node = found["plans"][0]
+            while node["type"] != "LOGICAL_PROJECTION":
+                [node] = node["children"]
+            return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in node["expressions"])
+        except (ValueError, KeyError, IndexError, TypeError):
+            return None
+
     def close(self) -> None:
         """Close it."""
         with self._lock:
@@ -249,6 +263,8 @@ class _DuckDB:
 
 
 _duckdb = _DuckDB()
+# What splitters of queries ask for types (`dpsql.contract.query.catalogue.Typing`).
+TYPING = _duckdb
 
 
 def _nothing(kind: Type) -> str:
