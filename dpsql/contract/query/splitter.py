@@ -27,7 +27,7 @@ from dpsql.contract.query.nodes import (
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
 from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Item, Noisy, Relation, Scope, item_column
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Item, Noisy, Relation, Scope, UNIT, item_column
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
@@ -59,7 +59,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     if is_empty(query):
         return _empty(options)
     splitter = Splitter(catalogue, options)
-    relation = splitter.query(query, Env())
+    relation = splitter.query(query, Env(top=True))
     if relation.level == ROWS:
         raise ParameterError(
             "P102",
@@ -70,7 +70,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         QueryCore(
             core.name,
             core_source(core),
-            None if core.unit is None else "dpsql_unit",
+            None if core.unit is None else UNIT,
             tuple(key for _, key in core.keys),
             core.private,
             tuple(core.aggregates),
@@ -121,11 +121,11 @@ class Splitter:
 
     def query(self, query: Query, env: Env) -> Relation:
         """Return what a query, or a part of one, returns."""
-        env = self._withs(query, env)
+        top, env = env.top, self._withs(query, replace(env, top=False))
         if isinstance(query, SetOperation):
             return self._set_operation(query, env)
         assert isinstance(query, Select)
-        return self._select(query, env)
+        return self._select(query, env, top)
 
     def _withs(self, query: Query, env: Env) -> Env:
         for one in query.withs:
@@ -168,7 +168,7 @@ class Splitter:
             relation = self._table(source, env)
             alias = alias or source.names[2]
         elif isinstance(source, Derived):
-            relation = self.query(source.query, replace(env, outer=env.outer))
+            relation = self.query(source.query, env)
         elif isinstance(source, Listed):
             writer = PostExpressions(self.work, env)
             rows = ", ".join(f"({', '.join(writer.sql(one) for one in row)})" for row in source.rows)
@@ -199,22 +199,24 @@ class Splitter:
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env) -> Relation:
+    def _select(self, query: Select, env: Env, top: bool) -> Relation:
         leaf = self._leaf(env)
         relations = [leaf(one)[0] for one in leaves(query.source)]
         level = levels(relations)
         if level == ROWS and any(one.level == RELEASED for one in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
-            return self._rows(query, env, leaf)
-        return self._post(query, env, leaf, relations)
+            return self._rows(query, env, leaf, top)
+        return self._post(query, env, leaf, relations, top)
 
     # Rows of people.
 
-    def _rows(self, query: Select, env: Env, leaf: Leaf) -> Relation:
+    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> Relation:
         block = RowBlock(self.work, leaf, self._lifter.lift, env)
         block.open(query.source)
         items = self._items(query, block.scope)
+        names = self._names(len(items)) if top else None
+        items = [(expr, names[place] if names else name) for place, (expr, name) in enumerate(items)]
         try:
             block.where(query.where)
         except SourceError as error:
@@ -235,7 +237,7 @@ class Splitter:
             modifiers = replace(modifiers, distinct=False)
         orders = self._orders(modifiers.orders, block.scope, items) if aggregated else ()
         if not aggregated:
-            if modifiers.cuts:
+            if modifiers.cuts and not top:
                 raise ParameterError(
                     "P103",
                     "sql: LIMIT on rows of people is not answered, since it would choose them by their order. Leave it "
@@ -398,9 +400,14 @@ class Splitter:
             out.append(replace(one, expression=found))
         return tuple(out)
 
+    def _names(self, count: int) -> list[str] | None:
+        """Return the names of the whole query's columns, as DuckDB binds it."""
+        found = self.work.options.columns
+        return [name for name, _ in found] if found is not None and len(found) == count else None
+
     # Released and public rows.
 
-    def _post(self, query: Select, env: Env, leaf: Leaf, relations: list[Relation]) -> Relation:
+    def _post(self, query: Select, env: Env, leaf: Leaf, relations: list[Relation], top: bool) -> Relation:
         scope = Scope()
         for number, one in enumerate(leaves(query.source)):
             relation, alias = leaf(one)
@@ -408,6 +415,10 @@ class Splitter:
         scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
         inner: dict[int, Relation] = {}
         texts = []
+        names = self._names(len(query.items)) if top and not any(one.what == "star" for one in query.items) else None
+        if names is not None:
+            items = zip(query.items, names, strict=True)
+            query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
         for stub in (False, True):
             writer = PostExpressions(self.work, env, stub, scope, inner)
             texts.append(f"({self._select_text(query, writer, leaf, stub)})")
@@ -479,7 +490,11 @@ class Splitter:
         out: set[tuple[str, str]] = set()
         for one in expr.walk():
             if one.what == "column":
-                found = scope.resolved(one.names)
+                try:
+                    found = scope.resolved(one.names)
+                except SourceError:
+                    out |= every
+                    continue
                 if found is not None and found.what == "item":
                     out |= scope.column(found).noisy
                 elif found is None and fold(one.names[0]) in scope.aliases:
