@@ -42,7 +42,7 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.planner.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
+        checked = session.planner.plan(name, source, left_out(name, given), seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
@@ -59,7 +59,7 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
-def _left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
+def left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call without those that it leaves out, for which false stands; NULL is a mistake there.
 
     Raises

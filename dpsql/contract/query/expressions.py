@@ -256,9 +256,7 @@ class _Phrase:
     def sql(self, expr: Expr) -> str:
         writer = self._writers.get(expr.what)
         if writer is None:
-            raise ParameterError(
-                "P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}"
-            )
+            raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
         return writer(expr)
 
     def _all(self, expr: Expr) -> list[str]:

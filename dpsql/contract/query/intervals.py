@@ -135,7 +135,9 @@ def _hull(given: list[Interval]) -> Interval:
     return out
 
 
-def _ends(choose: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None) -> Fraction | None:
+def _ends(
+    choose: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None
+) -> Fraction | None:
     return None if one is None or two is None else choose(one, two)
 
 
@@ -152,9 +154,7 @@ def _plus(one: Interval, two: Interval) -> Interval:
     return Interval(_both(add, one.lower, two.lower), _both(add, one.upper, two.upper))
 
 
-def _both(
-    act: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None
-) -> Fraction | None:
+def _both(act: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None) -> Fraction | None:
     return None if one is None or two is None else act(one, two)
 
 

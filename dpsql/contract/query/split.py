@@ -132,3 +132,12 @@ class Split:
     columns: tuple[tuple[str, str], ...]
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
+
+
+def error_names(aggregate: str, numbers: int) -> tuple[str, str, str]:
+    """Return the columns of a released table with the error and the ends of the interval of a noisy number.
+
+    `numbers` is of how many noisy numbers the column is made whose interval it is for.
+    """
+    before = f"{aggregate}_{numbers}"
+    return f"{before}_error", f"{before}_lower", f"{before}_upper"

@@ -283,9 +283,7 @@ def _from(record: Json) -> From:
     if kind == "EXPRESSION_LIST":
         _only(record, ("values", "expected_names", "expected_types"))
         values = record.get("values")
-        rows = tuple(
-            tuple(map(_expression, _records(row))) for row in (values if isinstance(values, list) else ())
-        )
+        rows = tuple(tuple(map(_expression, _records(row))) for row in (values if isinstance(values, list) else ()))
         return Listed(rows, alias, _texts(record.get("expected_names")))
     if kind == "TABLE_FUNCTION":
         _only(record, ("function", "column_name_alias"), with_ordinality=("WITHOUT_ORDINALITY",))
@@ -312,7 +310,11 @@ def _join(record: Json) -> Join:
         raise _unread(f"{how} {kind} JOIN")
     sides = [_from(_record(record.get(side))) for side in ("left", "right")]
     return Join(
-        _JOINS[kind], sides[0], sides[1], _maybe(record.get("condition")), _texts(record.get("using_columns")),
+        _JOINS[kind],
+        sides[0],
+        sides[1],
+        _maybe(record.get("condition")),
+        _texts(record.get("using_columns")),
         how == "NATURAL",
     )
 

@@ -49,6 +49,9 @@ class RunningCall:
     sampling_key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
     permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
+    # Of a part of a query: the query, which is charged; and of a query the tickets of its parts.
+    whole: RunningCall | None = None
+    parts: tuple[int, ...] = ()
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
 

@@ -103,6 +103,12 @@ def types_sql(plan: Plan, function: str) -> str:
     return f"{_with(frame, [source.types(frame)])}\nSELECT {probe} AS probe, {spelled} AS spelled"
 
 
+def part_of_query(plan: Plan, function: str) -> tuple[Frame, list[Step], str]:
+    """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic."""
+    frame = _frame(plan, function)
+    return frame, list(_steps(frame)), _statistic(frame)
+
+
 def admit_sql(plan: Plan) -> str:
     """Return the statement whose one value is the aggregate form's checked plan; it fails when the budget does.
 

@@ -222,7 +222,7 @@ class _DuckDB:
                 return False
         return True
 
-    def tree(self, sql: str, types: ColumnTypes, texts: Sequence[str]) -> Bound | None:
+    def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
         DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it
@@ -241,18 +241,15 @@ class _DuckDB:
         return _read(expression, [name for name, _ in types], texts)
 
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
-        """Return the names and types of a query that reads no table; None if DuckDB does not bind it.
-
-        The query selects from a query in parentheses, so that a projection stands above all else.
-        """
+        """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
         try:
-            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", query))
-            node = found["plans"][0]
-            while node["type"] != "LOGICAL_PROJECTION":
-                [node] = node["children"]
-            return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in node["expressions"])
-        except (ValueError, KeyError, IndexError, TypeError):
+            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", f"SELECT * FROM (\n{query}\n)"))
+        except ValueError:
             return None
+        if found.get("error"):
+            return None
+        shown = found["plans"][0]["expressions"]
+        return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in shown)
 
     def close(self) -> None:
         """Close it."""
@@ -263,7 +260,7 @@ class _DuckDB:
 
 
 _duckdb = _DuckDB()
-# What splitters of queries ask for types (`dpsql.contract.query.catalogue.Typing`).
+# What types the expressions of queries, a `dpsql.contract.query.catalogue.Typing`.
 TYPING = _duckdb
 
 

@@ -1,0 +1,206 @@
+"""What a query of plain SQL reads: its tables, by the plans of their names, and its texts, by their own plans.
+
+What the splitter of queries takes a table for decides what it writes. What it has written is judged here by the plans
+that DuckDB binds of its texts, as any source is, so a splitter that errs is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.contract.expression.kinds import Type, type_of
+from dpsql.contract.keys import key_text
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
+from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage.closure import Closure
+from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
+from dpsql.engines.duckdb.lineage.refusals import function_refused
+from dpsql.engines.duckdb.lineage.rows import Key, Leaf
+from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
+from dpsql.engines.duckdb.lineage.texts import Catalogued
+from dpsql.errors import SourceError
+from dpsql.rendering import identifier
+
+if TYPE_CHECKING:
+    from dpsql.ledger.budget import Budget
+
+Reference = tuple[str, str, str]
+Plans = Mapping[str, str]
+_PARENT = "/* parent */ "
+# Functions of the catalog, and their columns that say nothing of rows.
+_CATALOG: Mapping[str, frozenset[str]] = {
+    name: frozenset(columns.split())
+    for name, columns in {
+        "duckdb_tables": "database_name database_oid schema_name schema_oid table_name table_oid comment tags internal "
+        "temporary has_primary_key column_count index_count check_constraint_count",
+        "duckdb_views": "database_name database_oid schema_name schema_oid view_name view_oid comment tags internal "
+        "temporary column_count",
+        "duckdb_columns": "database_name database_oid schema_name schema_oid table_name table_oid column_name "
+        "column_index comment internal is_nullable data_type data_type_id character_maximum_length numeric_precision "
+        "numeric_precision_radix numeric_scale",
+        "duckdb_schemas": "oid database_name database_oid schema_name comment tags internal",
+        "duckdb_databases": "database_name database_oid comment tags internal type readonly",
+    }.items()
+}
+
+
+def whole(path: paths.Path) -> str:
+    """Return a path as SQL."""
+    return ".".join(map(identifier, path))
+
+
+def spelled(reference: Reference) -> str:
+    """Return the name of a reference, as it is written in a query."""
+    return ".".join(identifier(part) for part in reference if part)
+
+
+def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
+    """Return the queries whose plans show the tables along the paths of what a name may stand for."""
+    found: dict[str, None] = {}
+    for place in paths.places_of(queries):
+        owner = declarations.owner(catalog.table(place), place[0])
+        for step in () if owner is None else owner.steps:
+            there = catalog.path(step.parent)
+            if there is not None:
+                found[f"{_PARENT}FROM {whole(there)}"] = None
+    return list(found)
+
+
+def parent_path(query: str) -> paths.Path | None:
+    """Return the table of a query of `parents_of`."""
+    return paths.places_of(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
+
+
+@dataclass(frozen=True)
+class SeenTable:
+    """A table or view that a query names.
+
+    Attributes
+    ----------
+    table : CatalogueTable
+    direct : bool
+        Whether it is a table, and no view.
+    """
+
+    table: CatalogueTable
+    direct: bool
+
+
+def table_of(
+    path: paths.Path,
+    node: bound.Node,
+    views: Mapping[str, Leaf],
+    declarations: Declarations,
+    catalog: paths.Catalog,
+    policy_of: Callable[[str], Budget | None],
+) -> SeenTable:
+    """Return what a table or view is, from the plan of reading all of it."""
+    reading = Reading(declarations, catalog)
+    names = bound.output(node) or []
+    types = [_type(expression) for expression in bound.listed(node, "expressions")]
+    try:
+        rows = walk(node, reading.leaf, views)
+    except bound.UnreadableError:
+        raise SourceError(
+            "S014",
+            f"what {show(catalog.display(path))} reads cannot be seen. Make a table of it, CREATE TABLE t AS FROM ..., "
+            "and declare that.",
+        ) from None
+    policy = policy_of(rows.scans[0]) if rows.scans else None
+    columns = tuple(_column(name, kind, policy) for name, kind in zip(names, types, strict=True))
+    dates = [names[place] for place in sorted(rows.date or ())]
+    table = CatalogueTable(
+        path,
+        columns,
+        public=rows.public and not reading.scanned,
+        units=tuple(names[place] for place in sorted(rows.unit)),
+        pending=None if rows.pending is None else _key(rows.pending, catalog),
+        keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
+        date=dates[0] if dates else None,
+        by_unit=rows.by_unit,
+    )
+    return SeenTable(table, is_direct(node, path))
+
+
+def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
+    there = catalog.path(key.table)
+    return None if there is None else PathKey(there, key.column)
+
+
+def _type(expression: object) -> Type:
+    return type_of(bound.as_node(bound.as_node(expression).get("return_type")))
+
+
+def types_of(node: bound.Node) -> tuple[tuple[str, str], ...]:
+    """Return names and SQL types of the columns of a query of all columns of another."""
+    types = (_type(expression).sql for expression in bound.listed(node, "expressions"))
+    return tuple(zip(bound.output(node) or (), types, strict=True))
+
+
+def _column(name: str, kind: Type, policy: Budget | None) -> CatalogueColumn:
+    bounds = {} if policy is None else dict(policy.bounds or {})
+    keys = bounds.get("keys") or {}
+    values = keys.get(fold(name)) if isinstance(keys, Mapping) else None
+    return CatalogueColumn(
+        name,
+        kind,
+        None if values is None else tuple(map(key_text, values)),
+        _bound_of(bounds.get("lower"), name),
+        _bound_of(bounds.get("upper"), name),
+    )
+
+
+def _bound_of(given: object, name: str) -> Fraction | None:
+    if isinstance(given, Mapping):
+        given = next((value for key, value in given.items() if fold(str(key)) == fold(name)), None)
+    return Fraction(str(given)) if isinstance(given, (int, float, Fraction)) and not isinstance(given, bool) else None
+
+
+def refuse_people(node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog) -> bool:
+    """Raise unless a plan reads public tables, lists and the catalog alone; return whether it reads any table.
+
+    Raises
+    ------
+    SourceError
+        S014: it reads something that no plan shows, or rows of people.
+    """
+    reads = False
+    for scan in () if node is None else bound.scans(node):
+        table = bound.table_of(scan)
+        if table is None:
+            known = _CATALOG.get(bound.function_of(scan))
+            columns = set() if known is None else set(bound.scanned_columns(scan)) - {None}
+            if bound.function_of(scan) not in GENERATORS and (known is None or not columns <= known):
+                raise _people(source)
+            continue
+        reads = True
+        leaf = Reading(declarations, catalog).leaf(table, covered=False)
+        if leaf is None or leaf.datasets:
+            raise _people(source)
+    if node is None:
+        raise _people(source)
+    for name in bound.functions(node):
+        if name.startswith("dpsql_"):
+            raise function_refused(source, name)
+    return reads
+
+
+def _people(source: str) -> SourceError:
+    return SourceError(
+        "S014",
+        f"what {source} reads besides private answers is not public. Have the owner of each table declare it: "
+        "SELECT dp_public('...').",
+    )
+
+
+def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: bool) -> dict[str, str]:
+    """Raise if a text of a query calls what no source may; return the texts of views by their paths."""
+    closure = Closure("the query", catalogued, enums=enums)
+    for text in texts:
+        closure.query(text)
+    return closure.texts

@@ -1,0 +1,342 @@
+"""The parts of which the cores of a query are answered, and where in their results each answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.contract.json import Json
+from dpsql.contract.keys import PRIVATE, PublicKeys
+from dpsql.contract.periods import DATED, Dated
+from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Plan
+from dpsql.contract.query.split import QueryAggregate, QueryCore
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.quantile import QuantilePlan
+from dpsql.functions.query import QueryPart
+from dpsql.functions.query_vector import VectorPlan
+from dpsql.rendering import call, double, identifier, text
+from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
+
+# The column of a core in which every row has a value, and the source's name in messages and in the ledger.
+ALL, SOURCE = "dpsql_all", "the query"
+# The column of the persons of whom a row has a value.
+_SOME = "dpsql_some"
+_VALUED = {
+    "sum": SUM,
+    "avg": AVG,
+    "var_samp": VARIANCE,
+    "var_pop": VARIANCE,
+    "stddev_samp": STDDEV,
+    "stddev_pop": STDDEV,
+    "values": COUNT,
+}
+_DIFFERENT = ("units", "items")
+# What a row of a pair tells: the first and the second column, and their mean, each between -1 and 1.
+_MOMENTS = (COUNT, AVG, VARIANCE)
+
+
+@dataclass(frozen=True)
+class PlacedCore:
+    """A core, and where its rows come from.
+
+    Attributes
+    ----------
+    core : QueryCore
+    placement : Placement
+    stated : mapping
+        What the owner stated of its budget: ``neighbours``, and how its rows are dated.
+    """
+
+    core: QueryCore
+    placement: Placement
+    stated: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class _Part:
+    """A part that has no share of the budget yet."""
+
+    core: int
+    kind: type[Plan]
+    given: dict[str, object]
+    takes_delta: bool
+    needs_delta: bool
+    more: dict[str, str] = field(default_factory=dict)  # columns that it adds to the core's, as SQL
+
+
+@dataclass
+class Answers:
+    """Where the answer of every aggregate of a core is, and from which part the keys of its groups are.
+
+    Attributes
+    ----------
+    parts : int
+        The number of the first part.
+    listed : list of dict
+        By aggregate: the part, the position of the target in it, what is read of that, and the SQL type.
+    """
+
+    parts: int
+    listed: list[dict[str, Json]] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the answers as JSON values."""
+        return {"keys_of": self.parts, "answers": list(self.listed)}
+
+
+@dataclass(frozen=True)
+class _Pair:
+    first: str
+    second: str
+    bounds: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
+
+
+def parts_of_cores(
+    cores: Sequence[PlacedCore],
+    arguments: Mapping[str, object],
+    epsilon: Fraction,
+    delta: Fraction | None,
+) -> tuple[tuple[QueryPart, ...], list[Answers]]:
+    """Return the parts of a query, and where in them the answers are.
+
+    Parameters
+    ----------
+    cores : sequence of PlacedCore
+    arguments : mapping
+        What the call says of all of them: ``max_rows_per_unit``, ``max_groups_per_unit``, ``confidence``, ``during``.
+    epsilon, delta : Fraction
+        Of the whole query.
+
+    Raises
+    ------
+    ParameterError
+        An argument does not fit, or bounds are missing.
+    """
+    found: list[_Part] = []
+    answers = []
+    for number, placed in enumerate(cores):
+        shared = _shared(placed, arguments)
+        answers.append(Answers(len(found)))
+        found += _parts(number, placed.core, shared, answers[-1])
+    needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
+    share = epsilon / len(found)
+    parts = []
+    for one in found:
+        placed = cores[one.core]
+        given = {**one.given, "epsilon": share}
+        if delta is not None and any(one is each for each in needing):
+            given["delta"] = delta / len(needing)
+        plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
+        item = _item(placed.core, one.more)
+        parts.append(QueryPart(one.core, replace(plan, placement=replace(placed.placement, joined=item))))
+    return tuple(parts), answers
+
+
+def _shared(placed: PlacedCore, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments that all parts of a core share."""
+    core, placement = placed.core, placed.placement
+    by = [key.column for key in core.keys]
+    given: dict[str, object] = {
+        "by": by or None,
+        "dataset": placement.charged[0],
+        "neighbours": placed.stated.get("neighbours"),
+        "confidence": arguments.get("confidence"),
+        "during": arguments.get("during"),
+    }
+    if by:
+        given["keys"] = PRIVATE if core.private_keys else _public(core)
+    if placement.unit is not None:
+        given["privacy_unit"] = placement.unit
+        rows = arguments.get("max_rows_per_unit")
+        given["max_rows_per_unit"] = (
+            rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
+        )
+        if by:
+            given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
+    return given
+
+
+def dated_by(stated: Mapping[str, object], date: str | None) -> dict[str, object]:
+    """Return what an owner stated, with the column of the date as a source calls it."""
+    dated = stated.get(DATED)
+    if not isinstance(dated, Dated) or date is None:
+        return dict(stated)
+    base = None if date.casefold() == dated.column.casefold() else dated.column
+    return {**stated, DATED: replace(dated, column=date, base=base)}
+
+
+def _public(core: QueryCore) -> PublicKeys:
+    """Return the public keys of a core: lists, or a FROM item that lists them."""
+    if all(key.values is not None for key in core.keys):
+        return PublicKeys(tuple(key.values for key in core.keys))
+    items = []
+    for number, key in enumerate(core.keys):
+        if key.query is not None:
+            rows = key.query
+        elif key.values is not None:
+            listed = call("list_value", *("NULL" if one is None else text(one) for one in key.values))
+            rows = f"SELECT {call('unnest', f'CAST({listed} AS VARCHAR[])')}"
+        else:
+            raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
+        items.append(f"({rows}) AS dpsql_keys{number}({identifier(key.column)})")
+    return PublicKeys((None,) * len(core.keys), table=f"(SELECT * FROM {' CROSS JOIN '.join(items)})")
+
+
+def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Answers) -> Iterator[_Part]:
+    """Yield the parts of a core, and note where the answers are."""
+    vectors = _vectors(core)
+    private = core.private_keys
+    places: dict[tuple[str, ...], tuple[int, int]] = {}
+    count = answers.parts
+    if private and not vectors:  # some part must say which keys are released
+        vectors = [({ALL: [COUNT]}, {})]
+    for targets, bounds in vectors:
+        given = {**shared, "target": list(targets), "left_out_share": 0}
+        given["wanted"] = tuple(tuple(names) for names in targets.values())
+        ends = [bounds.get(name) for name in targets]
+        given["lowest"] = tuple(None if pair is None else float(pair[0]) for pair in ends)
+        given["highest"] = tuple(None if pair is None else float(pair[1]) for pair in ends)
+        for place, name in enumerate(targets):
+            places["vector", name] = count, place
+        count += 1
+        yield _Part(number, VectorPlan, given, True, private)
+    for kind, column in dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT):
+        given, more = {**shared, "distinct_of": column, "left_out_share": 0}, {}
+        if kind == "units" and column is None:
+            given["distinct_of"] = shared.get("privacy_unit")
+        elif kind == "units":  # of the rows with a value: each person is one item
+            unit = identifier(str(shared.get("privacy_unit")))
+            given["distinct_of"], more = (
+                _SOME,
+                {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"},
+            )
+            given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+        places[kind, str(column)] = count, 0
+        count += 1
+        yield _Part(number, CountPlan, given, True, private, more)
+    quantiles = _quantiles(core)
+    for column, asked in quantiles.items():
+        first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
+        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
+        if first.lower is not None and first.upper is not None:
+            given |= {"lower": float(first.lower), "upper": float(first.upper)}
+        given.pop("confidence")
+        places["quantile", column] = count, 0
+        count += 1
+        yield _Part(number, QuantilePlan, given, False, False)
+    pairs = _pairs(core)
+    if pairs:
+        names, more = _pair_columns(pairs)
+        given = {**shared, "target": names, "left_out_share": 0, "wanted": (_MOMENTS,) * len(names)}
+        given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
+        for place, pair in enumerate(pairs):
+            places["pair", pair.first, pair.second] = count, 3 * place
+        yield _Part(number, VectorPlan, given, True, private, more)
+    for one in core.aggregates:
+        answers.listed.append(_answer(one, places, quantiles, pairs))
+
+
+def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tuple[Fraction, Fraction]]]]:
+    """Return the vectors of a core, each with the aggregates by target, and the public bounds of targets.
+
+    Targets with public bounds, and those that are only counted, are one vector; those whose bounds are drawn another.
+    """
+    wanted: dict[str, list[str]] = {}
+    bounds: dict[str, tuple[Fraction, Fraction]] = {}
+    for one in core.aggregates:
+        if one.kind != "rows" and one.kind not in _VALUED:
+            continue
+        column = ALL if one.kind == "rows" else str(one.column)
+        names = wanted.setdefault(column, [])
+        name = COUNT if one.kind == "rows" else _VALUED[one.kind]
+        if name not in names:
+            names.append(name)
+        if name != COUNT and one.lower is not None and one.upper is not None:
+            bounds[column] = one.lower, one.upper
+    drawn = {column for column, names in wanted.items() if set(names) != {COUNT} and column not in bounds}
+    split = [{c: n for c, n in wanted.items() if (c in drawn) == is_drawn} for is_drawn in (False, True)]
+    return [(targets, bounds) for targets in split if targets]
+
+
+def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
+    """Return the quantiles of each column, ascending."""
+    found: dict[str, set[Fraction]] = {}
+    for one in core.aggregates:
+        if one.kind == "quantile" and one.quantile is not None:
+            found.setdefault(str(one.column), set()).add(one.quantile)
+    return {column: sorted(asked) for column, asked in found.items()}
+
+
+def _pairs(core: QueryCore) -> list[_Pair]:
+    """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
+    found: dict[tuple[str, str], _Pair] = {}
+    for one in core.aggregates:
+        if one.other is None:
+            continue
+        pair = str(one.column), one.other
+        if pair in found or pair[::-1] in found:
+            continue
+        if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
+            raise ParameterError(
+                "P003",
+                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
+                "from domain knowledge.",
+            )
+        found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
+    return list(found.values())
+
+
+def _pair_columns(pairs: Sequence[_Pair]) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the columns of pairs, three of each, and their SQL."""
+    columns: dict[str, str] = {}
+    for number, pair in enumerate(pairs):
+        values = [f"TRY_CAST({identifier(name)} AS DOUBLE)" for name in (pair.first, pair.second)]
+        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
+        units = []
+        for value, ends in zip(values, pair.bounds, strict=True):
+            lower, upper = map(float, ends)
+            middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+            clipped = call("least", call("greatest", value, double(lower)), double(upper))
+            units.append(call("/", call("-", clipped, double(middle)), double(half)))
+        units.append(call("/", call("+", *units), double(2.0)))
+        for name, unit in zip("uvw", units, strict=True):
+            columns[f"dpsql_{name}{number}"] = f"CASE WHEN {known} THEN {unit} END"
+    return list(columns), columns
+
+
+def _item(core: QueryCore, more: Mapping[str, str]) -> str:
+    """Return the FROM item of a core's rows, with a column in which every row has a value."""
+    columns = [f"true AS {ALL}", "*", *(f"{sql} AS {name}" for name, sql in more.items())]
+    return f"(SELECT {', '.join(columns)} FROM ({core.source}) AS dpsql_core)"
+
+
+def _answer(
+    one: QueryAggregate,
+    places: Mapping[tuple[str, ...], tuple[int, int]],
+    quantiles: Mapping[str, Sequence[Fraction]],
+    pairs: Sequence[_Pair],
+) -> dict[str, Json]:
+    """Return where an aggregate's answer is."""
+    column = str(one.column)
+    answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
+    if one.kind == "rows" or one.kind in _VALUED:
+        part, place = places["vector", ALL if one.kind == "rows" else column]
+        answer |= {"aggregate": COUNT if one.kind == "rows" else _VALUED[one.kind]}
+        answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
+    elif one.kind in ("units", "items"):
+        part, place = places[one.kind, column]
+        answer |= {"aggregate": COUNT, "ddof": 1}
+    elif one.kind == "quantile":
+        part, place = places["quantile", column]
+        if one.quantile is None:
+            raise InternalError("I032", "a quantile has no number. Report it.")
+        answer["quantile"] = quantiles[column].index(one.quantile)
+    else:
+        found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
+        part, place = places["pair", found.first, found.second]
+        ends = found.bounds if found.first == column else found.bounds[::-1]
+        answer |= {"swapped": found.first != column, "bounds": [[float(end) for end in pair] for pair in ends]}
+    return {**answer, "part": part, "place": place}
