@@ -146,6 +146,8 @@ class Options:
         Whether a delta is given, so that keys may be drawn where none are public.
     lower, upper : mapping of str to Fraction
         Bounds by column; ``''`` for all columns.
+    errors : bool
+        Whether the result has an interval beside every number.
     now : datetime or None
         The time at which the statement is bound, in the session's zone: what CURRENT_DATE and now() stand for.
     columns : tuple of (str, str) or None
@@ -157,5 +159,6 @@ class Options:
     delta: bool = False
     lower: Mapping[str, Fraction] = field(default_factory=dict)
     upper: Mapping[str, Fraction] = field(default_factory=dict)
+    errors: bool = False
     now: datetime.datetime | None = None
     columns: tuple[tuple[str, str], ...] | None = None

@@ -125,7 +125,8 @@ class CoreSelect:
         for stub in (False, True):
             writer = self._writer(core, stub)
             listed = ", ".join(
-                f"{writer.sql(self._over(expr, places))} AS {identifier(name)}" for expr, name in self.items
+                writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
+                for expr, name in self.items
             )
             source = f"{self._stub(core) if stub else identifier(core.name)} AS {identifier(core.name)}"
             distinct = "DISTINCT " if self.modifiers.distinct else ""

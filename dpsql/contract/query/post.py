@@ -11,7 +11,7 @@ from dpsql.contract.query.nodes import Expr, Order
 from dpsql.contract.query.relations import ROWS, Relation, Scope
 from dpsql.contract.query.stages import frame_sql, order_words
 from dpsql.contract.query.work import Env, Work
-from dpsql.errors import ParameterError
+from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 
 # What DuckDB knows as names without parentheses.
@@ -109,14 +109,20 @@ class PostExpressions:
         names = expr.names
         if fold(names[0]) in bound:
             return ".".join(map(identifier, names))
-        known = self.scope.resolved(names) if self.scope is not None else None
-        if known is None:
+        if not self._known(names):
             around = self.env.outer(names) if self.env.outer is not None else None
             if around is not None:
                 return around
             if len(names) == 1 and fold(names[0]) in _CLOCK and not self._aliased(names[0]):
                 return call(_CLOCK[fold(names[0])])
         return ".".join(map(identifier, self._shortened(names)))
+
+    def _known(self, names: tuple[str, ...]) -> bool:
+        """Whether a name is one of FROM; of several, as USING makes them, DuckDB chooses."""
+        try:
+            return self.scope is not None and self.scope.resolved(names) is not None
+        except SourceError:
+            return True
 
     def _aliased(self, name: str) -> bool:
         return self.scope is not None and fold(name) in self.scope.aliases
@@ -215,7 +221,7 @@ class PostExpressions:
 
     def _outer(self, names: tuple[str, ...]) -> str | None:
         """Return the SQL of a column for subqueries."""
-        if self.scope is not None and self.scope.resolved(names) is not None:
+        if self._known(names):
             return ".".join(map(identifier, self._shortened(names)))
         return self.env.outer(names) if self.env.outer is not None else None
 

@@ -17,7 +17,7 @@ from dpsql.rendering import identifier
 
 PUBLIC, ROWS, RELEASED = "public", "rows of people", "released"
 # The column of a row-level text that holds whom a row belongs to.
-UNIT = "dpsql_unit"
+UNIT = "unit_of_row"
 Noisy = frozenset[tuple[str, str]]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -571,3 +571,52 @@ _READERS = {
     "LAMBDA": _lambda,
     "PARAMETER": _parameter,
 }
+
+
+def tables_of(query: Query) -> tuple[tuple[str, str, str], ...]:
+    """Return the tables that a query names: database, schema and name as written, each ``''`` where it is left out.
+
+    Names of WITH queries are not among them where these are in reach.
+    """
+    found: dict[tuple[str, str, str], None] = {}
+    _tables_of_query(query, frozenset(), found)
+    return tuple(found)
+
+
+def _tables_of_query(query: Query, withs: frozenset[str], found: dict[tuple[str, str, str], None]) -> None:
+    for one in query.withs:
+        _tables_of_query(one.query, withs, found)
+        withs = withs | {fold(one.name)}
+    asked: list[Expr] = [one.expression for one in query.modifiers.orders]
+    if isinstance(query, SetOperation):
+        for part in query.parts:
+            _tables_of_query(part, withs, found)
+    elif isinstance(query, Select):
+        asked += [*query.items, *query.groups, *query.modifiers.distinct_on]
+        asked += [one for one in (query.where, query.having, query.qualify) if one is not None]
+        _tables_of_source(query.source, withs, found, asked)
+    for each in asked:
+        for one in each.walk():
+            if one.query is not None:
+                _tables_of_query(one.query, withs, found)
+
+
+def _tables_of_source(
+    source: From, withs: frozenset[str], found: dict[tuple[str, str, str], None], asked: list[Expr]
+) -> None:
+    if isinstance(source, TableRef):
+        if any(source.names[:2]) or fold(source.names[2]) not in withs:
+            found.setdefault(source.names)
+    elif isinstance(source, Derived):
+        _tables_of_query(source.query, withs, found)
+    elif isinstance(source, Show) and source.query is not None:
+        _tables_of_query(source.query, withs, found)
+    elif isinstance(source, Join):
+        for side in (source.left, source.right):
+            _tables_of_source(side, withs, found, asked)
+        if source.condition is not None:
+            asked.append(source.condition)
+    elif isinstance(source, TableFunction):
+        asked.append(source.call)
+    elif isinstance(source, Listed):
+        asked += [one for row in source.rows for one in row]

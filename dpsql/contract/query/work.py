@@ -30,11 +30,14 @@ class Env:
         Returns the SQL of a column of a released or public query around it; None where there is none.
     depth : int
         How many scopes of rows are around it.
+    top : bool
+        Whether it is the whole query.
     """
 
     withs: Mapping[str, Relation] = field(default_factory=dict)
     outer: Callable[[tuple[str, ...]], str | None] | None = None
     depth: int = 0
+    top: bool = False
 
 
 @dataclass

@@ -1,0 +1,544 @@
+"""Splits a query: what is below its aggregates of people's rows becomes cores, everything above them post text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.catalogue import Catalogue, Options
+from dpsql.contract.query.cores import CoreSelect, core_source, released
+from dpsql.contract.query.expressions import RowExpressions
+from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
+from dpsql.contract.query.nodes import (
+    Derived,
+    Expr,
+    From,
+    Join,
+    Listed,
+    Nothing,
+    Order,
+    Query,
+    Select,
+    SetOperation,
+    Show,
+    TableFunction,
+    TableRef,
+)
+from dpsql.contract.query.people import TWO_STAGES, Lifter
+from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Item, Noisy, Relation, Scope, UNIT, item_column
+from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
+from dpsql.contract.query.split import QueryCore, Split
+from dpsql.contract.query.stages import Stage, replaced
+from dpsql.contract.query.unions import union_of_rows
+from dpsql.contract.query.work import Env, Work
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import identifier
+
+_MOST_WRITTEN = 1_000_000
+
+
+def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
+    """Return the parts of a query.
+
+    Parameters
+    ----------
+    query : Query
+        As `tree.read_tree` returns it.
+    catalogue : Catalogue
+    options : Options
+
+    Raises
+    ------
+    ParameterError
+        P065, P070, P080 to P084, P101 to P107: it cannot be answered, with the line to write.
+    SourceError
+        S002: a name is not found. S012: rows of several people would meet.
+    """
+    if is_empty(query):
+        return _empty(options)
+    splitter = Splitter(catalogue, options)
+    relation = splitter.query(query, Env(top=True))
+    if relation.level == ROWS:
+        raise ParameterError(
+            "P102",
+            "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose values "
+            "are public.",
+        )
+    cores = tuple(
+        QueryCore(
+            core.name,
+            core_source(core),
+            None if core.unit is None else UNIT,
+            tuple(key for _, key in core.keys),
+            core.private,
+            tuple(core.aggregates),
+            core.tables,
+        )
+        for core in splitter.work.cores
+    )
+    names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
+    if len(relation.sql) > _MOST_WRITTEN or any(len(one.source) > _MOST_WRITTEN for one in cores):
+        raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
+    return Split(
+        cores,
+        _renamed(relation, [name for name, _ in names]),
+        names,
+        tuple(tuple(sorted(one.noisy)) for one in relation.columns),
+        tuple(splitter.work.notes),
+    )
+
+
+def _renamed(relation: Relation, names: list[str]) -> str:
+    if [one.name for one in relation.columns] == names or len(names) != len(relation.columns):
+        return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
+            f"SELECT * FROM {relation.sql}"
+        )  # fmt: skip
+    # The order of rows is that of the text within, which stands alone.
+    return f"SELECT * FROM {relation.sql} AS dpsql_result({', '.join(map(identifier, names))})"
+
+
+def _empty(options: Options) -> Split:
+    """Return the split of a query that no row can pass: its columns, and nothing else."""
+    columns = options.columns or ()
+    listed = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(name)}" for name, kind in columns)
+    return Split((), f"SELECT {listed or 'NULL AS nothing'} WHERE false", columns, tuple(() for _ in columns), ("no row can pass",))
+
+
+class Splitter:
+    """Reads one query.
+
+    Parameters
+    ----------
+    catalogue : Catalogue
+    options : Options
+    """
+
+    def __init__(self, catalogue: Catalogue, options: Options) -> None:
+        self.work = Work(catalogue, options, self.query, RowExpressions(catalogue.typing))
+        self._lifter = Lifter(self.work, self._leaf)
+
+    def query(self, query: Query, env: Env) -> Relation:
+        """Return what a query, or a part of one, returns."""
+        top, env = env.top, self._withs(query, replace(env, top=False))
+        if isinstance(query, SetOperation):
+            return self._set_operation(query, env)
+        assert isinstance(query, Select)
+        return self._select(query, env, top)
+
+    def _withs(self, query: Query, env: Env) -> Env:
+        for one in query.withs:
+            refuse_name(one.name)
+            relation = self.query(one.query, replace(env, outer=None))
+            relation = self._columns_named(relation, one.columns)
+            env = replace(env, withs={**env.withs, fold(one.name): relation})
+        return env
+
+    def _columns_named(self, relation: Relation, names: tuple[str, ...]) -> Relation:
+        """Return a relation with other names of columns, also in its text where that is read by name."""
+        if not names:
+            return relation
+        out = relation.renamed(names)
+        if relation.level == ROWS:
+            return out
+        listed = ", ".join(identifier(one.name) for one in out.columns)
+        texts = (f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in (relation.sql, relation.stub))
+        columns = tuple(replace(one, sql=one.name) for one in out.columns)
+        return replace(out, columns=columns, **dict(zip(("sql", "stub"), texts, strict=True)))
+
+    # FROM.
+
+    def _leaf(self, env: Env) -> Leaf:
+        known: dict[int, tuple[Relation, str]] = {}
+
+        def read(source: From) -> tuple[Relation, str]:
+            if id(source) not in known:
+                known[id(source)] = self._read(source, env)
+            return known[id(source)]
+
+        return read
+
+    def _read(self, source: From, env: Env) -> tuple[Relation, str]:
+        """Return the relation of a FROM item, and its name."""
+        alias = str(getattr(source, "alias", ""))
+        refuse_name(alias)
+        columns: tuple[str, ...] = getattr(source, "columns", ())
+        if isinstance(source, TableRef):
+            relation = self._table(source, env)
+            alias = alias or source.names[2]
+        elif isinstance(source, Derived):
+            relation = self.query(source.query, env)
+        elif isinstance(source, Listed):
+            writer = PostExpressions(self.work, env)
+            rows = ", ".join(f"({', '.join(writer.sql(one) for one in row)})" for row in source.rows)
+            text = f"(SELECT * FROM (VALUES {rows}))"
+            relation = released(self.work, text, text, (), PUBLIC)
+        elif isinstance(source, TableFunction):
+            relation = free_function(self.work, source, env)
+            alias = alias or source.call.name
+        elif isinstance(source, Show):
+            relation = free_show(self.work, source)
+        else:
+            raise ParameterError("P101", "sql: a part of FROM is not read. Write tables and subqueries.")
+        return self._columns_named(relation, columns), alias
+
+    def _table(self, source: TableRef, env: Env) -> Relation:
+        named = source.names
+        if not named[0] and not named[1] and fold(named[2]) in env.withs:
+            return env.withs[fold(named[2])]
+        free = free_table(self.work, named)
+        if free is not None:
+            return free
+        found = self.work.catalogue.table(named)
+        if found is None:
+            raise SourceError(
+                "S001", f"sql: table {show('.'.join(one for one in named if one))} cannot be found. Check its name."
+            )
+        return self.work.table(found)
+
+    # SELECT.
+
+    def _select(self, query: Select, env: Env, top: bool) -> Relation:
+        leaf = self._leaf(env)
+        relations = [leaf(one)[0] for one in leaves(query.source)]
+        level = levels(relations)
+        if level == ROWS and any(one.level == RELEASED for one in relations):
+            raise ParameterError("P105", TWO_STAGES)
+        if level == ROWS:
+            return self._rows(query, env, leaf, top)
+        return self._post(query, env, leaf, relations, top)
+
+    # Rows of people.
+
+    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> Relation:
+        block = RowBlock(self.work, leaf, self._lifter.lift, env)
+        block.open(query.source)
+        items = self._items(query, block.scope)
+        names = self._names(len(items)) if top else None
+        items = [(expr, names[place] if names else name) for place, (expr, name) in enumerate(items)]
+        try:
+            block.where(query.where)
+        except SourceError as error:
+            self._refuse_correlated(error, query.where, block.scope, env)
+            raise
+        modifiers = query.modifiers
+        if modifiers.distinct_on:
+            raise ParameterError("P103", "sql: DISTINCT ON chooses rows of people. Group by the columns instead.")
+        having, qualify = (
+            None if one is None else self.work.read(one, block.scope) for one in (query.having, query.qualify)
+        )
+        groups = self._groups(query, block.scope, items)
+        everything = [one for one, _ in items] + [one for one in (having, qualify) if one is not None]
+        aggregated = bool(groups or query.group_all or query.sets or any(aggregates_in(one) for one in everything))
+        sets = query.sets
+        if modifiers.distinct and not aggregated:
+            groups, aggregated, sets = [expr for expr, _ in items], True, ()
+            modifiers = replace(modifiers, distinct=False)
+        orders = self._orders(modifiers.orders, block.scope, items) if aggregated else ()
+        if not aggregated:
+            if modifiers.cuts and not top:
+                raise ParameterError(
+                    "P103",
+                    "sql: LIMIT on rows of people is not answered, since it would choose them by their order. Leave it "
+                    "out, or write a condition such as a range of dates.",
+                )
+            lifted = [(block.lifted(expr), name) for expr, name in items]
+            chosen = None if qualify is None else block.lifted(qualify)
+            return self._plain(block.close(), lifted, [] if chosen is None else [chosen])
+        inside = [(self._inside(block, expr), name) for expr, name in items]
+        groups = [block.lifted(expr) for expr in groups]
+        having, qualify = (None if one is None else self._inside(block, one) for one in (having, qualify))
+        orders = tuple(replace(one, expression=self._inside(block, one.expression)) for one in orders)
+        stage = block.close()
+        if any(stage.is_owner(one) or (stage.member.owned and stage.is_tied(one)) for one in groups):
+            return self._per_person(stage, inside, groups, sets, having, qualify, modifiers.cuts)
+        stage.member = block.joining.with_path(stage.member)
+        return CoreSelect(
+            self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders)
+        ).relation()
+
+    def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
+        """Raise P107 where an unknown name is one of the public or released query around rows of people."""
+        if env.outer is None or where is None or error.code != "DPSQL-S002":
+            return
+        names = [one.names for one in where.walk() if one.what == "column"]
+        if any(scope.resolved(one) is None and env.outer(one) is not None for one in names):
+            raise ParameterError(
+                "P107",
+                "sql: an aggregate of people's rows is asked for each row of a public table. Join a grouped subquery: "
+                "JOIN (SELECT key, sum(x) AS x FROM ... GROUP BY key) USING (key).",
+            )
+
+    def _inside(self, block: RowBlock, expr: Expr) -> Expr:
+        """Return an expression in which the aggregates' arguments hold no subquery any more."""
+        if any(expr == one for one in aggregates_in(expr)):
+            return expr.mapped(block.lifted)
+        return expr.mapped(lambda part: self._inside(block, part))
+
+    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> Relation:
+        """Return rows of people, one by one, with windows of one person's rows."""
+        everything = [*(expr for expr, _ in items), *conditions]
+        windows = list(
+            dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window")
+        )
+        if windows:
+            above, places = stage.windowed(windows, everything)
+            items = [(replaced(expr, places), name) for expr, name in items]
+            conditions = [replaced(one, places) for one in conditions]
+            stage = above
+        stage.conditions += conditions
+        return stage.relation(items)
+
+    def _per_person(
+        self,
+        stage: Stage,
+        items: list[tuple[Expr, str]],
+        groups: list[Expr],
+        sets: tuple[tuple[int, ...], ...],
+        having: Expr | None,
+        qualify: Expr | None,
+        cuts: bool,
+    ) -> Relation:
+        """Return groups of one person's rows."""
+        if cuts or len(sets) > 1:
+            raise ParameterError(
+                "P102",
+                "sql returns rows of people: a row for each person, or for each row of theirs. Aggregate these once more, "
+                "without LIMIT and GROUPING SETS below.",
+            )
+        everything = [*(expr for expr, _ in items), *(one for one in (having, qualify) if one is not None)]
+        if any(map(asks, everything)):
+            raise ParameterError("P101", "sql: a subquery beside groups of one person's rows is not read. Join it.")
+        aggregates = list(dict.fromkeys(found for one in everything for found in aggregates_in(one)))
+        above, places = stage.grouped(groups, aggregates)
+        conditions = [replaced(one, places) for one in (having,) if one is not None]
+        above.conditions += conditions
+        above.known += conditions
+        found = [(replaced(expr, places), name) for expr, name in items]
+        for expr, _ in found:
+            for one in expr.walk():
+                if one.what == "item" and one.value != "g0":
+                    raise SourceError("S002", f"sql: column {show(one.name)} is not in GROUP BY. Add it there.")
+        rest = [replaced(one, places) for one in (qualify,) if one is not None]
+        return self._plain(above, found, rest)
+
+    def _items(self, query: Select, scope: Scope) -> list[tuple[Expr, str]]:
+        """Return the select list with columns found, each with its name."""
+        out: list[tuple[Expr, str]] = []
+        aliases: dict[str, Expr] = {}
+        scope.aliases = aliases
+        for one in query.items:
+            if one.what == "star":
+                out += self._starred(one, scope)
+                continue
+            name = default_name(one)
+            found = self.work.read(one, scope)
+            out.append((found, name))
+            if one.alias:
+                aliases.setdefault(fold(one.alias), found)
+        return out
+
+    def _starred(self, star: Expr, scope: Scope) -> list[tuple[Expr, str]]:
+        left_out = set(map(fold, star.names))
+        replaced_by = {fold(one.name): one.parts[0] for one in star.parts}
+        out, merged = [], set()
+        for item in scope.items:
+            if item.hidden or (star.name and fold(item.alias) != fold(star.name)):
+                continue
+            for column in item.relation.columns:
+                name = fold(column.name)
+                if name in left_out or (not star.name and name in merged):
+                    continue
+                if not star.name and name in scope.merged:
+                    merged.add(name)
+                expr = item_column(item, column)
+                if name in replaced_by:
+                    expr = self.work.read(replaced_by[name], scope)
+                elif not star.name and name in scope.merged:
+                    expr = scope.merged[name]
+                out.append((expr, column.name))
+        if not out:
+            raise SourceError("S002", f"sql: {show(star.name or '*')} names no table. Check its name.")
+        return out
+
+    def _groups(self, query: Select, scope: Scope, items: list[tuple[Expr, str]]) -> list[Expr]:
+        if query.group_all and not query.groups:
+            return list(dict.fromkeys(expr for expr, _ in items if not aggregates_in(expr) and _reads(expr)))
+        out = []
+        for one in query.groups:
+            if one.what == "constant" and one.name == "number" and str(one.value).isdecimal():
+                place = int(str(one.value))
+                if not 1 <= place <= len(items):
+                    raise SourceError("S002", f"sql: GROUP BY {place} names no column of the select list.")
+                out.append(replace(items[place - 1][0], alias=""))
+            else:
+                out.append(self.work.read(one, scope))
+        for one in out:
+            if aggregates_in(one):
+                raise ParameterError("P106", "sql groups by an aggregate. Put it into a subquery, and group by that.")
+        return out
+
+    def _orders(
+        self, orders: tuple[Order, ...], scope: Scope, items: list[tuple[Expr, str]]
+    ) -> tuple[Order, ...]:
+        """Return ORDER BY with columns found: a name of the select list comes before a column."""
+        names = {fold(name): expr for expr, name in reversed(items)}
+        out = []
+        for one in orders:
+            expr = one.expression
+            if expr.what == "constant" and expr.name == "number" and str(expr.value).isdecimal():
+                place = int(str(expr.value))
+                found = items[place - 1][0] if 1 <= place <= len(items) else expr
+            elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
+                found = names[fold(expr.names[0])]
+            elif expr.what == "column" and expr.names == ("all",):
+                out += [replace(one, expression=each) for each, _ in items]
+                continue
+            else:
+                found = self.work.read(expr, scope)
+            out.append(replace(one, expression=found))
+        return tuple(out)
+
+    def _names(self, count: int) -> list[str] | None:
+        """Return the names of the whole query's columns, as DuckDB binds it."""
+        found = self.work.options.columns
+        return [name for name, _ in found] if found is not None and len(found) == count else None
+
+    # Released and public rows.
+
+    def _post(self, query: Select, env: Env, leaf: Leaf, relations: list[Relation], top: bool) -> Relation:
+        scope = Scope()
+        for number, one in enumerate(leaves(query.source)):
+            relation, alias = leaf(one)
+            scope.items.append(Item(f"p{number}", relation, alias))
+        scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
+        inner: dict[int, Relation] = {}
+        texts = []
+        names = self._names(len(query.items)) if top and not any(one.what == "star" for one in query.items) else None
+        if names is not None:
+            items = zip(query.items, names, strict=True)
+            query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
+        for stub in (False, True):
+            writer = PostExpressions(self.work, env, stub, scope, inner)
+            texts.append(f"({self._select_text(query, writer, leaf, stub)})")
+        noisy = self._noisy(query, scope, inner)
+        level = levels([*relations, *inner.values()])
+        return released(self.work, texts[0], texts[1], noisy, level)
+
+    def _select_text(self, query: Select, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
+        modifiers = query.modifiers
+        distinct = "DISTINCT " if modifiers.distinct else ""
+        if modifiers.distinct_on:
+            distinct = f"DISTINCT ON ({', '.join(map(writer.sql, modifiers.distinct_on))}) "
+        listed = []
+        for one in query.items:
+            name = default_name(one)
+            alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
+            listed.append(f"{writer.sql(one)}{alias}")
+        out = f"SELECT {distinct}{', '.join(listed)}"
+        source = self._from_text(query.source, writer, leaf, stub)
+        out += f" FROM {source}" if source else ""
+        out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
+        out += self._group_text(query, writer)
+        out += f" HAVING {writer.sql(query.having)}" if query.having is not None else ""
+        out += f" QUALIFY {writer.sql(query.qualify)}" if query.qualify is not None else ""
+        return out + _ends(query, writer)
+
+    def _group_text(self, query: Select, writer: PostExpressions) -> str:
+        if query.group_all and not query.groups:
+            return " GROUP BY ALL"
+        if not query.groups and not query.sets:
+            return ""
+        listed = [writer.sql(one) for one in query.groups]
+        if len(query.sets) <= 1:
+            return f" GROUP BY {', '.join(listed)}" if listed else ""
+        sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
+        return f" GROUP BY GROUPING SETS ({sets})"
+
+    def _from_text(self, source: From, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
+        if isinstance(source, Nothing):
+            return ""
+        if isinstance(source, Join):
+            sides = [self._from_text(one, writer, leaf, stub) for one in (source.left, source.right)]
+            right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
+            word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
+            if source.natural:
+                return f"{sides[0]} NATURAL {word} {right}"
+            if source.using:
+                return f"{sides[0]} {word} {right} USING ({', '.join(map(identifier, source.using))})"
+            if source.condition is None:
+                return f"{sides[0]} CROSS JOIN {right}"
+            return f"{sides[0]} {word} {right} ON {writer.sql(source.condition)}"
+        relation, alias = leaf(source)
+        text = relation.stub if stub else relation.sql
+        return f"{text} AS {identifier(alias)}" if alias else text
+
+    def _noisy(self, query: Select, scope: Scope, inner: dict[int, Relation]) -> list[Noisy]:
+        """Return the released numbers in each column of the select list; one of all where a star stands there."""
+        every: Noisy = frozenset().union(
+            *(column.noisy for item in scope.items for column in item.relation.columns),
+            *(column.noisy for relation in inner.values() for column in relation.columns),
+        )
+        if any(one.what == "star" for one in query.items):
+            if len(query.items) == 1 and not query.items[0].names and not isinstance(query.source, Join):
+                return [column.noisy for item in scope.items for column in item.relation.columns]
+            return [every]
+        return [self._noisy_of(one, scope, inner, every) for one in query.items]
+
+    def _noisy_of(self, expr: Expr, scope: Scope, inner: dict[int, Relation], every: Noisy) -> Noisy:
+        out: set[tuple[str, str]] = set()
+        for one in expr.walk():
+            if one.what == "column":
+                try:
+                    found = scope.resolved(one.names)
+                except SourceError:
+                    out |= every
+                    continue
+                if found is not None and found.what == "item":
+                    out |= scope.column(found).noisy
+                elif found is None and fold(one.names[0]) in scope.aliases:
+                    out |= every
+            if one.what == "subquery" or one.what == "star":
+                out |= every
+        return frozenset(out)
+
+    # Set operations.
+
+    def _set_operation(self, query: SetOperation, env: Env) -> Relation:
+        parts = [self.query(one, env) for one in query.parts]
+        level = levels(parts)
+        if level == ROWS:
+            return union_of_rows(self.work, query, parts)
+        word = f"{query.kind}{' ALL' if query.every else ''}"
+        inner: dict[int, Relation] = {}
+        texts = []
+        for stub in (False, True):
+            writer = PostExpressions(self.work, env, stub, inner=inner)
+            joined = f" {word} ".join(one.stub if stub else one.sql for one in parts)
+            distinct = "DISTINCT " if query.modifiers.distinct else ""
+            texts.append(f"(SELECT {distinct}* FROM ({joined}){_ends(query, writer)})")
+        width = min(len(one.columns) for one in parts)
+        noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
+        return released(self.work, texts[0], texts[1], noisy, level)
+
+
+def leaves(source: From) -> list[From]:
+    """Return what a FROM reads, from left to right."""
+    if isinstance(source, Join):
+        return [*leaves(source.left), *leaves(source.right)]
+    return [] if isinstance(source, Nothing) else [source]
+
+
+def _ends(query: Query, writer: PostExpressions) -> str:
+    modifiers = query.modifiers
+    out = f" ORDER BY {writer.orders(modifiers.orders)}" if modifiers.orders else ""
+    if modifiers.limit is not None:
+        out += f" LIMIT {writer.sql(modifiers.limit)}{'%' if modifiers.percent else ''}"
+    if modifiers.offset is not None:
+        out += f" OFFSET {writer.sql(modifiers.offset)}"
+    return out
+
+
+def _reads(expr: Expr) -> bool:
+    return any(one.what == "item" for one in expr.walk())
