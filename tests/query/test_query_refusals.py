@@ -140,8 +140,6 @@ MENDED = {
     "SELECT count(*) FROM visits TABLESAMPLE 10%": "SELECT count(*) FROM visits",
     "PIVOT visits ON ward USING count(*)": "SELECT ward, count(*) FROM visits GROUP BY ward",
 }
-# The codes of the dashboards that are refused, where they are not the prototype's.
-DASHBOARD_CODES = {"file": "P101", "window over all": "P103"}
 TPCH_CODES = {3: "P102", 10: "P102", 17: "P105", 18: "P102", 20: "P107", 22: "P105"}
 
 
@@ -195,7 +193,7 @@ def test_every_code_is_asked_for_often(code: str) -> None:
 @pytest.mark.parametrize("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"])
 def test_a_dashboard_that_asks_too_much_is_refused(con: Any, name: str) -> None:
     message = refusal(con, DASHBOARDS[name]["sql"], "delta := 1e-6")
-    assert code_of(message) == DASHBOARD_CODES.get(name, DASHBOARDS[name]["why"][:4]), message
+    assert code_of(message) == DASHBOARDS[name]["why"][:4], message
 
 
 @pytest.mark.parametrize("number", TPCH_CODES if TPCH else ())

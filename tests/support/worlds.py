@@ -161,7 +161,7 @@ def tpch(con: Any, *, customers: int = 150, cap: int = 400) -> None:
             ['AIR', 'AIR REG', 'FOB', 'MAIL', 'RAIL', 'SHIP', 'TRUCK'][1 + CAST(hash(i, 'h') % 7 AS INTEGER)] AS l_shipmode
           FROM (SELECT i, CAST(hash(i, 'k') % 200 AS BIGINT) AS l_part,
             DATE '1992-01-01' + CAST(hash(i % {10 * customers}, 'd') % 2400 AS INTEGER) AS day
-            FROM range({40 * customers}) AS r(i));
+            FROM range({40 * customers}) AS r(i) WHERE i % {10 * customers} * 7919 % {customers} % 3 > 0);
     """)
     protect_tpch(con, cap)
 
