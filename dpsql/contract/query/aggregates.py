@@ -29,7 +29,19 @@ _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "approx_count
 _EXTREMES = frozenset(("min", "max"))
 _OTHERS = {
     **dict.fromkeys(
-        ("mode", "first", "last", "any_value", "arbitrary", "arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by"),
+        (
+            "mode",
+            "first",
+            "last",
+            "any_value",
+            "arbitrary",
+            "arg_max",
+            "arg_min",
+            "argmax",
+            "argmin",
+            "max_by",
+            "min_by",
+        ),
         "It returns a value of one row. Ask counts by its column, or a quantile",
     ),
     **dict.fromkeys(
@@ -41,7 +53,8 @@ _OTHERS = {
         "It lists rows. Ask count(*) with GROUP BY its column",
     ),
     **dict.fromkeys(
-        ("histogram", "histogram_exact", "approx_top_k", "map"), "Ask count(*) with GROUP BY a CASE or floor of its bins"
+        ("histogram", "histogram_exact", "approx_top_k", "map"),
+        "Ask count(*) with GROUP BY a CASE or floor of its bins",
     ),
     **dict.fromkeys(("bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "bitstring_agg"), "Ask count_if of it"),
     **dict.fromkeys(
@@ -97,7 +110,8 @@ class CoreAggregates:
         name = expr.name
         if expr.flag and name not in ("count", "approx_count_distinct"):
             raise ParameterError(
-                "P106", f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), or {name} without DISTINCT."
+                "P106",
+                f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), or {name} without DISTINCT.",
             )
         if name in _EXTREMES:
             tail = "0.01" if name == "min" else "0.99"
@@ -134,7 +148,9 @@ class CoreAggregates:
             return self._add("values", self._target(_when(expr.parts[0], self._filtered(expr, one))), kind)
         if name == "regr_count":
             both = Expr("and", parts=tuple(Expr("present", parts=(part,)) for part in expr.parts))
-            return self._add("values", self._target(_when(both, self._filtered(expr, one))), self._result(expr, expr.parts))
+            return self._add(
+                "values", self._target(_when(both, self._filtered(expr, one))), self._result(expr, expr.parts)
+            )
         if len(expr.parts) != 1:
             raise ParameterError("P106", "sql: count takes one column. Count each on its own, or count(*).")
         [value] = expr.parts
@@ -193,7 +209,9 @@ class CoreAggregates:
         name, parts = expr.name, expr.parts
         if expr.orders:
             if len(parts) != 1 or len(expr.orders) != 1 or expr.orders[0].direction == "DESC":
-                raise ParameterError("P106", f"sql: {name} with this ORDER BY is not answered. Write quantile_cont(x, 0.5).")
+                raise ParameterError(
+                    "P106", f"sql: {name} with this ORDER BY is not answered. Write quantile_cont(x, 0.5)."
+                )
             parts = (expr.orders[0].expression, *parts)
         if name == "median":
             parts = (*parts, Expr("constant", "number", value="0.5"))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.contract.expression.kinds import Type
-from dpsql.contract.parameters import show
+from dpsql.contract.expression.kinds import NOTHING, Type
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
-from dpsql.contract.query.nodes import Expr, Modifiers, Order, Select
+from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, Relation
 from dpsql.contract.query.split import QueryKey
@@ -207,7 +207,7 @@ class CoreSelect:
         name = self._named(group)
         found: KeyValues | None = self.work.stated_keys(name) if name else None
         if found is None and not self.work.options.private_keys:
-            found = self.stage.keys.find(group)
+            found = self.stage.keys.find(group) or self.env.joined.get(fold(name))
         if found is None and not (self.work.options.delta or self.work.options.private_keys):
             raise ParameterError(
                 "P065",
@@ -236,12 +236,19 @@ class CoreSelect:
         return f"(SELECT {listed} WHERE false)"
 
     def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> Relation:
-        return released(self.work, sql, stub, noisy)
+        return released(self.work, sql, stub, noisy, within=self.env.outer is not None)
 
 
-def released(work: Work, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED) -> Relation:
-    """Return the relation of a text over released and public tables."""
+def released(
+    work: Work, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
+) -> Relation:
+    """Return the relation of a text over released and public tables.
+
+    What stands `within` an expression may read columns of the query around it, where alone it is not bound.
+    """
     found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
+    if found is None and within:
+        found = (("", Type(NOTHING)),)
     if found is None:
         raise ParameterError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
@@ -269,5 +276,3 @@ def _is_number(expr: Expr, core: CoreDraft) -> bool:
 
 def _ordered(sql: str, order: Order) -> str:
     return " ".join(one for one in (sql, order.direction, order.nulls) if one)
-
-

@@ -67,9 +67,7 @@ def free_table(work: Work, names: tuple[str, str, str]) -> Relation | None:
     catalog, schema, name = map(fold, names)
     if schema == "information_schema":
         if name not in _VIEWS:
-            raise ParameterError(
-                "P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata."
-            )
+            raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
         return _shown(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
     if schema in ("pg_catalog",) or name.startswith(("duckdb_", "pragma_", "sqlite_", "pg_")):
         if name in _FUNCTIONS and schema in ("", "main"):
@@ -114,7 +112,9 @@ def free_show(work: Work, source: Show) -> Relation:
         if name not in ("tables", "databases", "schemas"):
             raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
         # Their columns are the same whatever tables there are.
-        return released(work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC)
+        return released(
+            work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC
+        )
     inner = source.query
     plain = isinstance(inner, Select) and isinstance(inner.source, TableRef) and not inner.where
     if not plain or not isinstance(inner, Select) or not isinstance(inner.source, TableRef) or len(inner.items) != 1:

@@ -247,9 +247,7 @@ def link(ours: Member, theirs: Member, equal: Sequence[Equality], *, outer: bool
     pairs = [(left, right) for left, right in bare if left is not None and right is not None]
     if ours.pending == theirs.pending and any(a in ours.owner and b in theirs.owner for a, b in pairs):
         return replace(ours, owner=ours.owner if outer else ours.owner | theirs.owner)
-    if theirs.pending is not None and any(
-        (a, theirs.pending) in ours.ties and b in theirs.owner for a, b in pairs
-    ):
+    if theirs.pending is not None and any((a, theirs.pending) in ours.ties and b in theirs.owner for a, b in pairs):
         return replace(ours, ties=ours.ties | {(place, theirs.pending) for place in theirs.owner})
     if ours.pending is not None and any((b, ours.pending) in theirs.ties and a in ours.owner for a, b in pairs):
         tied = frozenset((place, ours.pending) for place in ours.owner)
@@ -283,5 +281,3 @@ def as_relation(
         hidden=hidden,
         tables=member.tables,
     )
-
-

@@ -96,9 +96,7 @@ class Lifter:
             )
         return self._met(block, stage, pairs, top, negatable=child if not stage.member.people else None)
 
-    def _met(
-        self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None
-    ) -> Expr | None:
+    def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
         equal = [one for one in pairs if one.sign == "="]
         others = [one for one in pairs if one.sign != "="]
         if len(others) > 1 or any(one.sign not in _TURNED for one in others):
@@ -143,9 +141,7 @@ class Lifter:
             condition = _some(others, places)
             assert condition is not None
             return Expr("coalesce", parts=(condition, _FALSE))
-        item = self._alone(
-            block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there"
-        )
+        item = self._alone(block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there")
         return Expr("item", "there", value=item.id)
 
     def _item(
@@ -284,7 +280,7 @@ def _plain(query: Query, *, whole: bool) -> Query:
             return _plain(replace(query, modifiers=replace(query.modifiers, limit=None)), whole=True)
     if whole and _is_plain(query):
         return query
-    return Select(items=(Expr("star"),), source=Derived(query, "dpsql_sub"))
+    return Select(items=(Expr("star"),), source=Derived(query))
 
 
 def _some(others: list[_Pair], places: dict[Expr, Expr]) -> Expr | None:

@@ -153,8 +153,7 @@ class PostExpressions:
         given = [self.sql(one, bound) for one in expr.parts]
         if expr.names:
             given = [
-                f"{identifier(label)} := {one}" if label else one
-                for label, one in zip(expr.names, given, strict=True)
+                f"{identifier(label)} := {one}" if label else one for label, one in zip(expr.names, given, strict=True)
             ]
         listed = ", ".join(given)
         if expr.flag:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
@@ -24,10 +26,22 @@ from dpsql.contract.query.nodes import (
     Show,
     TableFunction,
     TableRef,
+    With,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
 from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Item, Noisy, Relation, Scope, UNIT, item_column
+from dpsql.contract.query.relations import (
+    PUBLIC,
+    RELEASED,
+    ROWS,
+    UNIT,
+    Item,
+    KeyValues,
+    Noisy,
+    Relation,
+    Scope,
+    item_column,
+)
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
@@ -37,6 +51,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _MOST_WRITTEN = 1_000_000
+_Reader = Callable[[Mapping[str, KeyValues]], Relation]
 
 
 def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
@@ -103,7 +118,13 @@ def _empty(options: Options) -> Split:
     """Return the split of a query that no row can pass: its columns, and nothing else."""
     columns = options.columns or ()
     listed = ", ".join(f"CAST(NULL AS {kind}) AS {identifier(name)}" for name, kind in columns)
-    return Split((), f"SELECT {listed or 'NULL AS nothing'} WHERE false", columns, tuple(() for _ in columns), ("no row can pass",))
+    return Split(
+        (),
+        f"SELECT {listed or 'NULL AS nothing'} WHERE false",
+        columns,
+        tuple(() for _ in columns),
+        ("no row can pass",),
+    )
 
 
 class Splitter:
@@ -121,19 +142,35 @@ class Splitter:
 
     def query(self, query: Query, env: Env) -> Relation:
         """Return what a query, or a part of one, returns."""
-        top, env = env.top, self._withs(query, replace(env, top=False))
+        inner, waiting = self._withs(query, replace(env, top=False, joined={}))
         if isinstance(query, SetOperation):
-            return self._set_operation(query, env)
-        assert isinstance(query, Select)
-        return self._select(query, env, top)
+            out = self._set_operation(query, inner)
+        else:
+            assert isinstance(query, Select)
+            out = self._select(query, inner, env)
+        for one in waiting:  # what nothing names is read, too, and refused where it may not be asked
+            one({})
+        return out
 
-    def _withs(self, query: Query, env: Env) -> Env:
+    def _withs(self, query: Query, env: Env) -> tuple[Env, list[_Reader]]:
+        waiting = []
         for one in query.withs:
             refuse_name(one.name)
-            relation = self.query(one.query, replace(env, outer=None))
-            relation = self._columns_named(relation, one.columns)
-            env = replace(env, withs={**env.withs, fold(one.name): relation})
-        return env
+            reader = self._with(one, replace(env, outer=None))
+            waiting.append(reader)
+            env = replace(env, withs={**env.withs, fold(one.name): reader})
+        return env, waiting
+
+    def _with(self, one: With, env: Env) -> _Reader:
+        known: list[Relation] = []
+
+        def read(joined: Mapping[str, KeyValues]) -> Relation:
+            if not known:
+                found = self.query(one.query, replace(env, joined={} if one.columns else joined))
+                known.append(self._columns_named(found, one.columns))
+            return known[0]
+
+        return read
 
     def _columns_named(self, relation: Relation, names: tuple[str, ...]) -> Relation:
         """Return a relation with other names of columns, also in its text where that is read by name."""
@@ -149,26 +186,26 @@ class Splitter:
 
     # FROM.
 
-    def _leaf(self, env: Env) -> Leaf:
+    def _leaf(self, env: Env, joined: Mapping[str, KeyValues] | None = None) -> Leaf:
         known: dict[int, tuple[Relation, str]] = {}
 
         def read(source: From) -> tuple[Relation, str]:
             if id(source) not in known:
-                known[id(source)] = self._read(source, env)
+                known[id(source)] = self._read(source, env, joined or {})
             return known[id(source)]
 
         return read
 
-    def _read(self, source: From, env: Env) -> tuple[Relation, str]:
+    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[Relation, str]:
         """Return the relation of a FROM item, and its name."""
         alias = str(getattr(source, "alias", ""))
         refuse_name(alias)
         columns: tuple[str, ...] = getattr(source, "columns", ())
         if isinstance(source, TableRef):
-            relation = self._table(source, env)
+            relation = self._table(source, env, joined)
             alias = alias or source.names[2]
         elif isinstance(source, Derived):
-            relation = self.query(source.query, env)
+            relation = self.query(source.query, replace(env, joined=joined))
         elif isinstance(source, Listed):
             writer = PostExpressions(self.work, env)
             rows = ", ".join(f"({', '.join(writer.sql(one) for one in row)})" for row in source.rows)
@@ -183,10 +220,10 @@ class Splitter:
             raise ParameterError("P101", "sql: a part of FROM is not read. Write tables and subqueries.")
         return self._columns_named(relation, columns), alias
 
-    def _table(self, source: TableRef, env: Env) -> Relation:
+    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> Relation:
         named = source.names
         if not named[0] and not named[1] and fold(named[2]) in env.withs:
-            return env.withs[fold(named[2])]
+            return env.withs[fold(named[2])](joined)
         free = free_table(self.work, named)
         if free is not None:
             return free
@@ -199,15 +236,34 @@ class Splitter:
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env, top: bool) -> Relation:
-        leaf = self._leaf(env)
+    def _select(self, query: Select, env: Env, asked: Env) -> Relation:
+        top = asked.top
+        leaf = self._leaf(env, self._joined(query, env))
         relations = [leaf(one)[0] for one in leaves(query.source)]
         level = levels(relations)
         if level == ROWS and any(one.level == RELEASED for one in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
-            return self._rows(query, env, leaf, top)
+            return self._rows(query, replace(env, joined=asked.joined), leaf, top)
         return self._post(query, env, leaf, relations, top)
+
+    def _joined(self, query: Select, env: Env) -> dict[str, KeyValues]:
+        """Return the columns that a query equates with columns of public tables, with these columns' values."""
+        scope = Scope()
+        for one in leaves(query.source):
+            if isinstance(one, TableRef) and (any(one.names[:2]) or fold(one.names[2]) not in env.withs):
+                table = self.work.catalogue.table(one.names)
+                if table is not None and table.public and not one.columns:
+                    scope.items.append(Item(f"p{len(scope.items)}", self.work.table(table), one.alias or one.names[2]))
+        out: dict[str, KeyValues] = {}
+        for left, right in _equated(query.source, query.where):
+            sides = [_public(one, scope) for one in (left, right)]
+            for found, other in ((sides[0], right), (sides[1], left)):
+                if found is not None and None in sides:
+                    column = f"{identifier(found.relation.name[-1])}.{identifier(found.column)}"
+                    listed = f"SELECT DISTINCT {column} AS v FROM {found.relation.sql}"
+                    out[fold(other[-1])] = KeyValues(None, listed, f"the public {found.relation.name[-1]}")
+        return out
 
     # Rows of people.
 
@@ -279,9 +335,7 @@ class Splitter:
     def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> Relation:
         """Return rows of people, one by one, with windows of one person's rows."""
         everything = [*(expr for expr, _ in items), *conditions]
-        windows = list(
-            dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window")
-        )
+        windows = list(dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window"))
         if windows:
             above, places = stage.windowed(windows, everything)
             items = [(replaced(expr, places), name) for expr, name in items]
@@ -379,9 +433,7 @@ class Splitter:
                 raise ParameterError("P106", "sql groups by an aggregate. Put it into a subquery, and group by that.")
         return out
 
-    def _orders(
-        self, orders: tuple[Order, ...], scope: Scope, items: list[tuple[Expr, str]]
-    ) -> tuple[Order, ...]:
+    def _orders(self, orders: tuple[Order, ...], scope: Scope, items: list[tuple[Expr, str]]) -> tuple[Order, ...]:
         """Return ORDER BY with columns found: a name of the select list comes before a column."""
         names = {fold(name): expr for expr, name in reversed(items)}
         out = []
@@ -424,7 +476,7 @@ class Splitter:
             texts.append(f"({self._select_text(query, writer, leaf, stub)})")
         noisy = self._noisy(query, scope, inner)
         level = levels([*relations, *inner.values()])
-        return released(self.work, texts[0], texts[1], noisy, level)
+        return released(self.work, texts[0], texts[1], noisy, level, within=env.outer is not None)
 
     def _select_text(self, query: Select, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
         modifiers = query.modifiers
@@ -520,7 +572,40 @@ class Splitter:
             texts.append(f"(SELECT {distinct}* FROM ({joined}){_ends(query, writer)})")
         width = min(len(one.columns) for one in parts)
         noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
-        return released(self.work, texts[0], texts[1], noisy, level)
+        return released(self.work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+
+
+class _Found(NamedTuple):
+    relation: Relation
+    column: str
+
+
+def _public(names: tuple[str, ...], scope: Scope) -> _Found | None:
+    """Return the public table and column of a name."""
+    try:
+        found = scope.resolved(names)
+    except SourceError:
+        return None
+    if found is None or found.what != "item":
+        return None
+    return _Found(scope.item(str(found.value)).relation, found.name)
+
+
+def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield the pairs of columns that rows must have equal."""
+    conditions = [where] if where is not None else []
+    todo = [source]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Join) and one.kind == "INNER":
+            todo += [one.left, one.right]
+            conditions += [one.condition] if one.condition is not None else []
+    while conditions:
+        found = conditions.pop()
+        if found.what == "and":
+            conditions += found.parts
+        if found.what == "compare" and found.name == "=" and all(one.what == "column" for one in found.parts):
+            yield found.parts[0].names, found.parts[1].names
 
 
 def leaves(source: From) -> list[From]:

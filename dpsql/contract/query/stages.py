@@ -12,7 +12,7 @@ from functools import cached_property
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Interval, interval, number
-from dpsql.contract.query.joins import Ids, Member, Place, member_of
+from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order
 from dpsql.contract.query.relations import ROWS, UNIT, Column, Item, Relation, Scope
@@ -232,9 +232,7 @@ class Stage:
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
             return average, Type("DOUBLE"), found
         sql = call(expr.name, *names)
-        types = self.work.catalogue.typing.columns(
-            f"SELECT {call(expr.name, f'NULL::{kind.sql}', *names[1:])} AS x"
-        )
+        types = self.work.catalogue.typing.columns(f"SELECT {call(expr.name, f'NULL::{kind.sql}', *names[1:])} AS x")
         if types is None or not kind.comparable:
             raise ParameterError(
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
@@ -260,7 +258,9 @@ class Stage:
         most = f"'{float(_CLIP >> _FIXED)!r}'::DOUBLE"
         least = f"'{-float(_CLIP >> _FIXED)!r}'::DOUBLE"
         clipped = f"CASE WHEN {value} >= {most} THEN {most} WHEN {value} <= {least} THEN {least} ELSE {value} END"
-        scaled = call("floor", call("+", call("*", f"({clipped})", f"'{float(1 << _FIXED)!r}'::DOUBLE"), "'0.5'::DOUBLE"))
+        scaled = call(
+            "floor", call("+", call("*", f"({clipped})", f"'{float(1 << _FIXED)!r}'::DOUBLE"), "'0.5'::DOUBLE")
+        )
         integer = f"CASE WHEN {call('isnan', value)} THEN NULL ELSE TRY_CAST({scaled} AS HUGEINT) END"
         total = call("/", cast(call("sum", integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
         return total, Type("DOUBLE")
@@ -406,5 +406,3 @@ def _limits(condition: Expr) -> list[tuple[Expr, Interval]]:
             upper = value if sign in ("<", "<=", "=") else None
             out.append((left, Interval(lower, upper)))
     return out
-
-

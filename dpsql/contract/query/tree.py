@@ -607,9 +607,7 @@ def _tables_of_source(
     if isinstance(source, TableRef):
         if any(source.names[:2]) or fold(source.names[2]) not in withs:
             found.setdefault(source.names)
-    elif isinstance(source, Derived):
-        _tables_of_query(source.query, withs, found)
-    elif isinstance(source, Show) and source.query is not None:
+    elif isinstance(source, Derived) or (isinstance(source, Show) and source.query is not None):
         _tables_of_query(source.query, withs, found)
     elif isinstance(source, Join):
         for side in (source.left, source.right):

@@ -28,7 +28,9 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
             "UNION ALL without LIMIT, or WHERE EXISTS and NOT EXISTS by the person.",
         )
     if any(one.level == RELEASED for one in parts):
-        raise ParameterError("P105", "sql: released numbers stand among rows of people. Aggregate each part on its own.")
+        raise ParameterError(
+            "P105", "sql: released numbers stand among rows of people. Aggregate each part on its own."
+        )
     if any(one.level != ROWS for one in parts):
         raise ParameterError("P103", "sql: public rows stand among rows of people. Aggregate each part on its own.")
     first = parts[0]
@@ -48,7 +50,7 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
         listed = []
         for place, column in enumerate(part.columns):
             value = Expr("item", column.sql, value="u")
-            columns = {("u", column.sql): ColumnSql(f'u.{identifier(column.sql)}', column.type)}
+            columns = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
             kind = kinds[place][1]
             written = work.expressions.write(value, columns, None if kind == column.type else kind.sql)
             listed.append(f"{written.sql} AS {identifier(f'c{place}')}")

@@ -24,20 +24,23 @@ class Env:
 
     Attributes
     ----------
-    withs : mapping of str to Relation
-        The WITH queries that it may name, folded.
+    withs : mapping of str to callable
+        What reads the WITH queries that it may name, folded; each is read once, where it is first named.
     outer : callable or None
         Returns the SQL of a column of a released or public query around it; None where there is none.
     depth : int
         How many scopes of rows are around it.
     top : bool
         Whether it is the whole query.
+    joined : mapping of str to KeyValues
+        The public values that a column of its result is joined with, folded.
     """
 
-    withs: Mapping[str, Relation] = field(default_factory=dict)
+    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], Relation]] = field(default_factory=dict)
     outer: Callable[[tuple[str, ...]], str | None] | None = None
     depth: int = 0
     top: bool = False
+    joined: Mapping[str, KeyValues] = field(default_factory=dict)
 
 
 @dataclass
@@ -79,7 +82,9 @@ class Work:
         whole = ".".join(map(identifier, table.path))
         units = {fold(one) for one in table.units}
         keys = {fold(name): key for name, key in table.keys.items()}
-        columns = tuple(self._column(table, one, fold(one.name) in units, keys.get(fold(one.name))) for one in table.columns)
+        columns = tuple(
+            self._column(table, one, fold(one.name) in units, keys.get(fold(one.name))) for one in table.columns
+        )
         nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
         return Relation(
             PUBLIC if table.public else ROWS,
@@ -102,7 +107,9 @@ class Work:
         stated = [self._stated(side, table, name) for side in (self.options.lower, self.options.upper)]
         declared = Interval(column.lower, column.upper)
         given = Interval(*stated)
-        origin = "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
+        origin = (
+            "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
+        )
         bounds = Interval(
             given.lower if given.lower is not None else declared.lower,
             given.upper if given.upper is not None else declared.upper,
