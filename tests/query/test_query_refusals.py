@@ -37,12 +37,10 @@ REFUSED: dict[str, tuple[str, ...]] = {
     "P101": (
         "SUMMARIZE visits",
         "SELECT estimated_size FROM duckdb_tables()",
-        "SELECT * FROM pragma_storage_info('visits')",
-        "SELECT count(*) FROM read_csv('x.csv')",
-        "SELECT count(*) FROM query('SELECT * FROM visits')",
-        "SELECT count(*) FROM 'x.parquet'",
-        "SELECT sql FROM duckdb_views()",
-        "SELECT * FROM duckdb_settings()",
+        "SELECT count(*) FROM visits, LATERAL (SELECT days + 1)",
+        "WITH dpsql_w AS (SELECT 1) SELECT count(*) FROM visits, dpsql_w",
+        "WITH __dp_0 AS (SELECT 1) SELECT count(*) FROM visits, __dp_0",
+        "SELECT count(*) FROM (VALUES (1)) AS dpsql_v(x), visits",
     ),
     "P102": (
         "SELECT * FROM visits LIMIT 1001",
@@ -61,11 +59,15 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "SELECT count(*) FROM visits POSITIONAL JOIN patients",
         "SELECT count(*) FROM visits v ASOF JOIN patients p ON v.patient = p.id AND v.visit_date >= p.born",
         "SELECT avg(days) FROM (SELECT DISTINCT ON (ward) * FROM visits)",
-        "SELECT avg(r) FROM (SELECT patient, rank() OVER (ORDER BY days) AS r FROM visits)",
         "WITH RECURSIVE r AS (SELECT patient FROM visits UNION ALL SELECT patient + 1 FROM r WHERE patient < 3) "
         "SELECT count(*) FROM r",
     ),
     "P104": (
+        "SELECT * FROM pragma_storage_info('visits')",
+        "SELECT count(*) FROM read_csv('x.csv')",
+        "SELECT count(*) FROM query('SELECT * FROM visits')",
+        "SELECT sql FROM duckdb_views()",
+        "SELECT * FROM duckdb_settings()",
         "SELECT avg(s) FROM (SELECT patient, stddev(days) AS s FROM visits GROUP BY patient)",
         "SELECT avg(s) FROM (SELECT patient, skewness(days) AS s FROM visits GROUP BY patient)",
         "SELECT avg(s) FROM (SELECT patient, corr(days, cost) AS s FROM visits GROUP BY patient)",
@@ -110,6 +112,7 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "SELECT born, count(*) FROM patients GROUP BY born",
     )[:3],
     "S012": (
+        "SELECT avg(r) FROM (SELECT patient, rank() OVER (ORDER BY days) AS r FROM visits)",
         "SELECT count(*) FROM labs l JOIN visits v ON l.taken = v.visit_date",
         "SELECT count(*) FROM visits a JOIN visits b ON a.ward = b.ward AND a.visit_date = b.visit_date",
         "SELECT count(*) FROM visits a JOIN patients b ON a.days = b.age",
@@ -176,7 +179,8 @@ def code_of(message: str) -> str:
 def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str) -> None:
     message = refusal(con, sql)
     assert code_of(message) == code, message
-    assert message.rstrip().endswith(".")
+    said = message.partition("] ")[2].partition("\n\n")[0].rstrip()
+    assert said.endswith("."), said
 
 
 @pytest.mark.parametrize("sql", MENDED)

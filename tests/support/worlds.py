@@ -58,7 +58,7 @@ def hospital(con: Any, *, people: int = 200, person: str = "id", rows_per_person
         CREATE TABLE labs AS
           SELECT i % {7 * people} AS visit, 't' || 1 + hash(i, 't') % 9 AS test,
             CAST(hash(i, 'r') % 1000 AS DOUBLE) / 2 AS result, DATE '2024-01-01' + CAST(i % 900 AS INTEGER) AS taken
-          FROM range({14 * people}) AS r(i);
+          FROM range({14 * people}) AS r(i) WHERE hash(i % {7 * people}, 'z') % 5 > 0;
         CREATE TABLE wards AS
           SELECT * FROM (VALUES ('A', 10, 'N'), ('B', 20, 'N'), ('C', 30, 'S'), ('D', 40, 'S')) AS v(ward, beds, building);
         CREATE TABLE calendar AS
