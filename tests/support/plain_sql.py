@@ -342,7 +342,7 @@ class Writer:
                 "count(*)",
                 f"count(DISTINCT {number})",
                 f"median({number})",
-                f"stddev({number})",
+                f"bool_or({number} > 0)",
                 f"sum(CAST({number} AS HUGEINT))",
             )
         )
@@ -419,7 +419,11 @@ class Writer:
         draw = self.draw
         columns = scope.of(*_NUMBERS)
         if depth == 0 or draw.random() < 0.35 or not columns:
-            return draw.choice([*columns, "2", "0.05"]) if columns else "1"
+            return (
+                draw.choice([*columns, *columns, "2", "0.05"])
+                if columns and draw.random() < 0.3
+                else draw.choice(columns or ["1"])
+            )
         one, other = self.number(scope, depth - 1), self.number(scope, depth - 1)
         forms = (
             f"({one} + {other})",
@@ -510,7 +514,7 @@ class Writer:
                 f"sum({plain}) / count(*)",
                 f"100 * avg({plain}) - 1",
             ),
-            *([f"count(DISTINCT {scope.unit})"] if scope.unit else []),
+            *([f"count(DISTINCT {scope.unit})"] * 2 if scope.unit else []),
         ]
         rare = [
             f"min({plain})",
