@@ -18,6 +18,10 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 
+class UnboundError(ParameterError):
+    """A part over released and public tables is not bound on its own."""
+
+
 @dataclass
 class CoreSelect:
     """One aggregating SELECT over rows of people.
@@ -250,7 +254,7 @@ def released(
     if found is None and within:
         found = (("", Type(NOTHING)),)
     if found is None:
-        raise ParameterError(
+        raise UnboundError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
         )
     every: Noisy = frozenset().union(*noisy) if noisy else frozenset()

@@ -444,7 +444,7 @@ class Splitter:
                 found = items[place - 1][0] if 1 <= place <= len(items) else expr
             elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
                 found = names[fold(expr.names[0])]
-            elif expr.what == "column" and expr.names == ("all",):
+            elif expr.what == "star":
                 out += [replace(one, expression=each) for each, _ in items]
                 continue
             else:
