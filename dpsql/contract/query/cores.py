@@ -8,14 +8,20 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
+from dpsql.contract.query.errors import ColumnErrors, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, Relation
-from dpsql.contract.query.split import QueryKey
+from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Work, stub_type
+from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, text
+
+
+class UnboundError(ParameterError):
+    """A part over released and public tables is not bound on its own."""
 
 
 @dataclass
@@ -34,8 +40,8 @@ class CoreSelect:
     having, qualify : Expr or None
     orders : tuple of Order
     modifiers : Modifiers
-    named : callable
-        Returns the group that a column's name is, for subqueries.
+    told : bool
+        Whether the errors of its columns stand behind them.
     """
 
     work: Work
@@ -48,6 +54,7 @@ class CoreSelect:
     qualify: Expr | None
     orders: tuple[Order, ...]
     modifiers: Modifiers
+    told: bool = False
 
     def relation(self) -> Relation:
         """Return what it releases."""
@@ -57,6 +64,7 @@ class CoreSelect:
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
             return self._one(sets[0], wanted)
+        self.told = False
         if self.qualify is not None or any(one.what == "window" for each in everything for one in each.walk()):
             raise ParameterError(
                 "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
@@ -128,13 +136,26 @@ class CoreSelect:
                 writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
                 for expr, name in self.items
             )
-            source = f"{self._stub(core) if stub else identifier(core.name)} AS {identifier(core.name)}"
+            if self.told:
+                listed += "".join(f", {one}" for one in self._errors(core, noisy, writer))
+            source = f"{self._stub(core, noisy) if stub else identifier(core.name)} AS {identifier(core.name)}"
             distinct = "DISTINCT " if self.modifiers.distinct else ""
             out = f"SELECT {distinct}{listed} FROM {source}"
             if self.having is not None:
                 out += f" WHERE {writer.sql(self._over(self.having, places))}"
             texts.append(out)
         return texts[0], texts[1], noisy
+
+    def _errors(self, core: CoreDraft, noisy: Sequence[Noisy], writer: PostExpressions) -> list[str]:
+        """Return error, interval and verdict of every column that is made of noisy numbers."""
+        names = error_columns([name for _, name in self.items])
+        out = []
+        for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
+            if numbers:
+                over = self._over(expr, self._places[0])
+                found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
+                out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
+        return out
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
         """Return what GROUPING() is in one set: a bit for each group that is not in it."""
@@ -229,9 +250,12 @@ class CoreSelect:
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft) -> str:
+    def _stub(self, core: CoreDraft, noisy: Sequence[Noisy]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
         kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
+        if self.told:
+            made = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers)
+            kinds += [(name, Type("DOUBLE")) for one in made for name in error_names(*one)]
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
@@ -250,7 +274,7 @@ def released(
     if found is None and within:
         found = (("", Type(NOTHING)),)
     if found is None:
-        raise ParameterError(
+        raise UnboundError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
         )
     every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
@@ -259,6 +283,24 @@ def released(
         for place, (name, kind) in enumerate(found)
     )
     return Relation(level, columns, sql, stub)
+
+
+def with_errors(work: Work, relation: Relation, columns: int) -> Relation:
+    """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
+
+    A relation that has more than `columns` has them already.
+    """
+    noisy = [one.noisy for one in relation.columns]
+    if len(relation.columns) > columns or not any(noisy):
+        return relation
+    listed = []
+    for numbers, names in zip(noisy, error_columns([one.name for one in relation.columns]), strict=True):
+        if numbers:
+            listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
+            listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
+    more = ", ".join(listed)
+    texts = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    return released(work, *texts, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
 
 
 def core_source(core: CoreDraft) -> str:

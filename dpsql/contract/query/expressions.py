@@ -188,7 +188,8 @@ class RowExpressions:
         texts: list[str] = []
         phrase = _Phrase(names, texts)
         sql = phrase.sql(expr)
-        tree = self._typing.tree(sql, types, texts)
+        # Without a column there would be no FROM.
+        tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
         judge = Judge(dict(types), lambda name: call("struct_extract", ROW, text(name)), self._typing.newer)

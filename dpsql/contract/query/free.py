@@ -11,12 +11,12 @@ from dpsql.contract.query.intervals import number
 from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import PUBLIC, Column, Relation
+from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Work
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
-_CATALOG = ("duckdb_", "pragma_", "sqlite_", "pg_")
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
         **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
@@ -63,24 +63,18 @@ def _is_false(expr: Expr) -> bool:
     return False
 
 
-def is_catalog(names: tuple[str, str, str]) -> bool:
-    """Whether a name is of the catalog itself, which `free_table` reads or refuses."""
-    _, schema, name = map(fold, names)
-    return schema in ("information_schema", "pg_catalog") or name.startswith(_CATALOG)
-
-
 def free_table(work: Work, names: tuple[str, str, str]) -> Relation | None:
     """Return what a view of the catalog shows; None for any other name."""
-    catalog, schema, name = map(fold, names)
+    if not is_catalog(names):
+        return None
+    _, schema, name = map(fold, names)
     if schema == "information_schema":
         if name not in _VIEWS:
             raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
         return _shown(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
-    if schema in ("pg_catalog",) or name.startswith(_CATALOG):
-        if name in _FUNCTIONS and schema in ("", "main"):
-            return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
-        raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
-    return None
+    if name in _FUNCTIONS and schema in ("", "main"):
+        return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
+    raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
 def _shown(work: Work, source: str, columns: Mapping[str, str]) -> Relation:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import member_of
 from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, Relation
@@ -204,8 +205,8 @@ class Lifter:
         before = len(self.work.cores)
         try:
             relation = self.work.query(query, replace(block.env, outer=None))
-        except SourceError as error:
-            if error.code != "DPSQL-S002":
+        except (SourceError, UnboundError) as error:
+            if error.code not in ("DPSQL-S002", "DPSQL-P101"):
                 raise
             del self.work.cores[before:]
             return self._correlated(block, query)

@@ -150,6 +150,8 @@ class PostExpressions:
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         name = self._name(expr)
+        if any(one.what == "star" for one in expr.parts):
+            raise ParameterError("P101", "sql: COLUMNS within a function is not read. Write the columns out.")
         given = [self.sql(one, bound) for one in expr.parts]
         if expr.names:
             given = [
@@ -230,6 +232,8 @@ class PostExpressions:
 
     def orders(self, orders: tuple[Order, ...], bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an ORDER BY's parts."""
+        if len(orders) == 1 and orders[0].expression.what == "star":
+            return f"ALL {order_words(orders[0])}".rstrip()
         return ", ".join(f"{self.sql(one.expression, bound)} {order_words(one)}".rstrip() for one in orders)
 
 

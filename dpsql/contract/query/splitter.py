@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, core_source, released
+from dpsql.contract.query.cores import CoreSelect, core_source, released, with_errors
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
 from dpsql.contract.query.nodes import (
@@ -93,7 +93,10 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         )
         for core in splitter.work.cores
     )
+    if options.errors:
+        relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
+    names += tuple((one.name, one.type.sql) for one in relation.columns[len(names) :])
     if len(relation.sql) > _MOST_WRITTEN or any(len(one.source) > _MOST_WRITTEN for one in cores):
         raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
     return Split(
@@ -311,8 +314,9 @@ class Splitter:
             return self._per_person(stage, inside, groups, sets, having, qualify, modifiers.cuts)
         stage.member = block.joining.with_path(stage.member)
         return CoreSelect(
-            self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders)
-        ).relation()
+            self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders),
+            told=top and self.work.options.errors,
+        ).relation()  # fmt: skip
 
     def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
         """Raise P107 where an unknown name is one of the public or released query around rows of people."""
@@ -444,7 +448,7 @@ class Splitter:
                 found = items[place - 1][0] if 1 <= place <= len(items) else expr
             elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
                 found = names[fold(expr.names[0])]
-            elif expr.what == "column" and expr.names == ("all",):
+            elif expr.what == "star":
                 out += [replace(one, expression=each) for each, _ in items]
                 continue
             else:

@@ -397,7 +397,7 @@ def _decimal(digits: int, scale: int) -> str:
 
 
 def _star(record: Json, kind: str, alias: str) -> Expr:
-    _only(record, ("relation_name", "exclude_list", "qualified_exclude_list", "replace_list"))
+    _only(record, ("relation_name", "exclude_list", "qualified_exclude_list", "replace_list", "columns"))
     excluded = [*_texts(record.get("exclude_list"))]
     for one in _records(record.get("qualified_exclude_list")):
         excluded.append(str(one.get("column")))
@@ -573,6 +573,14 @@ _READERS = {
 }
 
 
+def is_catalog(names: tuple[str, str, str]) -> bool:
+    """Whether a name is a view of DuckDB's catalog."""
+    _, schema, name = map(fold, names)
+    return schema in ("information_schema", "pg_catalog") or name.startswith(
+        ("duckdb_", "pragma_", "sqlite_", "pg_")
+    )
+
+
 def tables_of(query: Query) -> tuple[tuple[str, str, str], ...]:
     """Return the tables that a query names: database, schema and name as written, each ``''`` where it is left out.
 
@@ -605,7 +613,8 @@ def _tables_of_source(
     source: From, withs: frozenset[str], found: dict[tuple[str, str, str], None], asked: list[Expr]
 ) -> None:
     if isinstance(source, TableRef):
-        if any(source.names[:2]) or fold(source.names[2]) not in withs:
+        named = any(source.names[:2]) or fold(source.names[2]) not in withs
+        if named and not is_catalog(source.names):
             found.setdefault(source.names)
     elif isinstance(source, Derived) or (isinstance(source, Show) and source.query is not None):
         _tables_of_query(source.query, withs, found)

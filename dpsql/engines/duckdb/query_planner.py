@@ -197,9 +197,10 @@ class QueryPlanner:
         node = _node(plans, stub_sql(read.split, errors=errors))
         reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
-        if node is not None and not errors and found != read.names:
-            wrong = [(mine, theirs) for mine, theirs in zip(found, read.names, strict=False) if mine != theirs]
-            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(read.names)}"
+        names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
+        if node is not None and found != names:
+            wrong = [(mine, theirs) for mine, theirs in zip(found, names, strict=False) if mine != theirs]
+            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
             raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
 
     def _placed(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read) -> PlacedCore:
@@ -414,6 +415,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
         upper=_bounds("upper", given.get("upper")),
         now=now,
         columns=columns,
+        errors=given.get("errors") is True,
     )
 
 
