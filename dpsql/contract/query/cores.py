@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
-from dpsql.contract.query.errors import ColumnErrors, error_columns
+from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, Relation
@@ -64,7 +64,6 @@ class CoreSelect:
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
             return self._one(sets[0], wanted)
-        self.told = False
         if self.qualify is not None or any(one.what == "window" for each in everything for one in each.walk()):
             raise ParameterError(
                 "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
@@ -153,6 +152,7 @@ class CoreSelect:
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
             if numbers:
                 over = self._over(expr, self._places[0])
+                self.work.told.update(dict.fromkeys((*one, len(numbers)) for one in numbers))
                 found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
         return out
@@ -260,7 +260,9 @@ class CoreSelect:
         return f"(SELECT {listed} WHERE false)"
 
     def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> Relation:
-        return released(self.work, sql, stub, noisy, within=self.env.outer is not None)
+        more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
+        behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
+        return released(self.work, sql, stub, behind, within=self.env.outer is not None)
 
 
 def released(

@@ -125,6 +125,9 @@ class Split:
         For every column of the result the released numbers in it, as core's and aggregate's names; for intervals.
     notes : tuple of str
         What explain says of it: levels of blocks, joins that were written.
+    told : tuple of (str, str, int)
+        The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
+        made that they are for. Their columns are those of `error_names`.
     """
 
     cores: tuple[QueryCore, ...]
@@ -132,6 +135,7 @@ class Split:
     columns: tuple[tuple[str, str], ...]
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
+    told: tuple[tuple[str, str, int], ...] = ()
 
 
 def error_names(aggregate: str, numbers: int) -> tuple[str, str, str]:

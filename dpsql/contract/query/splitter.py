@@ -105,6 +105,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         names,
         tuple(tuple(sorted(one.noisy)) for one in relation.columns),
         tuple(splitter.work.notes),
+        tuple(splitter.work.told),
     )
 
 

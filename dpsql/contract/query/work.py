@@ -76,6 +76,7 @@ class Work:
     expressions: RowExpressions
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    told: dict[tuple[str, str, int], None] = field(default_factory=dict)  # as `Split.told`
 
     def table(self, table: CatalogueTable) -> Relation:
         """Return a table of the catalogue as a relation."""
