@@ -240,6 +240,12 @@ class QueryPlanner:
                 "row may be of two. Ask of each by itself.",
             )
         unit = first.unit
+        if len({one.placement.unit is None for one in placed}) > 1:
+            raise SourceError(
+                "S013",
+                f"the query reads several protected tables, and not all of them have a privacy unit: "
+                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
+            )
         placement = Placement(
             first.counter,
             charged,
