@@ -11,10 +11,10 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
 from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, Relation
+from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, QueryPart
 from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Work, stub_type
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
@@ -30,7 +30,7 @@ class CoreSelect:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     stage : Stage
     env : Env
     items : list of (Expr, str)
@@ -44,7 +44,7 @@ class CoreSelect:
         Whether the errors of its columns stand behind them.
     """
 
-    work: Work
+    work: Splitting
     stage: Stage
     env: Env
     items: list[tuple[Expr, str]]
@@ -56,7 +56,7 @@ class CoreSelect:
     modifiers: Modifiers
     told: bool = False
 
-    def relation(self) -> Relation:
+    def relation(self) -> QueryPart:
         """Return what it releases."""
         everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
         everything += [one.expression for one in self.orders]
@@ -71,8 +71,11 @@ class CoreSelect:
         parts = [self._set(one, wanted) for one in sets]
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
         ends = self._ends([self._position(one) for one in self.orders])
-        noisy = [frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))]
-        return self._released(*(f"(SELECT * FROM ({one}){ends})" for one in texts), noisy)
+        noisy: list[Noisy] = [
+            frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
+        ]
+        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return self._released(whole[0], whole[1], noisy)
 
     def _position(self, order: Order) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -82,7 +85,7 @@ class CoreSelect:
             "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
         )
 
-    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> Relation:
+    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> QueryPart:
         texts = self._set(members, wanted)
         places, core = self._places
         qualified, ends = [], []
@@ -92,8 +95,8 @@ class CoreSelect:
             orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
             qualified.append(qualify)
             ends.append(self._ends(orders))
-        whole = (f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1))
-        return self._released(*whole, texts[2])
+        whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
+        return self._released(whole[0], whole[1], texts[2])
 
     def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -185,9 +188,9 @@ class CoreSelect:
         return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
 
     @property
-    def _inner(self) -> dict[int, Relation]:
+    def _inner(self) -> dict[int, QueryPart]:
         self.__dict__.setdefault("_known", {})
-        found: dict[int, Relation] = self.__dict__["_known"]
+        found: dict[int, QueryPart] = self.__dict__["_known"]
         return found
 
     def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
@@ -259,15 +262,15 @@ class CoreSelect:
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
-    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> Relation:
+    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> QueryPart:
         more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
         behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, stub, behind, within=self.env.outer is not None)
 
 
 def released(
-    work: Work, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
-) -> Relation:
+    work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
+) -> QueryPart:
     """Return the relation of a text over released and public tables.
 
     What stands `within` an expression may read columns of the query around it, where alone it is not bound.
@@ -284,10 +287,10 @@ def released(
         Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
         for place, (name, kind) in enumerate(found)
     )
-    return Relation(level, columns, sql, stub)
+    return QueryPart(level, columns, sql, stub)
 
 
-def with_errors(work: Work, relation: Relation, columns: int) -> Relation:
+def with_errors(work: Splitting, relation: QueryPart, columns: int) -> QueryPart:
     """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
 
     A relation that has more than `columns` has them already.

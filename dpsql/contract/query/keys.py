@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
-from dpsql.contract.query.intervals import Interval, finite_part
+from dpsql.contract.query.intervals import Limits, finite_part
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import PUBLIC, KeyValues, Scope, fraction_text
 from dpsql.rendering import call, cast, identifier, text
@@ -59,7 +59,7 @@ class KeyFinder:
         scope: Scope,
         expressions: RowExpressions,
         conditions: Sequence[Expr],
-        interval: Callable[[Expr], Interval],
+        interval: Callable[[Expr], Limits],
     ) -> None:
         self._scope, self._expressions = scope, expressions
         self._conditions, self._interval = conditions, interval
@@ -167,7 +167,11 @@ class KeyFinder:
                 first, last = self._literal(one.parts[1]), (self._literal(one.parts[2]), False)
             if one.what != "compare" or one.name not in ("<", "<=", ">", ">=", "="):
                 continue
-            for sign, left, right in ((one.name, *one.parts), (_turned(one.name), *one.parts[::-1])):
+            first_side, last_side = one.parts
+            for sign, left, right in (
+                (one.name, first_side, last_side),
+                (_turned(one.name), last_side, first_side),
+            ):
                 if left in forms and _literal(right):
                     if sign in (">", ">=", "="):
                         first = self._literal(right)
@@ -265,7 +269,7 @@ def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
         if all(one is not None for one in found):
             return tuple(dict.fromkeys(value for one in found for value in one or ()))
     if condition.what == "and":
-        return next((found for one in condition.parts if (found := _values_of(one, expr)) is not None), None)
+        return next((values for one in condition.parts if (values := _values_of(one, expr)) is not None), None)
     return None
 
 

@@ -10,8 +10,8 @@ from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import ColumnSql
-from dpsql.contract.query.intervals import NOWHERE, Interval
-from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.intervals import NOWHERE, Limits
+from dpsql.contract.query.nodes import Expr, given
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 
@@ -54,7 +54,7 @@ class Column:
     sql : str
         Its name in the relation's text.
     type : Type
-    interval : Interval
+    interval : Limits
         What its numbers lie in, by public knowledge.
     bounds_from : str
     keys : callable
@@ -72,7 +72,7 @@ class Column:
     name: str
     sql: str
     type: Type
-    interval: Interval = NOWHERE
+    interval: Limits = NOWHERE
     bounds_from: str = ""
     keys: Callable[[], KeyValues | None] = _no_keys
     owner: bool = False
@@ -82,7 +82,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Relation:
+class QueryPart:
     """What a part of a query returns.
 
     Attributes
@@ -115,7 +115,7 @@ class Relation:
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
 
-    def renamed(self, names: Sequence[str]) -> Relation:
+    def renamed(self, names: Sequence[str]) -> QueryPart:
         """Return it with other names for its first columns."""
         columns = [
             replace(one, name=names[place]) if place < len(names) else one for place, one in enumerate(self.columns)
@@ -131,7 +131,7 @@ class Item:
     ----------
     id : str
         Its alias in the text that is written.
-    relation : Relation
+    relation : QueryPart
     alias : str
         Its name in the query.
     hidden : bool
@@ -141,7 +141,7 @@ class Item:
     """
 
     id: str
-    relation: Relation
+    relation: QueryPart
     alias: str
     hidden: bool = False
     optional: bool = False
@@ -253,9 +253,7 @@ class Scope:
 
 
 def _there(item: Item, name: str) -> Column:
-    found = item.column(name)
-    assert found is not None
-    return found
+    return given(item.column(name))
 
 
 def _fields(expr: Expr, names: tuple[str, ...]) -> Expr:

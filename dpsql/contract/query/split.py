@@ -118,7 +118,8 @@ class Split:
     cores : tuple of QueryCore
         None of them where the query reads no rows of people: then it costs nothing.
     post : str
-        The text that runs over the cores' released tables and public tables; for no cores the query itself, written anew.
+        The text that runs over the cores' released tables and public tables; for no cores the query itself, written
+        anew.
     columns : tuple of (str, str)
         Name and SQL type of every column of the original query.
     noisy : tuple of tuple of (str, str)

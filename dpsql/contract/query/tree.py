@@ -280,21 +280,21 @@ def tables_of(query: Query) -> tuple[tuple[str, str, str], ...]:
 
 
 def _tables_of_query(query: Query, withs: frozenset[str], found: dict[tuple[str, str, str], None]) -> None:
-    for one in query.withs:
-        _tables_of_query(one.query, withs, found)
-        withs = withs | {fold(one.name)}
+    for each in query.withs:
+        _tables_of_query(each.query, withs, found)
+        withs = withs | {fold(each.name)}
     asked: list[Expr] = [one.expression for one in query.modifiers.orders]
     if isinstance(query, SetOperation):
-        for part in query.parts:
-            _tables_of_query(part, withs, found)
+        for one in query.parts:
+            _tables_of_query(one, withs, found)
     elif isinstance(query, Select):
         asked += [*query.items, *query.groups, *query.modifiers.distinct_on]
-        asked += [one for one in (query.where, query.having, query.qualify) if one is not None]
+        asked += [given for given in (query.where, query.having, query.qualify) if given is not None]
         _tables_of_source(query.source, withs, found, asked)
-    for each in asked:
-        for one in each.walk():
-            if one.query is not None:
-                _tables_of_query(one.query, withs, found)
+    for expr in asked:
+        for part in expr.walk():
+            if part.query is not None:
+                _tables_of_query(part.query, withs, found)
 
 
 def _tables_of_source(
@@ -304,8 +304,9 @@ def _tables_of_source(
         named = any(source.names[:2]) or fold(source.names[2]) not in withs
         if named and not is_catalog(source.names):
             found.setdefault(source.names)
-    elif isinstance(source, Derived) or (isinstance(source, Show) and source.query is not None):
-        _tables_of_query(source.query, withs, found)
+    elif isinstance(source, (Derived, Show)):
+        if source.query is not None:
+            _tables_of_query(source.query, withs, found)
     elif isinstance(source, Join):
         for side in (source.left, source.right):
             _tables_of_source(side, withs, found, asked)

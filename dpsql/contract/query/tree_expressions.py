@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dpsql.contract.query.nodes import Expr, Frame, Order, Query
+from dpsql.contract.query.nodes import Expr, Order, Query, WindowFrame
 from dpsql.contract.query.tree_fields import Json, as_record, as_records, as_texts, only, unread
 from dpsql.contract.query.written_types import type_of_tree
 from dpsql.errors import ParameterError
@@ -65,6 +65,7 @@ class TreeExpressions:
         }
 
     def orders(self, record: object) -> tuple[Order, ...]:
+        """Return the parts of an ORDER BY."""
         found = []
         for one in as_records(as_record(record or {}).get("orders")):
             direction = {"ASCENDING": "ASC", "DESCENDING": "DESC"}.get(str(one.get("type")), "")
@@ -78,12 +79,15 @@ class TreeExpressions:
         return tuple(found)
 
     def maybe(self, value: object) -> Expr | None:
+        """Return an expression that may be left out."""
         return None if value is None else self.read(as_record(value))
 
     def every(self, value: object) -> tuple[Expr, ...]:
+        """Return the expressions of a list."""
         return tuple(map(self.read, as_records(value)))
 
     def read(self, record: Json) -> Expr:
+        """Return an expression."""
         reader = self._readers.get(str(record.get("class")))
         if reader is None:
             raise unread(f"{str(record.get('class')).replace('_', ' ').lower()}")
@@ -106,22 +110,22 @@ class TreeExpressions:
                 return Expr("constant", name.lower(), value=given, alias=alias)
             raise unread(f"a {name} literal", "Write it as a number or a text.")
         value = as_record(record.get("value"))
-        shown, given = as_record(value.get("type")), value.get("value")
+        shown, found = as_record(value.get("type")), value.get("value")
         name = str(shown.get("id"))
         if value.get("is_null"):
             return Expr("constant", "NULL", alias=alias)
         if name == "VARCHAR":
-            return Expr("constant", "string", value=str(given), alias=alias)
+            return Expr("constant", "string", value=str(found), alias=alias)
         if name == "BOOLEAN":
-            return Expr("constant", "boolean", value=str(given).lower(), alias=alias)
+            return Expr("constant", "boolean", value=str(found).lower(), alias=alias)
         if name == "DECIMAL":
             scale = int(str(as_record(shown.get("type_info")).get("scale") or 0))
-            return Expr("constant", "number", value=_decimal(_whole(given), scale), alias=alias)
+            return Expr("constant", "number", value=_decimal(_whole(found), scale), alias=alias)
         if name in ("DOUBLE", "FLOAT"):
-            text = repr(float(str(given)))
+            text = repr(float(str(found)))
             return Expr("constant", "number", value=text if "e" in text else f"{text}e0", alias=alias)
         if name.endswith(("INT", "INTEGER")):
-            return Expr("constant", "number", value=str(_whole(given)), alias=alias)
+            return Expr("constant", "number", value=str(_whole(found)), alias=alias)
         raise unread(f"a literal of type {name}", "Write it as a number or a text.")
 
     def _star(self, record: Json, kind: str, alias: str) -> Expr:
@@ -185,7 +189,7 @@ class TreeExpressions:
         )
         parts, names = self._arguments(record)
         parts += tuple(one for one in map(self.maybe, (record.get("offset_expr"), record.get("default_expr"))) if one)
-        frame = Frame(
+        frame = WindowFrame(
             str(record.get("start")),
             self.maybe(record.get("start_expr")),
             str(record.get("end")),
@@ -194,9 +198,10 @@ class TreeExpressions:
         )
         if as_records(record.get("arg_orders")):
             raise unread("ORDER BY within a window function's arguments")
+        filtered, orders = self.maybe(record.get("filter_expr")), self.orders({"orders": record.get("orders")})
         return Expr(
             "window", _name(record), parts, names, "IGNORE NULLS" if record.get("ignore_nulls") else None,
-            bool(record.get("distinct")), self.maybe(record.get("filter_expr")), self.orders({"orders": record.get("orders")}),
+            bool(record.get("distinct")), filtered, orders,
             self.every(record.get("partitions")), frame, alias=alias,
         )  # fmt: skip
 

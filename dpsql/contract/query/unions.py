@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpsql.contract.expression.kinds import Type
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.nodes import Expr, SetOperation
-from dpsql.contract.query.relations import RELEASED, ROWS, UNIT, Column, KeyValues, Relation
-from dpsql.contract.query.work import Work, stub_type
+from dpsql.contract.query.relations import RELEASED, ROWS, UNIT, Column, KeyValues, QueryPart
+from dpsql.contract.query.work import Splitting, stub_type
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
 
-def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) -> Relation:
+def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[QueryPart]) -> QueryPart:
     """Return rows of people of several queries.
 
     Raises
@@ -50,9 +51,9 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
         listed = []
         for place, column in enumerate(part.columns):
             value = Expr("item", column.sql, value="u")
-            columns = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
+            read = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
             kind = kinds[place][1]
-            written = work.expressions.write(value, columns, None if kind == column.type else kind.sql)
+            written = work.expressions.write(value, read, None if kind == column.type else kind.sql)
             listed.append(f"{written.sql} AS {identifier(f'c{place}')}")
         if part.owned:
             owner = part.hidden or next(one.sql for one in part.columns if one.owner)
@@ -69,7 +70,7 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
     )
 
 
-def _column(place: int, kind: object, parts: Sequence[Relation]) -> Column:
+def _column(place: int, kind: Type, parts: Sequence[QueryPart]) -> Column:
     found = [one.columns[place] for one in parts]
     bounds = found[0].interval
     for one in found[1:]:
