@@ -11,7 +11,7 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
 from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, QueryPart
+from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
@@ -56,7 +56,7 @@ class CoreSelect:
     modifiers: Modifiers
     told: bool = False
 
-    def relation(self) -> QueryPart:
+    def relation(self) -> PartOfQuery:
         """Return what it releases."""
         everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
         everything += [one.expression for one in self.orders]
@@ -85,7 +85,7 @@ class CoreSelect:
             "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
         )
 
-    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> QueryPart:
+    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
         texts = self._set(members, wanted)
         places, core = self._places
         qualified, ends = [], []
@@ -188,9 +188,9 @@ class CoreSelect:
         return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
 
     @property
-    def _inner(self) -> dict[int, QueryPart]:
+    def _inner(self) -> dict[int, PartOfQuery]:
         self.__dict__.setdefault("_known", {})
-        found: dict[int, QueryPart] = self.__dict__["_known"]
+        found: dict[int, PartOfQuery] = self.__dict__["_known"]
         return found
 
     def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
@@ -221,9 +221,18 @@ class CoreSelect:
         for one in self.work.cores:
             if (one.body, one.unit, one.keys, one.private) == (body, unit, keys, private):
                 return one
-        core = CoreDraft(f"__dp_{len(self.work.cores)}", body, unit, keys, private, self.stage.member.tables)
+        core = CoreDraft(
+            f"__dp_{len(self.work.cores)}", body, unit, self.stage.date, keys, private, self._dates,
+            self.stage.member.tables,
+        )  # fmt: skip
         self.work.cores.append(core)
         return core
+
+    @property
+    def _dates(self) -> tuple[str, str] | None:
+        """Return the first and last day that conditions leave, as far as literals say."""
+        place = min(self.stage.member.dates, default=None)
+        return None if place is None else self.stage.keys.days(Expr("item", place[1], value=place[0]))
 
     def _key(self, number: int) -> tuple[str, QueryKey, bool]:
         group = self.groups[number]
@@ -262,7 +271,7 @@ class CoreSelect:
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
-    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> QueryPart:
+    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
         more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
         behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, stub, behind, within=self.env.outer is not None)
@@ -270,7 +279,7 @@ class CoreSelect:
 
 def released(
     work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
-) -> QueryPart:
+) -> PartOfQuery:
     """Return the relation of a text over released and public tables.
 
     What stands `within` an expression may read columns of the query around it, where alone it is not bound.
@@ -287,10 +296,10 @@ def released(
         Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
         for place, (name, kind) in enumerate(found)
     )
-    return QueryPart(level, columns, sql, stub)
+    return PartOfQuery(level, columns, sql, stub)
 
 
-def with_errors(work: Splitting, relation: QueryPart, columns: int) -> QueryPart:
+def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
     """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
 
     A relation that has more than `columns` has them already.
@@ -312,8 +321,8 @@ def core_source(core: CoreDraft) -> str:
     """Return the text of a core's source: keys, then what is aggregated, and the unit in the last column."""
     listed = [f"{sql} AS {identifier(key.column)}" for sql, key in core.keys]
     listed += [f"{sql} AS {identifier(name)}" for sql, name in core.targets.items()]
-    if core.unit is not None:
-        listed.append(f"{core.unit} AS {identifier(UNIT)}")
+    behind = ((core.date, DATE), (core.unit, UNIT))
+    listed += [f"{sql} AS {identifier(name)}" for sql, name in behind if sql is not None]
     return f"SELECT {', '.join(listed) or '1 AS one'} {core.body}"
 
 

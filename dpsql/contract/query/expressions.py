@@ -245,7 +245,7 @@ class _Phrase:
             "present": lambda one: f"({self.sql(one.parts[0])} IS NOT NULL)",
             "coalesce": lambda one: coalesce(*self._all(one)),
             "compare": lambda one: "({1} {0} {2})".format(one.name, *self._all(one)),
-            "between": lambda one: "({} BETWEEN {} AND {})".format(*self._all(one)),
+            "between": lambda one: "({0} >= {1} AND {0} <= {2})".format(*self._all(one)),
             "in": self._in,
             "case": self._case,
             "cast": self._cast,

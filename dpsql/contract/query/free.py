@@ -10,7 +10,7 @@ from dpsql.contract.query.cores import released
 from dpsql.contract.query.intervals import number
 from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef, given
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import PUBLIC, Column, QueryPart
+from dpsql.contract.query.relations import PUBLIC, Column, PartOfQuery
 from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
@@ -63,7 +63,7 @@ def _is_false(expr: Expr) -> bool:
     return False
 
 
-def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryPart | None:
+def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
     """Return what a view of the catalog shows; None for any other name."""
     if not is_catalog(names):
         return None
@@ -77,17 +77,17 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> QueryPart | None
     raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
-def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> QueryPart:
+def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
     listed = ", ".join(map(identifier, columns))
     nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
     stub = f"(SELECT {nothing} WHERE false)"
     found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
-    return QueryPart(
+    return PartOfQuery(
         PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
     )
 
 
-def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryPart:
+def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
     """Return the rows of a table function that makes them of its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
@@ -105,7 +105,7 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> QueryPart
     return released(work, text, text, (), PUBLIC)
 
 
-def free_show(work: Splitting, source: Show) -> QueryPart:
+def free_show(work: Splitting, source: Show) -> PartOfQuery:
     """Return what SHOW and DESCRIBE show: names and types."""
     if source.query is None:
         name = fold(source.name)

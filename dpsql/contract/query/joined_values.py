@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.nodes import Expr, From, Join, Select, TableRef
 from dpsql.contract.query.post_select import leaves
-from dpsql.contract.query.relations import Item, KeyValues, QueryPart, Scope
+from dpsql.contract.query.relations import Item, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
@@ -34,7 +34,7 @@ def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValu
 
 
 class _Found(NamedTuple):
-    relation: QueryPart
+    relation: PartOfQuery
     column: str
 
 

@@ -14,7 +14,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.relations import ROWS, Column, Item, QueryPart, Scope
+from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 
@@ -47,6 +47,8 @@ class Member:
     pending: PathKey | None = None
     ties: frozenset[tuple[Place, PathKey]] = frozenset()
     tables: tuple[str, ...] = ()
+    dated: bool = False
+    dates: frozenset[Place] = frozenset()
 
     @property
     def ids(self) -> frozenset[str]:
@@ -81,6 +83,8 @@ def member_of(item: Item) -> Member:
         pending=relation.pending,
         ties=ties,
         tables=relation.tables,
+        dated=relation.dated,
+        dates=frozenset((item.id, name) for name in item.dates),
     )
 
 
@@ -104,7 +108,7 @@ class Joining:
     ids: Ids
     catalogue: Catalogue
     expressions: RowExpressions
-    table: Callable[[PathKey], QueryPart | None]
+    table: Callable[[PathKey], PartOfQuery | None]
     notes: list[str] = field(default_factory=list)
 
     def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
@@ -187,6 +191,8 @@ class Joining:
             whole=False,
             people=ours.people or theirs.people,
             ties=both,
+            dated=ours.dated or theirs.dated,
+            dates=ours.dates | theirs.dates,
             tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
         )
 
@@ -265,19 +271,4 @@ def _apart(ours: Member, theirs: Member) -> SourceError:
         "S012",
         f"sql: rows of several people would meet, since {tables} are not joined by the person. Join them by the column "
         "of the privacy unit, or along a path: child = parent.",
-    )
-
-
-def as_relation(
-    columns: Sequence[Column], text: str, member: Member, hidden: str | None, level: str = ROWS
-) -> QueryPart:
-    """Return the relation of a row-level query."""
-    return QueryPart(
-        level,
-        tuple(columns),
-        f"({text})",
-        pending=member.pending,
-        owned=member.owned,
-        hidden=hidden,
-        tables=member.tables,
     )

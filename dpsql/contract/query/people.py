@@ -14,7 +14,7 @@ from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import member_of
 from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, QueryPart
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import Env, Splitting
@@ -154,7 +154,7 @@ class Lifter:
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
         """Return a public query of one row as an item of the query around it."""
         found = given(self.work.catalogue.typing.columns(stub))
-        columns = QueryPart(PUBLIC, (), text)
+        columns = PartOfQuery(PUBLIC, (), text)
         from_types = tuple(Column(name, name, kind) for name, kind in found)
         item = block.item(replace(columns, columns=from_types), hidden=True)
         block.chosen.append(member_of(item))
@@ -184,7 +184,7 @@ class Lifter:
     def _refusing(self, env: Env) -> Leaf:
         leaf = self.leaves(env)
 
-        def read(source: From) -> tuple[QueryPart, str]:
+        def read(source: From) -> tuple[PartOfQuery, str]:
             relation, alias = leaf(source)
             if relation.level == RELEASED:
                 raise ParameterError("P105", TWO_STAGES)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.expressions import constant_sql
 from dpsql.contract.query.nodes import Expr, Order, given
-from dpsql.contract.query.relations import ROWS, QueryPart, Scope
+from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
 from dpsql.contract.query.stages import frame_sql, order_words
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
@@ -56,7 +56,7 @@ class PostExpressions:
     env: Env
     stub: bool = False
     scope: Scope | None = None
-    inner: dict[int, QueryPart] | None = None  # the subqueries that were read already, by their address
+    inner: dict[int, PartOfQuery] | None = None  # the subqueries that were read already, by their address
 
     def sql(self, expr: Expr, bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an expression."""
@@ -205,7 +205,7 @@ class PostExpressions:
         child = self.sql(expr.parts[0], bound)
         return f"({child} {expr.value} ANY {body})" if expr.value != "=" else f"({child} IN {body})"
 
-    def subquery(self, expr: Expr) -> QueryPart:
+    def subquery(self, expr: Expr) -> PartOfQuery:
         """Return the relation of a subquery over released and public rows."""
         known = self.inner if self.inner is not None else {}
         if id(expr.query) not in known:

@@ -9,7 +9,7 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.query.cores import released
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select
 from dpsql.contract.query.post import PostExpressions, default_name
-from dpsql.contract.query.relations import Item, Noisy, QueryPart, Scope
+from dpsql.contract.query.relations import Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.rows import Leaf, levels
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import SourceError
@@ -17,15 +17,15 @@ from dpsql.rendering import identifier
 
 
 def released_select(
-    work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[QueryPart], names: Sequence[str] | None
-) -> QueryPart:
+    work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[PartOfQuery], names: Sequence[str] | None
+) -> PartOfQuery:
     """Return what a SELECT over released and public rows returns; `names` are its columns', where they are known."""
     scope = Scope()
     for number, one in enumerate(leaves(query.source)):
         relation, alias = leaf(one)
         scope.items.append(Item(f"p{number}", relation, alias))
     scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
-    inner: dict[int, QueryPart] = {}
+    inner: dict[int, PartOfQuery] = {}
     texts = []
     if names is not None and len(names) == len(query.items) and not any(one.what == "star" for one in query.items):
         items = zip(query.items, names, strict=True)
@@ -89,7 +89,7 @@ def _from_text(source: From, writer: PostExpressions, leaf: Leaf, stub: bool) ->
     return f"{text} AS {identifier(alias)}" if alias else text
 
 
-def _noisy(query: Select, scope: Scope, inner: dict[int, QueryPart]) -> list[Noisy]:
+def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
     """Return the released numbers in each column of the select list; one of all where a star stands there."""
     every: Noisy = frozenset().union(
         *(column.noisy for item in scope.items for column in item.relation.columns),
@@ -102,7 +102,7 @@ def _noisy(query: Select, scope: Scope, inner: dict[int, QueryPart]) -> list[Noi
     return [_noisy_of(one, scope, inner, every) for one in query.items]
 
 
-def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, QueryPart], every: Noisy) -> Noisy:
+def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: Noisy) -> Noisy:
     out: set[tuple[str, str]] = set()
     for one in expr.walk():
         if one.what == "column":

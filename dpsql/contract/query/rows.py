@@ -8,13 +8,13 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, given
-from dpsql.contract.query.relations import PUBLIC, ROWS, Item, QueryPart, Scope, item_column
+from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
-Leaf = Callable[[From], tuple[QueryPart, str]]
+Leaf = Callable[[From], tuple[PartOfQuery, str]]
 # Rewrites a condition that holds a subquery; None where a join took its place.
 Lift = Callable[["RowBlock", Expr, bool], Expr | None]
 
@@ -82,7 +82,7 @@ class RowBlock:
     def _lifted(self, condition: Expr) -> Expr | None:
         return self._lift(self, condition, True) if _asks(condition) else condition
 
-    def item(self, relation: QueryPart, alias: str = "", *, hidden: bool = False) -> Item:
+    def item(self, relation: PartOfQuery, alias: str = "", *, hidden: bool = False) -> Item:
         """Return a new item of the scope."""
         item = Item(self.ids.next(), relation, alias, hidden)
         self.scope.items.append(item)
@@ -218,7 +218,7 @@ def asks(expr: Expr) -> bool:
     return _asks(expr)
 
 
-def levels(relations: Sequence[QueryPart]) -> str:
+def levels(relations: Sequence[PartOfQuery]) -> str:
     """Return the level of rows that are read together."""
     found = {one.level for one in relations}
     return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)

@@ -98,6 +98,8 @@ class QueryCore:
     aggregates : tuple of QueryAggregate
     tables : tuple of str
         The protected tables that the source reads, as pinned names.
+    dates : tuple of (str, str) or None
+        First and last day of its rows, where they are dated and literal bounds say so.
     """
 
     name: str
@@ -107,6 +109,7 @@ class QueryCore:
     private_keys: bool
     aggregates: tuple[QueryAggregate, ...]
     tables: tuple[str, ...]
+    dates: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from dpsql.contract.query.relations import (
     ROWS,
     UNIT,
     KeyValues,
-    QueryPart,
+    PartOfQuery,
     Scope,
     item_column,
 )
@@ -48,7 +48,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _MOST_WRITTEN = 1_000_000
-_Reader = Callable[[Mapping[str, KeyValues]], QueryPart]
+_Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
 
 
 def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
@@ -87,6 +87,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
             core.private,
             tuple(core.aggregates),
             core.tables,
+            core.dates,
         )
         for core in splitter.work.cores
     )
@@ -106,7 +107,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     )
 
 
-def _renamed(relation: QueryPart, names: list[str]) -> str:
+def _renamed(relation: PartOfQuery, names: list[str]) -> str:
     if [one.name for one in relation.columns] == names or len(names) != len(relation.columns):
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
@@ -141,7 +142,7 @@ class Splitter:
         self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing))
         self._lifter = Lifter(self.work, self._leaf)
 
-    def query(self, query: Query, env: Env) -> QueryPart:
+    def query(self, query: Query, env: Env) -> PartOfQuery:
         """Return what a query, or a part of one, returns."""
         inner, waiting = self._withs(query, replace(env, top=False, joined={}))
         if isinstance(query, Select):
@@ -164,9 +165,9 @@ class Splitter:
         return env, waiting
 
     def _with(self, one: With, env: Env) -> _Reader:
-        known: list[QueryPart] = []
+        known: list[PartOfQuery] = []
 
-        def read(joined: Mapping[str, KeyValues]) -> QueryPart:
+        def read(joined: Mapping[str, KeyValues]) -> PartOfQuery:
             if not known:
                 found = self.query(one.query, replace(env, joined={} if one.columns else joined))
                 known.append(self._columns_named(found, one.columns))
@@ -174,7 +175,7 @@ class Splitter:
 
         return read
 
-    def _columns_named(self, relation: QueryPart, names: tuple[str, ...]) -> QueryPart:
+    def _columns_named(self, relation: PartOfQuery, names: tuple[str, ...]) -> PartOfQuery:
         """Return a relation with other names of columns, also in its text where that is read by name."""
         if not names:
             return relation
@@ -189,16 +190,16 @@ class Splitter:
     # FROM.
 
     def _leaf(self, env: Env, joined: Mapping[str, KeyValues] | None = None) -> Leaf:
-        known: dict[int, tuple[QueryPart, str]] = {}
+        known: dict[int, tuple[PartOfQuery, str]] = {}
 
-        def read(source: From) -> tuple[QueryPart, str]:
+        def read(source: From) -> tuple[PartOfQuery, str]:
             if id(source) not in known:
                 known[id(source)] = self._read(source, env, joined or {})
             return known[id(source)]
 
         return read
 
-    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[QueryPart, str]:
+    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[PartOfQuery, str]:
         """Return the relation of a FROM item, and its name."""
         alias = str(getattr(source, "alias", ""))
         refuse_name(alias)
@@ -222,7 +223,7 @@ class Splitter:
             raise ParameterError("P101", "sql: a part of FROM is not read. Write tables and subqueries.")
         return self._columns_named(relation, columns), alias
 
-    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> QueryPart:
+    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> PartOfQuery:
         named = source.names
         if not named[0] and not named[1] and fold(named[2]) in env.withs:
             return env.withs[fold(named[2])](joined)
@@ -238,7 +239,7 @@ class Splitter:
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env, asked: Env) -> QueryPart:
+    def _select(self, query: Select, env: Env, asked: Env) -> PartOfQuery:
         top = asked.top
         leaf = self._leaf(env, joined_values(self.work, query, env))
         relations = [leaf(one)[0] for one in leaves(query.source)]
@@ -252,7 +253,7 @@ class Splitter:
 
     # Rows of people.
 
-    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> QueryPart:
+    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> PartOfQuery:
         block = RowBlock(self.work, leaf, self._lifter.lift, env)
         block.open(query.source)
         items = self._items(query, block.scope)
@@ -318,7 +319,7 @@ class Splitter:
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
 
-    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> QueryPart:
+    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> PartOfQuery:
         """Return rows of people, one by one, with windows of one person's rows."""
         everything = [*(expr for expr, _ in items), *conditions]
         windows = list(dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window"))
@@ -339,7 +340,7 @@ class Splitter:
         having: Expr | None,
         qualify: Expr | None,
         cuts: bool,
-    ) -> QueryPart:
+    ) -> PartOfQuery:
         """Return groups of one person's rows."""
         if cuts or len(sets) > 1:
             raise ParameterError(
@@ -445,13 +446,13 @@ class Splitter:
 
     # Set operations.
 
-    def _set_operation(self, query: SetOperation, env: Env) -> QueryPart:
+    def _set_operation(self, query: SetOperation, env: Env) -> PartOfQuery:
         parts = [self.query(one, env) for one in query.parts]
         level = levels(parts)
         if level == ROWS:
             return union_of_rows(self.work, query, parts)
         word = f"{query.kind}{' ALL' if query.every else ''}"
-        inner: dict[int, QueryPart] = {}
+        inner: dict[int, PartOfQuery] = {}
         texts = []
         for stub in (False, True):
             writer = PostExpressions(self.work, env, stub, inner=inner)

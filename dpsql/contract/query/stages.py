@@ -15,7 +15,7 @@ from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order, given
-from dpsql.contract.query.relations import ROWS, UNIT, Column, Item, QueryPart, Scope
+from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
 from dpsql.contract.query.work import Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
@@ -81,6 +81,30 @@ class Stage:
         number_, column = min(self.member.owner)
         return self.scope.item(number_).sql(column)
 
+    @property
+    def date(self) -> str | None:
+        """The SQL of the column by which rows are dated."""
+        if not self.member.dates:
+            return None
+        number_, column = min(self.member.dates)
+        return self.scope.item(number_).sql(column)
+
+    @property
+    def behind(self) -> list[str]:
+        """What every text of these rows selects behind its columns: the date and the owner."""
+        found = ((self.date, DATE), (self.owner, UNIT))
+        return [f"{sql} AS {identifier(name)}" for sql, name in found if sql is not None]
+
+    @property
+    def _unseen(self) -> tuple[Column, ...]:
+        out = []
+        for places, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
+            if places:
+                number_, column = min(places)
+                kind = self.scope.item(number_).by_sql(column).type
+                out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
+        return tuple(out)
+
     def place(self, expr: Expr) -> Place | None:
         """Return the column that an expression is."""
         return (str(expr.value), expr.name) if expr.what == "item" else None
@@ -115,7 +139,7 @@ class Stage:
         """Finds public values."""
         return KeyFinder(self.scope, self.work.expressions, self.known, self.interval)
 
-    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> QueryPart:
+    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
         """Return the rows with these columns, and their owner behind them."""
         columns, listed = [], []
         for place, (expr, name) in enumerate(outputs):
@@ -123,17 +147,16 @@ class Stage:
             sql = f"c{place}"
             columns.append(self._output(expr, name, sql, written.type))
             listed.append(f"{written.sql} AS {identifier(sql)}")
-        owner = self.owner
-        if owner is not None:
-            listed.append(f"{owner} AS {identifier(UNIT)}")
+        listed += self.behind
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
-        return QueryPart(
+        return PartOfQuery(
             ROWS,
             tuple(columns),
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            hidden=UNIT if owner is not None else None,
+            dated=self.member.dated,
+            unseen=self._unseen,
             tables=self.member.tables,
         )
 
@@ -150,6 +173,7 @@ class Stage:
             lambda: self.keys.find(expr),
             self.is_owner(expr),
             tie,
+            place in self.member.dates,
         )
 
     # Groups and windows of one person's rows.
@@ -176,16 +200,18 @@ class Stage:
             names.append(identifier(UNIT))
         text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        return self._above(f"({text})", columns), places
+        unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
+        return self._above(f"({text})", columns, unseen), places
 
-    def _above(self, text: str, columns: Sequence[Column]) -> Stage:
-        relation = QueryPart(
+    def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
+        relation = PartOfQuery(
             ROWS,
             tuple(columns),
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            hidden=UNIT if self.member.owned else None,
+            dated=self.member.dated,
+            unseen=self._unseen if unseen is None else unseen,
             tables=self.member.tables,
         )
         item = Item("g0", relation, "")
@@ -294,8 +320,7 @@ class Stage:
                 raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
-        if self.owner is not None:
-            inner.append(f"{self.owner} AS {identifier(UNIT)}")
+        inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
@@ -382,8 +407,8 @@ def _where(condition: Expr, then: Expr) -> Expr:
     return Expr("case", parts=(condition, then, Expr("constant", "NULL")))
 
 
-def _empty(stage: Stage) -> QueryPart:
-    return QueryPart(ROWS, (), "", owned=stage.member.owned)
+def _empty(stage: Stage) -> PartOfQuery:
+    return PartOfQuery(ROWS, (), "", owned=stage.member.owned)
 
 
 def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:
