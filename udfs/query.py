@@ -52,7 +52,8 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans, texts: Plans) -> str:
         arguments = left_out("dp_query", given)
-        found, free = session.queries.plan(sql, tree, arguments, seen_of(seen), seen_of(texts))
+        bound = [(one["query"], one["plan"], one["tree"]) for one in texts or ()]
+        found, free = session.queries.plan(sql, tree, arguments, seen_of(seen), bound)
         if found is None:
             return free
         session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))

@@ -12,7 +12,9 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
   system.main.dpsql_query_plan(sql, tree, given, seen,
     system.main.list_transform(
       system.main.dpsql_query_cores(sql, tree, given, seen),
-      lambda q: system.main.struct_pack(query := q, plan := system.main.json_serialize_plan(q)::VARCHAR)));
+      lambda q: system.main.struct_pack(
+        query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
+        tree := system.main.json_serialize_sql(q)::VARCHAR)));
 
 -- dp_query
 CREATE OR REPLACE TEMP MACRO dp_query(

@@ -24,6 +24,7 @@ from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.contract.periods import DATED
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.free import is_catalog
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, read_tree, tables_of
@@ -96,6 +97,8 @@ class QueryPlanner:
         self._bindings[threading.get_ident()] = binding
         queries = [_original(written), *_views(binding)]
         for reference in references:
+            if is_catalog(reference):
+                continue
             spelled = _spellings(reference, binding)
             queries += [*spelled, *reading.parents_of(spelled, binding.declarations, binding.catalog)]
         return list(dict.fromkeys(queries))
@@ -105,7 +108,7 @@ class QueryPlanner:
         return list(dict.fromkeys(_texts(self._read(sql, tree, given, seen).split, errors=given.get("errors") is True)))
 
     def plan(
-        self, sql: object, tree: object, given: Given, seen: Seen, texts: Seen
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
     ) -> tuple[QueryStatement | None, str]:
         """Return what a query runs, with its plan; of a query that reads nobody's rows its text alone.
 
@@ -117,7 +120,9 @@ class QueryPlanner:
             I036: the text that was written returns other columns than the query.
         """
         read = self._read(sql, tree, given, seen)
-        plans = dict(texts)
+        plans = {text: plan for text, plan, _ in texts}
+        for _, _, written in texts:
+            reading.refuse_unpinned(written, [core.name for core in read.split.cores])
         self._refuse_other_columns(read, given, plans)
         for core in read.split.cores:
             for key in core.keys:
@@ -155,6 +160,8 @@ class QueryPlanner:
         parents: dict[paths.Path, CatalogueTable] = {}
         direct = True
         for reference in tables_of(query):
+            if is_catalog(reference):
+                continue
             spelled = _spellings(reference, binding)
             listed = [(text, plans[text]) for text in spelled]
             name = reading.spelled(reference)
@@ -188,11 +195,12 @@ class QueryPlanner:
         """Raise unless the post text reads nobody's rows, and returns the columns of the query."""
         errors = given.get("errors") is True
         node = _node(plans, stub_sql(read.split, errors=errors))
-        reading.refuse_people(node, "the query", *_declared(read))
+        reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
-        if node is not None and not errors and found != read.names:
-            wrong = [(mine, theirs) for mine, theirs in zip(found, read.names, strict=False) if mine != theirs]
-            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(read.names)}"
+        names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
+        if node is not None and found != names:
+            wrong = [(mine, theirs) for mine, theirs in zip(found, names, strict=False) if mine != theirs]
+            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
             raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
 
     def _placed(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read) -> PlacedCore:
@@ -232,6 +240,12 @@ class QueryPlanner:
                 "row may be of two. Ask of each by itself.",
             )
         unit = first.unit
+        if len({one.placement.unit is None for one in placed}) > 1:
+            raise SourceError(
+                "S013",
+                f"the query reads several protected tables, and not all of them have a privacy unit: "
+                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
+            )
         placement = Placement(
             first.counter,
             charged,
@@ -375,7 +389,8 @@ def _why(plan: str) -> str:
 
 def _texts(found: Split, *, errors: bool) -> list[str]:
     keys = [key.query for core in found.cores for key in core.keys if key.query is not None]
-    return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors)]
+    shown = [reading.SHOW_TABLES] if "SHOW " in found.post else []
+    return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
 
 
 def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
@@ -406,6 +421,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
         upper=_bounds("upper", given.get("upper")),
         now=now,
         columns=columns,
+        errors=given.get("errors") is True,
     )
 
 

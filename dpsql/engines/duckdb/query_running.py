@@ -19,6 +19,8 @@ _SETTINGS = (
     "system.main.current_setting('TimeZone'), system.main.json_serialize_sql(?)::VARCHAR"
 )
 
+_TREE = "SELECT system.main.json_serialize_sql(?)::VARCHAR"
+
 
 @dataclass(frozen=True)
 class Answered:
@@ -49,7 +51,8 @@ def planned_query(
         session.queries.tables(sql, None, "", "", "")  # which refuses it
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
-    texts = turns.plans(session.queries.cores(sql, tree, arguments, seen))
+    written = turns.plans(session.queries.cores(sql, tree, arguments, seen))
+    texts = [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
     return session.queries.plan(sql, tree, arguments, seen, texts)
 
 

@@ -152,12 +152,7 @@ def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
     j-th of the chance.
     """
     places = {one.name: place for place, one in enumerate(core.aggregates)}
-    found: dict[tuple[int, int], None] = {}
-    for numbers in split.noisy:
-        for name, aggregate in numbers:
-            if name == core.name:
-                found[places[aggregate], len(set(numbers))] = None
-    return list(found)
+    return [(places[aggregate], count) for name, aggregate, count in split.told if name == core.name]
 
 
 def stub_sql(split: Split, *, errors: bool) -> str:

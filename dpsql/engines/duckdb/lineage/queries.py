@@ -6,6 +6,7 @@ that DuckDB binds of its texts, as any source is, so a splitter that errs is ref
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,8 +23,8 @@ from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
 from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
-from dpsql.engines.duckdb.lineage.texts import Catalogued
-from dpsql.errors import SourceError
+from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
+from dpsql.errors import InternalError, SourceError
 from dpsql.rendering import identifier
 
 if TYPE_CHECKING:
@@ -32,21 +33,13 @@ if TYPE_CHECKING:
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
 _PARENT = "/* parent */ "
-# Functions of the catalog, and their columns that say nothing of rows.
+# Functions of the catalog, with their columns that tell of rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
-    name: frozenset(columns.split())
-    for name, columns in {
-        "duckdb_tables": "database_name database_oid schema_name schema_oid table_name table_oid comment tags internal "
-        "temporary has_primary_key column_count index_count check_constraint_count",
-        "duckdb_views": "database_name database_oid schema_name schema_oid view_name view_oid comment tags internal "
-        "temporary column_count",
-        "duckdb_columns": "database_name database_oid schema_name schema_oid table_name table_oid column_name "
-        "column_index comment internal is_nullable data_type data_type_id character_maximum_length numeric_precision "
-        "numeric_precision_radix numeric_scale",
-        "duckdb_schemas": "oid database_name database_oid schema_name comment tags internal",
-        "duckdb_databases": "database_name database_oid comment tags internal type readonly",
-    }.items()
+    "duckdb_tables": frozenset(("estimated_size",)),
+    **dict.fromkeys(("duckdb_views", "duckdb_columns", "duckdb_schemas", "duckdb_databases"), frozenset[str]()),
 }
+# The query of the names of tables, whose plan scans more of the catalog than it shows.
+SHOW_TABLES = "SELECT * FROM (SHOW TABLES)"
 
 
 def whole(path: paths.Path) -> str:
@@ -161,33 +154,58 @@ def _bound_of(given: object, name: str) -> Fraction | None:
     return Fraction(str(given)) if isinstance(given, (int, float, Fraction)) and not isinstance(given, bool) else None
 
 
-def refuse_people(node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog) -> bool:
-    """Raise unless a plan reads public tables, lists and the catalog alone; return whether it reads any table.
+def refuse_people(
+    node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog, listing: str = ""
+) -> None:
+    """Raise unless a plan reads public tables, lists and the catalog alone.
+
+    `listing` is the plan of `SHOW_TABLES`, which counts as the catalog where it is a part of the plan.
 
     Raises
     ------
     SourceError
-        S014: it reads something that no plan shows, or rows of people.
+        S014: it reads something that no plan shows, or rows of people. S041: it calls a function of dpsql.
     """
-    reads = False
-    for scan in () if node is None else bound.scans(node):
-        table = bound.table_of(scan)
-        if table is None:
-            known = _CATALOG.get(bound.function_of(scan))
-            columns = set() if known is None else set(bound.scanned_columns(scan)) - {None}
-            if bound.function_of(scan) not in GENERATORS and (known is None or not columns <= known):
-                raise _people(source)
-            continue
-        reads = True
-        leaf = Reading(declarations, catalog).leaf(table, covered=False)
-        if leaf is None or leaf.datasets:
-            raise _people(source)
     if node is None:
         raise _people(source)
+    shown = paths.read_plan(listing) if listing else None
+    below = [] if shown is None else bound.children(shown)
+    forms = {bound.normal_form(one) for one in below}
+    within = {id(scan) for one in bound.operators(node) if bound.normal_form(one) in forms for scan in bound.scans(one)}
+    for scan in bound.scans(node):
+        table, function = bound.table_of(scan), bound.function_of(scan)
+        if table is not None:
+            leaf = Reading(declarations, catalog).leaf(table, covered=False)
+            if leaf is None or leaf.datasets:
+                raise _people(source)
+        elif function not in GENERATORS and id(scan) not in within:
+            told = _CATALOG.get(function)
+            if told is None or told & set(bound.scanned_columns(scan)):
+                raise _people(source)
     for name in bound.functions(node):
         if name.startswith("dpsql_"):
             raise function_refused(source, name)
-    return reads
+
+
+def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
+    """Raise if a text names a table in a way that a WITH query of the caller could capture when it runs.
+
+    Every table is named with its database and schema; only the released tables, which the statement defines itself
+    around the text, have plain names.
+
+    Raises
+    ------
+    InternalError
+        I036.
+    """
+    for part in objects(json.loads(tree)):
+        if part.get("type") != "BASE_TABLE":
+            continue
+        whole = part.get("catalog_name") and part.get("schema_name")
+        if not whole and part.get("table_name") not in cores:
+            raise InternalError(
+                "I036", f"what was written of the query names {show(part.get('table_name'))} without its place. Report it."
+            )
 
 
 def _people(source: str) -> SourceError:
