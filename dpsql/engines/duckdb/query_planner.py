@@ -21,7 +21,7 @@ from dpsql.contract.arguments import EPSILON
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, known, list_items, show
-from dpsql.contract.periods import DATED
+from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
 from dpsql.contract.query.free import is_catalog
@@ -229,6 +229,7 @@ class QueryPlanner:
         filled = ARGUMENTS.fill(given)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
+        filled["during"] = _during(placed, filled["during"])
         parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
         charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
         first = placed[0].placement
@@ -391,6 +392,32 @@ def _texts(found: Split, *, errors: bool) -> list[str]:
     keys = [key.query for core in found.cores for key in core.keys if key.query is not None]
     shown = [reading.SHOW_TABLES] if "SHOW " in found.post else []
     return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
+
+
+def _during(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [one for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or not dated:
+        return given
+    spans: dict[str, None] = {}
+    for one in dated:
+        stated, days = known(Dated, one.stated[DATED]), one.core.dates
+        if days is None:
+            column = stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which count, "
+                f"during := '...', or write WHERE with literal dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)
 
 
 def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:

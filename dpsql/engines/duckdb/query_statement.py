@@ -173,6 +173,8 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 def shown(statement: QueryStatement) -> tuple[str, ...]:
     """Return what is told of a query before it runs, line by line, and the statement as the last."""
     plan, lines = statement.plan, list(statement.split.notes)
+    if plan.during is not None:
+        lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
     for number, core in enumerate(statement.split.cores):
         parts = [part.plan for part in plan.parts if part.core == number]
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
