@@ -152,8 +152,6 @@ class Options:
         The time at which the statement is bound, in the session's zone: what CURRENT_DATE and now() stand for.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None where they are not known yet.
-    errors : bool
-        Whether columns of noisy numbers have their errors, intervals and verdicts behind all columns.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -164,4 +162,3 @@ class Options:
     errors: bool = False
     now: datetime.datetime | None = None
     columns: tuple[tuple[str, str], ...] | None = None
-    errors: bool = False

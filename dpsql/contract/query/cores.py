@@ -313,8 +313,8 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
             listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
             listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
     more = ", ".join(listed)
-    texts = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
-    return released(work, *texts, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+    whole, nothing = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
 
 
 def core_source(core: CoreDraft) -> str:
