@@ -27,7 +27,17 @@ _HINT = "docs/calls.md lists what may be called on rows; compute anything else i
 _SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
 _ALIASES = {
     **{"datediff": "date_diff", "datesub": "date_sub", "datetrunc": "date_trunc", "datepart": "date_part"},
-    **{"mod": "%", "add": "+", "subtract": "-", "multiply": "*", "divide": "//", "pow": "pow", "**": "pow", "^": "pow"},
+    **{
+        "mod": "%",
+        "add": "+",
+        "date_add": "+",
+        "subtract": "-",
+        "multiply": "*",
+        "divide": "//",
+        "pow": "pow",
+        "**": "pow",
+        "^": "pow",
+    },
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
 }
@@ -92,6 +102,9 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     expr = expr.mapped(lambda part: simplified(part, now))
     if expr.what == "try":
         return expr.parts[0]
+    if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
+        pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
+        return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts

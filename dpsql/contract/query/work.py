@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.expressions import RowExpressions, clock, simplified
 from dpsql.contract.query.intervals import Limits
@@ -153,7 +154,8 @@ class Splitting:
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
         """Return an expression with its columns found and its clocks and aliases written out."""
-        return simplified(self._found(expr, scope, frozenset()), self.options.now)
+        found = simplified(self._found(expr, scope, frozenset()), self.options.now)
+        return bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
 
     def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":
