@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
 from dpsql.contract.expression.judge import Judge
-from dpsql.contract.expression.kinds import TEXT, Type
+from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr
@@ -135,6 +135,15 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     return replace(expr, name=name)
 
 
+def _only_epochs(expr: Expr) -> bool:
+    """Whether columns are read as seconds since 1970 alone, which are the same in every zone."""
+    if expr.what == "call" and (
+        expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
+    ):
+        return True
+    return expr.what != "item" and all(map(_only_epochs, expr.inner))
+
+
 def _string(value: str) -> Expr:
     return Expr("constant", "string", value=value)
 
@@ -157,10 +166,12 @@ class RowExpressions:
     Parameters
     ----------
     typing : Typing
+    zone : str
+        The session's time zone: in it a timestamp with time zone is read, inside TRY.
     """
 
-    def __init__(self, typing: Typing) -> None:
-        self._typing = typing
+    def __init__(self, typing: Typing, zone: str = "UTC") -> None:
+        self._typing, self.zone = typing, zone
         self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
     def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
@@ -197,7 +208,10 @@ class RowExpressions:
 
     def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
         names = {one: f"c{number}" for number, one in enumerate(read)}
-        types = [(names[one], columns[one].type) for one in read]
+        sources = [(names[one], columns[one].type) for one in read]
+        types = [(name, Type("TIMESTAMP") if one.kind == ZONED_TIMESTAMP else one) for name, one in sources]
+        zoned = {name for name, one in sources if one.kind == ZONED_TIMESTAMP}
+        zone = "UTC" if _only_epochs(expr) else self.zone
         texts: list[str] = []
         phrase = _Phrase(names, texts)
         sql = phrase.sql(expr)
@@ -205,7 +219,12 @@ class RowExpressions:
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
-        judge = Judge(dict(types), lambda name: call("struct_extract", ROW, text(name)), self._typing.newer)
+
+        def column(name: str) -> str:
+            value = call("struct_extract", ROW, text(name))
+            return call("timezone", text(zone), value) if name in zoned else value
+
+        judge = Judge(dict(types), column, self._typing.newer)
         try:
             body = judge.write(tree)
         except ParameterError as error:
@@ -213,12 +232,22 @@ class RowExpressions:
             for one in read:
                 said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
             raise error.saying(said) from None
+        kind = tree.type
+        if zoned and kind == Type("TIMESTAMP") and self._is_zoned(sql, sources, texts):
+            kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
         row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
         each = call("list_value", f"system.main.struct_pack({row})")
         lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
-        return Written(call("list_extract", lambdas, "1"), tree.type, bare=False, body=body)
+        return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
+
+    def _is_zoned(self, sql: str, sources: Sequence[tuple[str, Type]], texts: Sequence[str]) -> bool:
+        """Whether DuckDB itself makes a timestamp with time zone of it."""
+        given = [f"NULL::{kind.sql} AS {identifier(name)}" for name, kind in sources]
+        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given)})")
+        return found is not None and found[0][1].kind == ZONED_TIMESTAMP
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
         """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""

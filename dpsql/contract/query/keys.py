@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.contract.expression.kinds import INTEGERS, Type
+from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import Limits, finite_part
@@ -30,7 +30,7 @@ _DAYS = frozenset(
     )
 )
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
-_DATES = frozenset(("DATE", "TIMESTAMP"))
+_DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,13 @@ class KeyFinder:
         last = call("-", ends[1], "CAST('1 microsecond' AS INTERVAL)") if found.beyond else ends[1]
         points = call("generate_series", ends[0], last, f"CAST('{step or '1 day'}' AS INTERVAL)")
         listed = f"SELECT {call('unnest', call('list_append', points, last))} AS d"
-        inner = f"SELECT CAST(d AS {kind.sql}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
+        local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
+        inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
         value = Expr("item", "v", value="k0")
-        image = self._expressions.write(_replaced(expr, base, value), {("k0", "v"): ColumnSql('"k0"."v"', kind)})
+        read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
+        if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
+            inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
+        image = self._expressions.write(_replaced(expr, base, value), read)
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
 

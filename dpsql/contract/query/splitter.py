@@ -139,7 +139,7 @@ class Splitter:
     """
 
     def __init__(self, catalogue: Catalogue, options: Options) -> None:
-        self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing))
+        self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing, options.zone))
         self._lifter = Lifter(self.work, self._leaf)
 
     def query(self, query: Query, env: Env) -> PartOfQuery:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.contract.expression.kinds import INTEGERS, Type
+from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
@@ -259,7 +259,7 @@ class Stage:
             return average, Type("DOUBLE"), found
         sql = call(expr.name, *names)
         types = self.work.catalogue.typing.columns(f"SELECT {call(expr.name, f'NULL::{kind.sql}', *names[1:])} AS x")
-        if types is None or not kind.comparable:
+        if types is None or not (kind.comparable or kind.kind == ZONED_TIMESTAMP):
             raise ParameterError(
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
