@@ -248,17 +248,20 @@ class KeyFinder:
         """Return an expression over the values of its parts; None where a part has none."""
         if not any(one.what == "item" for one in expr.walk()):
             return expr
-        if not top:
-            if expr in sources:
-                return Expr("item", "v", value=sources[expr][0])
-            found = self._direct(expr)
-            if found is not None:
-                sources[expr] = (f"k{len(sources)}", found, self._type(expr))
-                return Expr("item", "v", value=sources[expr][0])
-        if expr.what not in ("call", "cast", "coalesce", "element", "case") or expr.filter or expr.orders:
+        # The smallest parts come first: what is made of one column twice stays of one value.
+        taken = dict(sources)
+        if expr.what in ("call", "cast", "coalesce", "element", "case") and not (expr.filter or expr.orders):
+            parts = [self._substituted(one, sources) for one in expr.parts]
+            if None not in parts:
+                return replace(expr, parts=tuple(one for one in parts if one is not None))
+        sources.clear()
+        sources.update(taken)
+        found = None if top else self._direct(expr)
+        if found is None:
             return None
-        parts = [self._substituted(one, sources) for one in expr.parts]
-        return None if None in parts else replace(expr, parts=tuple(one for one in parts if one is not None))
+        if expr not in sources:
+            sources[expr] = (f"k{len(sources)}", found, self._type(expr))
+        return Expr("item", "v", value=sources[expr][0])
 
 
 def values_query(found: KeyValues, kind: Type) -> str:
