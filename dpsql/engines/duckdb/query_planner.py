@@ -411,7 +411,7 @@ def _during(placed: Sequence[PlacedCore], given: object) -> object:
             column = stated.base or stated.column
             raise ParameterError(
                 "P110",
-                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which count, "
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
                 f"during := '...', or write WHERE with literal dates: {column} >= DATE '...' AND {column} < DATE '...'.",
             )
         blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]

@@ -107,7 +107,10 @@ class QueryStatement:
 
     def _release(self, *, noted: bool) -> str:
         """Return the statement whose one value is the release of all parts."""
-        parts = [part_of_query(part.plan, part.plan.function) for part in self.plan.parts]
+        parts: list[tuple[Frame, list[Step], str]] = []
+        for part in self.plan.parts:
+            keyed = None if part.keys_of is None else parts[part.keys_of][0]
+            parts.append(part_of_query(part.plan, part.plan.function, keyed))
         frames = [frame for frame, _, _ in parts]
         whole = frames[0].name(_WHOLE)
         steps = [(frame, chain[0]) for frame, chain, _ in parts]
