@@ -6,6 +6,7 @@ whatever the rows are, as it is once it is released. Never private; for tests on
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -47,6 +48,8 @@ class DrawnPart:
         Whether distances are squared: Gaussian noise.
     labelled : bool
         Whether labels are private keys, of which a table may lack some.
+    tag : str
+        Which rows it is of, where DuckDB's threads decide in what order parts are drawn.
     """
 
     part: Part
@@ -55,6 +58,7 @@ class DrawnPart:
     scales: list[Fraction]
     squares: bool = False
     labelled: bool = False
+    tag: str = ""
 
     def loss(self, other: DrawnPart) -> Fraction:
         """Return the loss between two tables; for Gaussian noise epsilon times the share of ``mu**2`` that is used.
@@ -64,8 +68,8 @@ class DrawnPart:
         AssertionError
             The parts differ, which released numbers alone may decide.
         """
-        assert self.part == other.part
-        assert self.scales == other.scales
+        assert self.part == other.part, "the rows decide what is drawn"
+        assert self.scales == other.scales, "the rows decide how wide noise is"
         total = Fraction(0)
         for before, after, scale in zip(self.vectors, other.vectors, self.scales, strict=True):
             assert self.labelled or before.keys() == after.keys(), "the rows decide which numbers there are"
@@ -121,11 +125,13 @@ class _Recorder:
     def __init__(self) -> None:
         self.call = Call()
         self._keyed: list[tuple[list[NoisyBlock], DrawnPart]] = []
+        self.of = threading.local()
 
     def note(
         self, part: Part, epsilon: Fraction, vectors: Sequence[Any], scales: Sequence[Any], *, squares: bool = False
     ) -> DrawnPart:
         found = DrawnPart(part, epsilon, [_columns(one) for one in vectors], [*map(Fraction, scales)], squares)
+        found.tag = getattr(self.of, "rows", "")
         self.call.parts.append(found)
         return found
 
@@ -211,6 +217,17 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         recorder.note(part, part.epsilon, [counts], [scale], squares=True)
         return GaussianRelease(np.asarray(counts, dtype=np.float64) / one, 1.0)
 
+    def tagged(method: Any) -> Any:
+        def within(call: Any, *given: Any) -> Any:
+            placement = call.plan.placement
+            recorder.of.rows = f"{placement.joined if placement is not None else ''} {call.plan.targets}"
+            try:
+                return method(call, *given)
+            finally:
+                recorder.of.rows = ""
+
+        return within
+
     in_order = aggregate.ReleasedKeys.in_order
 
     def ordered(collector: Any, columns: int) -> Any:
@@ -235,6 +252,8 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         (GaussianNoise, "draw_sums", sums),
         (GaussianNoise, "draw_counts", counts),
         (aggregate, "ReleasedKeys", Released),
+        (aggregate.AggregateCall, "turn", tagged(aggregate.AggregateCall.turn)),
+        (aggregate.AggregateCall, "after", tagged(aggregate.AggregateCall.after)),
     )
 
 
@@ -250,6 +269,7 @@ class ExactCalls:
         self._recorder._keyed = []
         cursor = con.execute(sql)
         call.rows = cursor.fetchall()
+        call.parts.sort(key=lambda one: one.tag)
         call.types = [column[:2] for column in cursor.description]
         return call
 

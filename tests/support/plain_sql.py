@@ -222,9 +222,7 @@ class Writer:
 
     def _keyed(self, key: str) -> str:
         scope = self._base("orders")
-        return (
-            f"SELECT {scope.unit.replace('who', key)} AS k, {self.aggregate(scope)} AS v FROM {scope.text} GROUP BY 1"
-        )
+        return f"SELECT {scope.unit.replace('who', key)} AS k, {self.aggregate(scope, lists=False)} AS v FROM {scope.text} GROUP BY 1"
 
     def _of_cte(self) -> str:
         scope = self.scope()
@@ -243,7 +241,8 @@ class Writer:
         scope = self.scope()
         draw = self.draw
         keys = [] if keyless or bare or draw.random() < 0.25 else self._keys(scope)
-        aggregates = [self.aggregate(scope) for _ in range(1 if bare or keyless else draw.randint(1, 3))]
+        lists = not (bare or keyless)
+        aggregates = [self.aggregate(scope, lists=lists) for _ in range(draw.randint(1, 3) if lists else 1)]
         shown = [f"{key} AS k{place}" for place, key in enumerate(keys)]
         shown += [f"{one} AS a{place}" for place, one in enumerate(aggregates)]
         sql = f"SELECT {', '.join(shown)} FROM {scope.text}{self._where(scope)}"
@@ -342,7 +341,7 @@ class Writer:
                 "count(*)",
                 f"count(DISTINCT {number})",
                 f"median({number})",
-                f"stddev({number})",
+                f"bool_or({number} > 0)",
                 f"sum(CAST({number} AS HUGEINT))",
             )
         )
@@ -419,7 +418,11 @@ class Writer:
         draw = self.draw
         columns = scope.of(*_NUMBERS)
         if depth == 0 or draw.random() < 0.35 or not columns:
-            return draw.choice([*columns, "2", "0.05"]) if columns else "1"
+            return (
+                draw.choice([*columns, *columns, "2", "0.05"])
+                if columns and draw.random() < 0.3
+                else draw.choice(columns or ["1"])
+            )
         one, other = self.number(scope, depth - 1), self.number(scope, depth - 1)
         forms = (
             f"({one} + {other})",
@@ -487,8 +490,8 @@ class Writer:
             forms.append(draw.choice([*scope.columns]))
         return draw.sample(forms, min(len(forms), draw.choice((1, 1, 2))))
 
-    def aggregate(self, scope: Scope) -> str:
-        """Return an aggregate."""
+    def aggregate(self, scope: Scope, *, lists: bool = True) -> str:
+        """Return an aggregate; one that is a list only where it may be."""
         draw = self.draw
         number = self.number(scope, draw.choice((0, 0, 1, 2)))
         plain = draw.choice(scope.of(*_NUMBERS) or ["1"])
@@ -503,14 +506,18 @@ class Writer:
                 f"avg({plain})",
             ),
             *(f"count_if({self.condition(scope, 1)})", f"stddev({plain})", f"var_pop({plain})", f"median({plain})"),
-            *(f"quantile_cont({plain}, 0.25)", f"quantile_disc({plain}, [0.1, 0.9])", f"corr({plain}, {number})"),
+            *(
+                f"quantile_cont({plain}, 0.25)",
+                f"quantile_disc({plain}, {'[0.1, 0.9]' if lists else '0.9'})",
+                f"corr({plain}, {number})",
+            ),
             *(f"regr_slope({plain}, {number})", f"count(*) FILTER (WHERE {self.condition(scope, 1)})"),
             *(
                 f"sum({number}) FILTER (WHERE {self.condition(scope, 0)})",
                 f"sum({plain}) / count(*)",
                 f"100 * avg({plain}) - 1",
             ),
-            *([f"count(DISTINCT {scope.unit})"] if scope.unit else []),
+            *([f"count(DISTINCT {scope.unit})"] * 2 if scope.unit else []),
         ]
         rare = [
             f"min({plain})",
