@@ -14,7 +14,7 @@ from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, check_written, stub_type
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
@@ -284,6 +284,8 @@ def released(
 
     What stands `within` an expression may read columns of the query around it, where alone it is not bound.
     """
+    check_written(sql)
+    check_written(stub)
     found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
     if found is None and within:
         found = (("", Type(NOTHING)),)

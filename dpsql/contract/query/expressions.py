@@ -22,6 +22,7 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 
 ROW = "dpsql_one"
+_MOST_JOINED = 30
 _TEXT = "dpsql_text"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
 _SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
@@ -126,6 +127,8 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("case", parts=parts, alias=expr.alias)
     if name == "ifnull":
         return Expr("coalesce", parts=parts, alias=expr.alias)
+    if name == "concat" and len(parts) > _MOST_JOINED:
+        raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
         texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string(""))) for one in parts]
         joined = texts[0]
