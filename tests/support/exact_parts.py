@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.keys import RELEASED
 from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
+from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
@@ -120,12 +122,17 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.call = Call()
+        # Of the part that is drawn, the keys of its groups, where another part has released them.
+        self.labels: list[Any] | None = None
         self._keyed: list[tuple[list[NoisyBlock], DrawnPart]] = []
 
     def note(
         self, part: Part, epsilon: Fraction, vectors: Sequence[Any], scales: Sequence[Any], *, squares: bool = False
     ) -> DrawnPart:
-        found = DrawnPart(part, epsilon, [_columns(one) for one in vectors], [*map(Fraction, scales)], squares)
+        columns = [_columns(one) for one in vectors]
+        if self.labels is not None:
+            columns = [{self.labels[place]: one[place] for place in one} for one in columns]
+        found = DrawnPart(part, epsilon, columns, [*map(Fraction, scales)], squares, self.labels is not None)
         self.call.parts.append(found)
         return found
 
@@ -211,6 +218,23 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         recorder.note(part, part.epsilon, [counts], [scale], squares=True)
         return GaussianRelease(np.asarray(counts, dtype=np.float64) / one, 1.0)
 
+    def labelled(prepare: Any) -> Any:
+        def of_released(call: Any, statistic: Any, progress: Any) -> Any:
+            draw = prepare(call, statistic, progress)
+            if getattr(call.plan, "keys_table", None) != RELEASED:
+                return draw
+
+            def drawn() -> Any:
+                recorder.labels = list(zip(*call.places.labels, strict=True))
+                try:
+                    return draw()
+                finally:
+                    recorder.labels = None
+
+            return drawn
+
+        return of_released
+
     in_order = aggregate.ReleasedKeys.in_order
 
     def ordered(collector: Any, columns: int) -> Any:
@@ -235,6 +259,8 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         (GaussianNoise, "draw_sums", sums),
         (GaussianNoise, "draw_counts", counts),
         (aggregate, "ReleasedKeys", Released),
+        (aggregate.AggregateCall, "prepare", labelled(aggregate.AggregateCall.prepare)),
+        (QuantileCall, "prepare", labelled(QuantileCall.prepare)),
     )
 
 
