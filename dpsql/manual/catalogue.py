@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, function_of
+from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.page import Page, wrapped_call
 
 _LISTED = 3
@@ -86,6 +86,8 @@ def signature_of(name: str) -> Signature:
     """Return the named arguments of a SQL function; none for one that has no list of them."""
     if name in FUNCTIONS:
         return FUNCTIONS[name].plan.arguments
+    if name == QUERY:
+        return function_of(name).plan.arguments
     if name in EXACT:
         return Signature(*(one for one in function_of(name).plan.arguments.values() if one.statistic))
     return {**DECLARATIONS, "dp_estimate": ESTIMATE}.get(name, Signature())

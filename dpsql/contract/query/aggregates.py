@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, Type
-from dpsql.contract.query.intervals import Interval, number
+from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
-from dpsql.contract.query.work import CoreDraft, Work
+from dpsql.contract.query.work import CoreDraft, Splitting
 from dpsql.errors import ParameterError
 
 _MOMENTS = {
@@ -95,12 +95,12 @@ class CoreAggregates:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     stage : Stage
     core : CoreDraft
     """
 
-    work: Work
+    work: Splitting
     stage: Stage
     core: CoreDraft
 
@@ -117,8 +117,8 @@ class CoreAggregates:
             tail = "0.01" if name == "min" else "0.99"
             raise ParameterError(
                 "P106",
-                f"sql: {name} is one row's value, which no noise hides. Write quantile_cont(x, {tail}), and state bounds "
-                "with lower and upper.",
+                f"sql: {name} is one row's value, which no noise hides. Write quantile_cont(x, {tail}), and state "
+                "bounds with lower and upper.",
             )
         if name in _OTHERS:
             raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
@@ -234,16 +234,16 @@ class CoreAggregates:
             places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
         return Expr("call", "list_value", tuple(places)) if listed else places[0]
 
-    def _bounds(self, value: Expr) -> tuple[Interval, str]:
+    def _bounds(self, value: Expr) -> tuple[Limits, str]:
         found = self.stage.interval(value)
         fallback = [side.get("") for side in (self.work.options.lower, self.work.options.upper)]
         if found.lower is None or found.upper is None:
-            found = Interval(
+            found = Limits(
                 found.lower if found.lower is not None else fallback[0],
                 found.upper if found.upper is not None else fallback[1],
             )
         if not found.known:
-            return Interval(), "drawn"
+            return NOWHERE, "drawn"
         place = self.stage.place(value)
         origin = self.stage.scope.column(value).bounds_from if place is not None else ""
         return found, origin or "interval arithmetic"
@@ -261,13 +261,13 @@ class CoreAggregates:
         kind: str,
         column: str | None,
         result: Type,
-        bounds: Interval = Interval(),
+        bounds: Limits = NOWHERE,
         origin: str = "",
         other: str | None = None,
         *,
         share: Fraction | None = None,
         discrete: bool = False,
-        second: Interval = Interval(),
+        second: Limits = NOWHERE,
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,

@@ -8,14 +8,20 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
+from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import RELEASED, UNIT, Column, KeyValues, Noisy, Relation
-from dpsql.contract.query.split import QueryKey
+from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Work, stub_type
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
+from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, text
+
+
+class UnboundError(ParameterError):
+    """A part over released and public tables is not bound on its own."""
 
 
 @dataclass
@@ -24,7 +30,7 @@ class CoreSelect:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     stage : Stage
     env : Env
     items : list of (Expr, str)
@@ -34,11 +40,11 @@ class CoreSelect:
     having, qualify : Expr or None
     orders : tuple of Order
     modifiers : Modifiers
-    named : callable
-        Returns the group that a column's name is, for subqueries.
+    told : bool
+        Whether the errors of its columns stand behind them.
     """
 
-    work: Work
+    work: Splitting
     stage: Stage
     env: Env
     items: list[tuple[Expr, str]]
@@ -48,8 +54,9 @@ class CoreSelect:
     qualify: Expr | None
     orders: tuple[Order, ...]
     modifiers: Modifiers
+    told: bool = False
 
-    def relation(self) -> Relation:
+    def relation(self) -> PartOfQuery:
         """Return what it releases."""
         everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
         everything += [one.expression for one in self.orders]
@@ -64,8 +71,11 @@ class CoreSelect:
         parts = [self._set(one, wanted) for one in sets]
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
         ends = self._ends([self._position(one) for one in self.orders])
-        noisy = [frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))]
-        return self._released(*(f"(SELECT * FROM ({one}){ends})" for one in texts), noisy)
+        noisy: list[Noisy] = [
+            frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
+        ]
+        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return self._released(whole[0], whole[1], noisy)
 
     def _position(self, order: Order) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -75,7 +85,7 @@ class CoreSelect:
             "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
         )
 
-    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> Relation:
+    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
         texts = self._set(members, wanted)
         places, core = self._places
         qualified, ends = [], []
@@ -85,8 +95,8 @@ class CoreSelect:
             orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
             qualified.append(qualify)
             ends.append(self._ends(orders))
-        whole = (f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1))
-        return self._released(*whole, texts[2])
+        whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
+        return self._released(whole[0], whole[1], texts[2])
 
     def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -128,13 +138,27 @@ class CoreSelect:
                 writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
                 for expr, name in self.items
             )
-            source = f"{self._stub(core) if stub else identifier(core.name)} AS {identifier(core.name)}"
+            if self.told:
+                listed += "".join(f", {one}" for one in self._errors(core, noisy, writer))
+            source = f"{self._stub(core, noisy) if stub else identifier(core.name)} AS {identifier(core.name)}"
             distinct = "DISTINCT " if self.modifiers.distinct else ""
             out = f"SELECT {distinct}{listed} FROM {source}"
             if self.having is not None:
                 out += f" WHERE {writer.sql(self._over(self.having, places))}"
             texts.append(out)
         return texts[0], texts[1], noisy
+
+    def _errors(self, core: CoreDraft, noisy: Sequence[Noisy], writer: PostExpressions) -> list[str]:
+        """Return error, interval and verdict of every column that is made of noisy numbers."""
+        names = error_columns([name for _, name in self.items])
+        out = []
+        for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
+            if numbers:
+                over = self._over(expr, self._places[0])
+                self.work.told.update(dict.fromkeys((*one, len(numbers)) for one in numbers))
+                found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
+                out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
+        return out
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
         """Return what GROUPING() is in one set: a bit for each group that is not in it."""
@@ -164,9 +188,9 @@ class CoreSelect:
         return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
 
     @property
-    def _inner(self) -> dict[int, Relation]:
+    def _inner(self) -> dict[int, PartOfQuery]:
         self.__dict__.setdefault("_known", {})
-        found: dict[int, Relation] = self.__dict__["_known"]
+        found: dict[int, PartOfQuery] = self.__dict__["_known"]
         return found
 
     def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
@@ -197,9 +221,18 @@ class CoreSelect:
         for one in self.work.cores:
             if (one.body, one.unit, one.keys, one.private) == (body, unit, keys, private):
                 return one
-        core = CoreDraft(f"__dp_{len(self.work.cores)}", body, unit, keys, private, self.stage.member.tables)
+        core = CoreDraft(
+            f"__dp_{len(self.work.cores)}", body, unit, self.stage.date, keys, private, self._dates,
+            self.stage.member.tables,
+        )  # fmt: skip
         self.work.cores.append(core)
         return core
+
+    @property
+    def _dates(self) -> tuple[str, str] | None:
+        """Return the first and last day that conditions leave, as far as literals say."""
+        place = min(self.stage.member.dates, default=None)
+        return None if place is None else self.stage.keys.days(Expr("item", place[1], value=place[0]))
 
     def _key(self, number: int) -> tuple[str, QueryKey, bool]:
         group = self.groups[number]
@@ -229,19 +262,24 @@ class CoreSelect:
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft) -> str:
+    def _stub(self, core: CoreDraft, noisy: Sequence[Noisy]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
         kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
+        if self.told:
+            made = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers)
+            kinds += [(name, Type("DOUBLE")) for one in made for name in error_names(*one)]
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
-    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> Relation:
-        return released(self.work, sql, stub, noisy, within=self.env.outer is not None)
+    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
+        more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
+        behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
+        return released(self.work, sql, stub, behind, within=self.env.outer is not None)
 
 
 def released(
-    work: Work, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
-) -> Relation:
+    work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
+) -> PartOfQuery:
     """Return the relation of a text over released and public tables.
 
     What stands `within` an expression may read columns of the query around it, where alone it is not bound.
@@ -250,7 +288,7 @@ def released(
     if found is None and within:
         found = (("", Type(NOTHING)),)
     if found is None:
-        raise ParameterError(
+        raise UnboundError(
             "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
         )
     every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
@@ -258,15 +296,33 @@ def released(
         Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
         for place, (name, kind) in enumerate(found)
     )
-    return Relation(level, columns, sql, stub)
+    return PartOfQuery(level, columns, sql, stub)
+
+
+def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
+    """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
+
+    A relation that has more than `columns` has them already.
+    """
+    noisy = [one.noisy for one in relation.columns]
+    if len(relation.columns) > columns or not any(noisy):
+        return relation
+    listed = []
+    for numbers, names in zip(noisy, error_columns([one.name for one in relation.columns]), strict=True):
+        if numbers:
+            listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
+            listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
+    more = ", ".join(listed)
+    whole, nothing = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
 
 
 def core_source(core: CoreDraft) -> str:
     """Return the text of a core's source: keys, then what is aggregated, and the unit in the last column."""
     listed = [f"{sql} AS {identifier(key.column)}" for sql, key in core.keys]
     listed += [f"{sql} AS {identifier(name)}" for sql, name in core.targets.items()]
-    if core.unit is not None:
-        listed.append(f"{core.unit} AS {identifier(UNIT)}")
+    behind = ((core.date, DATE), (core.unit, UNIT))
+    listed += [f"{sql} AS {identifier(name)}" for sql, name in behind if sql is not None]
     return f"SELECT {', '.join(listed) or '1 AS one'} {core.body}"
 
 

@@ -188,7 +188,8 @@ class RowExpressions:
         texts: list[str] = []
         phrase = _Phrase(names, texts)
         sql = phrase.sql(expr)
-        tree = self._typing.tree(sql, types, texts)
+        # Without a column there would be no FROM.
+        tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
         judge = Judge(dict(types), lambda name: call("struct_extract", ROW, text(name)), self._typing.newer)
@@ -244,7 +245,7 @@ class _Phrase:
             "present": lambda one: f"({self.sql(one.parts[0])} IS NOT NULL)",
             "coalesce": lambda one: coalesce(*self._all(one)),
             "compare": lambda one: "({1} {0} {2})".format(one.name, *self._all(one)),
-            "between": lambda one: "({} BETWEEN {} AND {})".format(*self._all(one)),
+            "between": lambda one: "({0} >= {1} AND {0} <= {2})".format(*self._all(one)),
             "in": self._in,
             "case": self._case,
             "cast": self._cast,

@@ -8,15 +8,15 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import released
 from dpsql.contract.query.intervals import number
-from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef
+from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef, given
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import PUBLIC, Column, Relation
-from dpsql.contract.query.work import Env, Work
+from dpsql.contract.query.relations import PUBLIC, Column, PartOfQuery
+from dpsql.contract.query.tree import is_catalog
+from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
-_CATALOG = ("duckdb_", "pragma_", "sqlite_", "pg_")
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
         **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
@@ -63,38 +63,31 @@ def _is_false(expr: Expr) -> bool:
     return False
 
 
-def is_catalog(names: tuple[str, str, str]) -> bool:
-    """Whether a name is of the catalog itself, which `free_table` reads or refuses."""
-    _, schema, name = map(fold, names)
-    return schema in ("information_schema", "pg_catalog") or name.startswith(_CATALOG)
-
-
-def free_table(work: Work, names: tuple[str, str, str]) -> Relation | None:
+def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
     """Return what a view of the catalog shows; None for any other name."""
-    catalog, schema, name = map(fold, names)
+    if not is_catalog(names):
+        return None
+    _, schema, name = map(fold, names)
     if schema == "information_schema":
         if name not in _VIEWS:
             raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
         return _shown(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
-    if schema in ("pg_catalog",) or name.startswith(_CATALOG):
-        if name in _FUNCTIONS and schema in ("", "main"):
-            return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
-        raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
-    return None
+    if name in _FUNCTIONS and schema in ("", "main"):
+        return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
+    raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
 
 
-def _shown(work: Work, source: str, columns: Mapping[str, str]) -> Relation:
+def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
     listed = ", ".join(map(identifier, columns))
     nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
     stub = f"(SELECT {nothing} WHERE false)"
-    found = work.catalogue.typing.columns(f"SELECT * FROM {stub}")
-    assert found is not None
-    return Relation(
+    found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
+    return PartOfQuery(
         PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
     )
 
 
-def free_function(work: Work, source: TableFunction, env: Env) -> Relation:
+def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
     """Return the rows of a table function that makes them of its arguments."""
     name = source.call.name
     if name in _FUNCTIONS:
@@ -104,15 +97,15 @@ def free_function(work: Work, source: TableFunction, env: Env) -> Relation:
     if name not in _GENERATORS:
         raise ParameterError(
             "P104",
-            f"sql reads the table function {show(name)}. Make a table or a view of it, and declare that with dp_protect "
-            "or dp_public.",
+            f"sql reads the table function {show(name)}. Make a table or a view of it, and declare that with "
+            "dp_protect or dp_public.",
         )
     writer = PostExpressions(work, env)
     text = f"(SELECT * FROM {name}({', '.join(map(writer.sql, source.call.parts))}))"
     return released(work, text, text, (), PUBLIC)
 
 
-def free_show(work: Work, source: Show) -> Relation:
+def free_show(work: Splitting, source: Show) -> PartOfQuery:
     """Return what SHOW and DESCRIBE show: names and types."""
     if source.query is None:
         name = fold(source.name)

@@ -17,7 +17,7 @@ _LONGEST = 40  # digits of an exponent would make numbers too large
 
 
 @dataclass(frozen=True)
-class Interval:
+class Limits:
     """What a number lies in; None where an end is not known."""
 
     lower: Fraction | None = None
@@ -28,18 +28,18 @@ class Interval:
         """Whether both ends are known."""
         return self.lower is not None and self.upper is not None
 
-    def within(self, other: Interval) -> Interval:
+    def within(self, other: Limits) -> Limits:
         """Return the part of it that lies in another one."""
         lowers = [one for one in (self.lower, other.lower) if one is not None]
         uppers = [one for one in (self.upper, other.upper) if one is not None]
-        return Interval(max(lowers, default=None), min(uppers, default=None))
+        return Limits(max(lowers, default=None), min(uppers, default=None))
 
-    def hull(self, other: Interval) -> Interval:
+    def hull(self, other: Limits) -> Limits:
         """Return what holds both."""
-        return Interval(_ends(min, self.lower, other.lower), _ends(max, self.upper, other.upper))
+        return Limits(_ends(min, self.lower, other.lower), _ends(max, self.upper, other.upper))
 
 
-NOWHERE = Interval()
+NOWHERE = Limits()
 _BOOLEAN = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _PARTS = {
     "month": (1, 12),
@@ -82,23 +82,23 @@ def number(expr: Expr) -> Fraction | None:
         return None
 
 
-def interval(expr: Expr, column: Callable[[Expr], Interval]) -> Interval:
+def interval(expr: Expr, column: Callable[[Expr], Limits]) -> Limits:
     """Return what an expression lies in; `column` gives it of a column, or of a part that is known otherwise."""
     found = column(expr)
     if expr.what == "item" or found.known:
         return found
     known = number(expr)
     if known is not None:
-        return Interval(known, known)
+        return Limits(known, known)
     if expr.what == "constant":
-        return Interval(Fraction(int(expr.value == "true")), Fraction(int(expr.value == "true"))) if (
+        return Limits(Fraction(int(expr.value == "true")), Fraction(int(expr.value == "true"))) if (
             expr.name == "boolean"
         ) else NOWHERE  # fmt: skip
     if expr.what in _BOOLEAN:
-        return Interval(Fraction(0), Fraction(1))
+        return Limits(Fraction(0), Fraction(1))
     part = finite_part(expr)
     if part is not None:
-        return Interval(Fraction(part[0]), Fraction(part[1]))
+        return Limits(Fraction(part[0]), Fraction(part[1]))
     given = [interval(one, column) for one in expr.parts]
     if expr.what == "case":
         return _hull([*_results(expr, given)])
@@ -116,7 +116,7 @@ def interval(expr: Expr, column: Callable[[Expr], Interval]) -> Interval:
     return NOWHERE
 
 
-def _results(expr: Expr, given: list[Interval]) -> list[Interval]:
+def _results(expr: Expr, given: list[Limits]) -> list[Limits]:
     """Return the intervals of the results of a CASE, without those that are NULL."""
     places = [*range(1, len(given) - 1, 2), len(given) - 1]
     return [given[place] for place in places if not _is_null(expr.parts[place])]
@@ -126,7 +126,7 @@ def _is_null(expr: Expr) -> bool:
     return expr.what == "constant" and expr.name == "NULL"
 
 
-def _hull(given: list[Interval]) -> Interval:
+def _hull(given: list[Limits]) -> Limits:
     if not given:
         return NOWHERE
     out = given[0]
@@ -141,75 +141,75 @@ def _ends(
     return None if one is None or two is None else choose(one, two)
 
 
-def _cast(name: str, given: Interval) -> Interval:
+def _cast(name: str, given: Limits) -> Limits:
     if name.endswith("INT") or name == "INTEGER":
         lower = None if given.lower is None else Fraction(math.floor(given.lower))
         upper = None if given.upper is None else Fraction(math.ceil(given.upper))
-        return Interval(lower, upper)
+        return Limits(lower, upper)
     return given if name in ("DOUBLE", "FLOAT") or name.startswith("DECIMAL") else NOWHERE
 
 
-def _plus(one: Interval, two: Interval) -> Interval:
+def _plus(one: Limits, two: Limits) -> Limits:
     add = Fraction.__add__
-    return Interval(_both(add, one.lower, two.lower), _both(add, one.upper, two.upper))
+    return Limits(_both(add, one.lower, two.lower), _both(add, one.upper, two.upper))
 
 
 def _both(act: Callable[[Fraction, Fraction], Fraction], one: Fraction | None, two: Fraction | None) -> Fraction | None:
     return None if one is None or two is None else act(one, two)
 
 
-def _negative(one: Interval) -> Interval:
-    return Interval(None if one.upper is None else -one.upper, None if one.lower is None else -one.lower)
+def _negative(one: Limits) -> Limits:
+    return Limits(None if one.upper is None else -one.upper, None if one.lower is None else -one.lower)
 
 
-def _minus(one: Interval, two: Interval) -> Interval:
+def _minus(one: Limits, two: Limits) -> Limits:
     return _plus(one, _negative(two))
 
 
-def _times(one: Interval, two: Interval) -> Interval:
+def _times(one: Limits, two: Limits) -> Limits:
     if one.lower is None or one.upper is None or two.lower is None or two.upper is None:
         return NOWHERE
     products = [a * b for a in (one.lower, one.upper) for b in (two.lower, two.upper)]
-    return Interval(min(products), max(products))
+    return Limits(min(products), max(products))
 
 
-def _over(one: Interval, two: Interval) -> Interval:
+def _over(one: Limits, two: Limits) -> Limits:
     if two.lower is None or two.upper is None or two.lower <= 0 <= two.upper:
         return NOWHERE
-    return _times(one, Interval(1 / two.upper, 1 / two.lower))
+    return _times(one, Limits(1 / two.upper, 1 / two.lower))
 
 
-def _floor(one: Interval) -> Interval:
-    return Interval(
+def _floor(one: Limits) -> Limits:
+    return Limits(
         None if one.lower is None else Fraction(math.floor(one.lower)),
         None if one.upper is None else Fraction(math.floor(one.upper)),
     )
 
 
-def _ceiling(one: Interval) -> Interval:
+def _ceiling(one: Limits) -> Limits:
     return _negative(_floor(_negative(one)))
 
 
-def _rounded(one: Interval, *_: Interval) -> Interval:
-    return Interval(_floor(one).lower, _ceiling(one).upper)
+def _rounded(one: Limits, *_: Limits) -> Limits:
+    return Limits(_floor(one).lower, _ceiling(one).upper)
 
 
-def _abs(one: Interval) -> Interval:
+def _abs(one: Limits) -> Limits:
     if one.lower is None or one.upper is None:
-        return Interval(Fraction(0))
+        return Limits(Fraction(0))
     ends = sorted((abs(one.lower), abs(one.upper)))
-    return Interval(Fraction(0) if one.lower <= 0 <= one.upper else ends[0], ends[1])
+    return Limits(Fraction(0) if one.lower <= 0 <= one.upper else ends[0], ends[1])
 
 
-def _modulo(one: Interval, two: Interval) -> Interval:
+def _modulo(one: Limits, two: Limits) -> Limits:
     most = _abs(two).upper
     if most is None:
         return NOWHERE
     low = Fraction(0) if one.lower is not None and one.lower >= 0 else -most
-    return Interval(low, most)
+    return Limits(low, most)
 
 
-def _extreme(name: str, given: list[Interval]) -> Interval:
+def _extreme(name: str, given: list[Limits]) -> Limits:
     choose = max if name == "greatest" else min
     lowers, uppers = [one.lower for one in given], [one.upper for one in given]
     known_lower = [one for one in lowers if one is not None]
@@ -220,10 +220,10 @@ def _extreme(name: str, given: list[Interval]) -> Interval:
     upper = choose(known_upper) if len(known_upper) == len(given) else (
         min(known_upper, default=None) if name == "least" else None
     )  # fmt: skip
-    return Interval(lower, upper)
+    return Limits(lower, upper)
 
 
-_RULES: dict[tuple[str, int], Callable[..., Interval]] = {
+_RULES: dict[tuple[str, int], Callable[..., Limits]] = {
     ("+", 2): _plus,
     ("-", 2): _minus,
     ("-", 1): _negative,
@@ -239,7 +239,7 @@ _RULES: dict[tuple[str, int], Callable[..., Interval]] = {
     ("trunc", 1): _rounded,
     ("round", 2): _rounded,
     ("trunc", 2): _rounded,
-    ("sign", 1): lambda _: Interval(Fraction(-1), Fraction(1)),
-    ("length", 1): lambda _: Interval(Fraction(0)),
-    ("strlen", 1): lambda _: Interval(Fraction(0)),
+    ("sign", 1): lambda _: Limits(Fraction(-1), Fraction(1)),
+    ("length", 1): lambda _: Limits(Fraction(0)),
+    ("strlen", 1): lambda _: Limits(Fraction(0)),
 }

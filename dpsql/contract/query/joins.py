@@ -14,7 +14,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.relations import ROWS, Column, Item, Relation, Scope
+from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 
@@ -47,6 +47,8 @@ class Member:
     pending: PathKey | None = None
     ties: frozenset[tuple[Place, PathKey]] = frozenset()
     tables: tuple[str, ...] = ()
+    dated: bool = False
+    dates: frozenset[Place] = frozenset()
 
     @property
     def ids(self) -> frozenset[str]:
@@ -60,7 +62,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Equality:
+class JoinEquality:
     """An equality between what was joined and what is to be: either side, and the condition that it is of."""
 
     ours: Expr
@@ -81,6 +83,8 @@ def member_of(item: Item) -> Member:
         pending=relation.pending,
         ties=ties,
         tables=relation.tables,
+        dated=relation.dated,
+        dates=frozenset((item.id, name) for name in item.dates),
     )
 
 
@@ -104,7 +108,7 @@ class Joining:
     ids: Ids
     catalogue: Catalogue
     expressions: RowExpressions
-    table: Callable[[PathKey], Relation | None]
+    table: Callable[[PathKey], PartOfQuery | None]
     notes: list[str] = field(default_factory=list)
 
     def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
@@ -130,7 +134,7 @@ class Joining:
 
     def _next(
         self, current: Member, rest: Sequence[Member], conditions: Sequence[Expr]
-    ) -> tuple[Member, list[Equality], Member | None] | None:
+    ) -> tuple[Member, list[JoinEquality], Member | None] | None:
         """Return a member that may be joined now, with the equalities; None where people's rows would mix."""
         apart = []
         for member in sorted(rest, key=lambda one: not one.people):
@@ -144,7 +148,7 @@ class Joining:
                 return member, equal, None
         return None if apart else (rest[0], [], None)
 
-    def equalities(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[Equality]:
+    def equalities(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
         """Yield the conditions that are equalities between two members, of types that a join may compare."""
         for one in conditions:
             if one.what != "compare" or one.name != "=":
@@ -152,7 +156,7 @@ class Joining:
             for left, right in (one.parts, one.parts[::-1]):
                 read = self.scope.numbers(left), self.scope.numbers(right)
                 if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._equal(left, right):
-                    yield Equality(left, right, one)
+                    yield JoinEquality(left, right, one)
                     break
 
     def _equal(self, left: Expr, right: Expr) -> str | None:
@@ -168,7 +172,7 @@ class Joining:
         return None
 
     def _joined(
-        self, word: str, ours: Member, theirs: Member, equal: Sequence[Equality], linked: Member | None
+        self, word: str, ours: Member, theirs: Member, equal: Sequence[JoinEquality], linked: Member | None
     ) -> Member:
         on = " AND ".join(str(self._equal(one.ours, one.theirs)) for one in equal)
         if equal:
@@ -187,10 +191,12 @@ class Joining:
             whole=False,
             people=ours.people or theirs.people,
             ties=both,
+            dated=ours.dated or theirs.dated,
+            dates=ours.dates | theirs.dates,
             tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
         )
 
-    def left(self, ours: Member, theirs: Member, equal: Sequence[Equality]) -> Member:
+    def left(self, ours: Member, theirs: Member, equal: Sequence[JoinEquality]) -> Member:
         """Return a LEFT JOIN."""
         linked = None
         if ours.people and theirs.people:
@@ -229,7 +235,7 @@ class Joining:
             number, column = min(member.owner)
             there = next(one for one in relation.columns if one.name.lower() == key.column.lower())
             ours, theirs = Expr("item", column, value=number), Expr("item", there.sql, value=parent.id)
-            equal = [Equality(ours, theirs, ours)]
+            equal = [JoinEquality(ours, theirs, ours)]
             joined = member_of(parent)
             linked = link(member, joined, equal)
             if linked is None:
@@ -239,7 +245,7 @@ class Joining:
         return member
 
 
-def link(ours: Member, theirs: Member, equal: Sequence[Equality], *, outer: bool = False) -> Member | None:
+def link(ours: Member, theirs: Member, equal: Sequence[JoinEquality], *, outer: bool = False) -> Member | None:
     """Return whose rows of two members are together; None where rows of several people would meet."""
     if not ours.owned or not theirs.owned:
         return None
@@ -265,19 +271,4 @@ def _apart(ours: Member, theirs: Member) -> SourceError:
         "S012",
         f"sql: rows of several people would meet, since {tables} are not joined by the person. Join them by the column "
         "of the privacy unit, or along a path: child = parent.",
-    )
-
-
-def as_relation(
-    columns: Sequence[Column], text: str, member: Member, hidden: str | None, level: str = ROWS
-) -> Relation:
-    """Return the relation of a row-level query."""
-    return Relation(
-        level,
-        tuple(columns),
-        f"({text})",
-        pending=member.pending,
-        owned=member.owned,
-        hidden=hidden,
-        tables=member.tables,
     )

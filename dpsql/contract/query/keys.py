@@ -6,13 +6,14 @@ expression over the values of its parts. Nothing here looks at rows of people.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import datetime
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
-from dpsql.contract.query.intervals import Interval, finite_part
+from dpsql.contract.query.intervals import Limits, finite_part
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import PUBLIC, KeyValues, Scope, fraction_text
 from dpsql.rendering import call, cast, identifier, text
@@ -59,7 +60,7 @@ class KeyFinder:
         scope: Scope,
         expressions: RowExpressions,
         conditions: Sequence[Expr],
-        interval: Callable[[Expr], Interval],
+        interval: Callable[[Expr], Limits],
     ) -> None:
         self._scope, self._expressions = scope, expressions
         self._conditions, self._interval = conditions, interval
@@ -159,23 +160,41 @@ class KeyFinder:
         return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
 
     def _range(self, base: Expr) -> _Range | None:
-        forms = [base, Expr("cast", "DATE", (base,)), Expr("cast", "TIMESTAMP", (base,))]
         first: str | None = None
         last: tuple[str, bool] | None = None
+        for sign, value in self._bounds(base):
+            if sign in (">", ">=", "="):
+                first = self._literal(value)
+            if sign in ("<", "<=", "="):
+                last = self._literal(value), sign == "<"
+        return None if first is None or last is None else _Range(first, last[0], last[1])
+
+    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr]]:
+        """Yield the comparisons of a date with literals."""
+        forms = [base, Expr("cast", "DATE", (base,)), Expr("cast", "TIMESTAMP", (base,))]
         for one in self._conditions:
             if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
-                first, last = self._literal(one.parts[1]), (self._literal(one.parts[2]), False)
-            if one.what != "compare" or one.name not in ("<", "<=", ">", ">=", "="):
-                continue
-            for sign, left, right in ((one.name, *one.parts), (_turned(one.name), *one.parts[::-1])):
+                yield ">=", one.parts[1]
+                yield "<=", one.parts[2]
+            if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
+                left, right = one.parts
                 if left in forms and _literal(right):
-                    if sign in (">", ">=", "="):
-                        first = self._literal(right)
-                    if sign in ("<", "<=", "="):
-                        last = self._literal(right), sign == "<"
-        if first is None or last is None:
-            return None
-        return _Range(first, last[0], last[1])
+                    yield one.name, right
+                if right in forms and _literal(left):
+                    yield _turned(one.name), left
+
+    def days(self, base: Expr) -> tuple[str, str] | None:
+        """Return the first and last day of a date that literals bound on both sides."""
+        first: datetime.date | None = None
+        last: datetime.date | None = None
+        for sign, value in self._bounds(base):
+            day = _day(value)
+            if day is not None and sign in (">", ">=", "="):
+                first = day[0] if first is None else max(first, day[0])
+            if day is not None and sign in ("<", "<=", "="):
+                end = day[0] - datetime.timedelta(days=1) if sign == "<" and day[1] else day[0]
+                last = end if last is None else min(last, end)
+        return None if first is None or last is None or last < first else (first.isoformat(), last.isoformat())
 
     def _literal(self, expr: Expr) -> str:
         return self._expressions.write(expr, {}, "TIMESTAMP").sql
@@ -265,7 +284,7 @@ def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
         if all(one is not None for one in found):
             return tuple(dict.fromkeys(value for one in found for value in one or ()))
     if condition.what == "and":
-        return next((found for one in condition.parts if (found := _values_of(one, expr)) is not None), None)
+        return next((values for one in condition.parts if (values := _values_of(one, expr)) is not None), None)
     return None
 
 
@@ -281,6 +300,19 @@ def _value(expr: Expr) -> str:
 
 def _literal(expr: Expr) -> bool:
     return all(one.what in ("constant", "cast", "call") for one in expr.walk())
+
+
+def _day(expr: Expr) -> tuple[datetime.date, bool] | None:
+    """Return the day of a literal, and whether it is the first moment of it; None where it is computed."""
+    while expr.what == "cast":
+        expr = expr.parts[0]
+    if expr.what != "constant" or expr.name != "string":
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(str(expr.value).strip())
+    except ValueError:
+        return None
+    return found.date(), found.time() == datetime.time()
 
 
 def _turned(sign: str) -> str:

@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from dpsql.errors import InternalError
+
+_Value = TypeVar("_Value")
+
+
+def given(value: _Value | None) -> _Value:
+    """Return a part that a reader or a binder gives wherever it is asked for."""
+    if value is None:
+        raise InternalError("I036", "a part of a query is missing. Report the query as a fault.")
+    return value
 
 
 @dataclass(frozen=True)
@@ -16,7 +28,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Frame:
+class WindowFrame:
     """The frame of a window: two ends with their expressions, and what it excludes."""
 
     start: str = ""
@@ -49,7 +61,7 @@ class Expr:
     filter: Expr | None = None
     orders: tuple[Order, ...] = ()
     partitions: tuple[Expr, ...] = ()
-    frame: Frame | None = None
+    frame: WindowFrame | None = None
     query: Query | None = None
     alias: str = field(default="", compare=False)
 

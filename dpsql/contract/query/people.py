@@ -11,12 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import member_of
-from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select
-from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, Relation
+from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import Env, Work
+from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, identifier
 
@@ -47,12 +48,12 @@ class Lifter:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     leaves : callable
         Returns what reads the FROM items of a query.
     """
 
-    work: Work
+    work: Splitting
     leaves: Callable[[Env], Leaf]
 
     def lift(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
@@ -71,18 +72,14 @@ class Lifter:
     # EXISTS and IN.
 
     def _exists(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
-        query, env = _query_of(expr), replace(block.env, depth=block.env.depth + 1)
-        if expr.name == "ANY" or not _is_plain(query):
-            query = _plain(query, whole=expr.name == "EXISTS")
-        assert isinstance(query, Select)
+        env = replace(block.env, depth=block.env.depth + 1)
+        query = _plain(_query_of(expr), whole=expr.name == "EXISTS")
         inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
         inner.open(query.source)
         inner.where(query.where)
         child: Expr | None = None
         if expr.name == "ANY":
-            outer = self.lift(block, expr.parts[0], False)
-            assert outer is not None
-            child = outer
+            child = given(self.lift(block, expr.parts[0], False))
         value = self._first(inner, query) if child is not None else None
         stage = inner.close()
         pairs = [self._pair(inner, one) for one in inner.correlated]
@@ -91,8 +88,8 @@ class Lifter:
         if stage.member.people and not any(one.sign == "=" and stage.is_owner(one.inner) for one in pairs):
             raise SourceError(
                 "S012",
-                "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit on "
-                "both sides, or EXISTS with WHERE that equates it.",
+                "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit "
+                "on both sides, or EXISTS with WHERE that equates it.",
             )
         return self._met(block, stage, pairs, top, negatable=child if not stage.member.people else None)
 
@@ -138,9 +135,7 @@ class Lifter:
         """Return whether a public query has any row, or one that compares."""
         if others:
             item, places = self._item(block, stage, [], asked, alone=True)
-            condition = _some(others, places)
-            assert condition is not None
-            return Expr("coalesce", parts=(condition, _FALSE))
+            return Expr("coalesce", parts=(given(_some(others, places)), _FALSE))
         item = self._alone(block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there")
         return Expr("item", "there", value=item.id)
 
@@ -158,9 +153,8 @@ class Lifter:
 
     def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
         """Return a public query of one row as an item of the query around it."""
-        found = self.work.catalogue.typing.columns(stub)
-        assert found is not None
-        columns = Relation(PUBLIC, (), text)
+        found = given(self.work.catalogue.typing.columns(stub))
+        columns = PartOfQuery(PUBLIC, (), text)
         from_types = tuple(Column(name, name, kind) for name, kind in found)
         item = block.item(replace(columns, columns=from_types), hidden=True)
         block.chosen.append(member_of(item))
@@ -190,7 +184,7 @@ class Lifter:
     def _refusing(self, env: Env) -> Leaf:
         leaf = self.leaves(env)
 
-        def read(source: From) -> tuple[Relation, str]:
+        def read(source: From) -> tuple[PartOfQuery, str]:
             relation, alias = leaf(source)
             if relation.level == RELEASED:
                 raise ParameterError("P105", TWO_STAGES)
@@ -204,8 +198,8 @@ class Lifter:
         before = len(self.work.cores)
         try:
             relation = self.work.query(query, replace(block.env, outer=None))
-        except SourceError as error:
-            if error.code != "DPSQL-S002":
+        except (SourceError, UnboundError) as error:
+            if error.code not in ("DPSQL-S002", "DPSQL-P101"):
                 raise
             del self.work.cores[before:]
             return self._correlated(block, query)
@@ -256,8 +250,7 @@ _GROUPED = (
 
 
 def _query_of(expr: Expr) -> Query:
-    assert expr.query is not None
-    return expr.query
+    return given(expr.query)
 
 
 def _is_plain(query: Query) -> bool:
@@ -270,7 +263,7 @@ def _is_plain(query: Query) -> bool:
     )
 
 
-def _plain(query: Query, *, whole: bool) -> Query:
+def _plain(query: Query, *, whole: bool) -> Select:
     """Return a query of rows of a FROM, one by one, that has the rows of any query."""
     if _is_plain(query) and isinstance(query, Select) and not whole and len(query.items) == 1:
         return query
@@ -278,7 +271,7 @@ def _plain(query: Query, *, whole: bool) -> Query:
         first = query.modifiers.limit
         if first.what == "constant" and first.value not in ("0", None) and query.modifiers.offset is None:
             return _plain(replace(query, modifiers=replace(query.modifiers, limit=None)), whole=True)
-    if whole and _is_plain(query):
+    if whole and _is_plain(query) and isinstance(query, Select):
         return query
     return Select(items=(Expr("star"),), source=Derived(query))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.expressions import constant_sql
-from dpsql.contract.query.nodes import Expr, Order
-from dpsql.contract.query.relations import ROWS, Relation, Scope
+from dpsql.contract.query.nodes import Expr, Order, given
+from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
 from dpsql.contract.query.stages import frame_sql, order_words
-from dpsql.contract.query.work import Env, Work
+from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 
@@ -44,7 +44,7 @@ class PostExpressions:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     env : Env
     stub : bool
         Whether the text is over no rows.
@@ -52,11 +52,11 @@ class PostExpressions:
         The columns of FROM, where they are known.
     """
 
-    work: Work
+    work: Splitting
     env: Env
     stub: bool = False
     scope: Scope | None = None
-    inner: dict[int, Relation] | None = None  # the subqueries that were read already, by their address
+    inner: dict[int, PartOfQuery] | None = None  # the subqueries that were read already, by their address
 
     def sql(self, expr: Expr, bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an expression."""
@@ -150,6 +150,8 @@ class PostExpressions:
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         name = self._name(expr)
+        if any(one.what == "star" for one in expr.parts):
+            raise ParameterError("P101", "sql: COLUMNS within a function is not read. Write the columns out.")
         given = [self.sql(one, bound) for one in expr.parts]
         if expr.names:
             given = [
@@ -194,7 +196,6 @@ class PostExpressions:
         return f"{out} OVER ({' '.join(over)})"
 
     def _subquery(self, expr: Expr, bound: frozenset[str]) -> str:
-        assert expr.query is not None
         relation = self.subquery(expr)
         body = relation.stub if self.stub else relation.sql
         if expr.name == "EXISTS":
@@ -204,13 +205,12 @@ class PostExpressions:
         child = self.sql(expr.parts[0], bound)
         return f"({child} {expr.value} ANY {body})" if expr.value != "=" else f"({child} IN {body})"
 
-    def subquery(self, expr: Expr) -> Relation:
+    def subquery(self, expr: Expr) -> PartOfQuery:
         """Return the relation of a subquery over released and public rows."""
         known = self.inner if self.inner is not None else {}
         if id(expr.query) not in known:
-            assert expr.query is not None
             outer = self._outer
-            relation = self.work.query(expr.query, replace(self.env, outer=outer))
+            relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
             if relation.level == ROWS:
                 raise ParameterError(
                     "P102", "sql: a subquery returns rows of people beside a public or released table. Aggregate them."
@@ -230,6 +230,8 @@ class PostExpressions:
 
     def orders(self, orders: tuple[Order, ...], bound: frozenset[str] = frozenset()) -> str:
         """Return the SQL of an ORDER BY's parts."""
+        if len(orders) == 1 and orders[0].expression.what == "star":
+            return f"ALL {order_words(orders[0])}".rstrip()
         return ", ".join(f"{self.sql(one.expression, bound)} {order_words(one)}".rstrip() for one in orders)
 
 

@@ -10,14 +10,14 @@ from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import ColumnSql
-from dpsql.contract.query.intervals import NOWHERE, Interval
-from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.intervals import NOWHERE, Limits
+from dpsql.contract.query.nodes import Expr, given
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 
 PUBLIC, ROWS, RELEASED = "public", "rows of people", "released"
-# The column of a row-level text that holds whom a row belongs to.
-UNIT = "unit_of_row"
+# The columns of a row-level text that hold whom a row belongs to, and when it is dated.
+UNIT, DATE = "unit_of_row", "date_of_row"
 Noisy = frozenset[tuple[str, str]]
 
 
@@ -54,7 +54,7 @@ class Column:
     sql : str
         Its name in the relation's text.
     type : Type
-    interval : Interval
+    interval : Limits
         What its numbers lie in, by public knowledge.
     bounds_from : str
     keys : callable
@@ -63,8 +63,8 @@ class Column:
         Whether it holds whom a row belongs to.
     tie : PathKey or None
         The key of a path that it holds.
-    points : bool
-        Whether it is the child's end of that path.
+    dated : bool
+        Whether it is the column by which rows are dated, unchanged.
     noisy : frozenset of (str, str)
         The released numbers in it.
     """
@@ -72,17 +72,17 @@ class Column:
     name: str
     sql: str
     type: Type
-    interval: Interval = NOWHERE
+    interval: Limits = NOWHERE
     bounds_from: str = ""
     keys: Callable[[], KeyValues | None] = _no_keys
     owner: bool = False
     tie: PathKey | None = None
-    points: bool = False
+    dated: bool = False
     noisy: Noisy = frozenset()
 
 
 @dataclass(frozen=True)
-class Relation:
+class PartOfQuery:
     """What a part of a query returns.
 
     Attributes
@@ -97,8 +97,10 @@ class Relation:
         What the owner of a row is, where it is not yet the unit.
     owned : bool
         Whether rows have an owner; False where one row is protected.
-    hidden : str or None
-        The column of the text that holds the owner, beside the columns.
+    dated : bool
+        Whether rows are dated.
+    unseen : tuple of Column
+        The columns of the text that the query cannot name: the owner's, and the date's.
     tables : tuple of str
         The protected tables that it reads.
     name : tuple of str
@@ -111,11 +113,12 @@ class Relation:
     stub: str = ""
     pending: PathKey | None = None
     owned: bool = False
-    hidden: str | None = None
+    dated: bool = False
+    unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
 
-    def renamed(self, names: Sequence[str]) -> Relation:
+    def renamed(self, names: Sequence[str]) -> PartOfQuery:
         """Return it with other names for its first columns."""
         columns = [
             replace(one, name=names[place]) if place < len(names) else one for place, one in enumerate(self.columns)
@@ -131,7 +134,7 @@ class Item:
     ----------
     id : str
         Its alias in the text that is written.
-    relation : Relation
+    relation : PartOfQuery
     alias : str
         Its name in the query.
     hidden : bool
@@ -141,7 +144,7 @@ class Item:
     """
 
     id: str
-    relation: Relation
+    relation: PartOfQuery
     alias: str
     hidden: bool = False
     optional: bool = False
@@ -152,7 +155,7 @@ class Item:
 
     def by_sql(self, name: str) -> Column:
         """Return its column by its name in the text."""
-        return next(one for one in self.relation.columns if one.sql == name)
+        return next(one for one in (*self.relation.columns, *self.relation.unseen) if one.sql == name)
 
     def sql(self, column: str) -> str:
         """Return the SQL of a column."""
@@ -161,8 +164,12 @@ class Item:
     @property
     def owner(self) -> list[str]:
         """The SQL names of the columns that hold the owner."""
-        found = [one.sql for one in self.relation.columns if one.owner]
-        return found or ([self.relation.hidden] if self.relation.hidden else [])
+        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.owner]
+
+    @property
+    def dates(self) -> list[str]:
+        """The SQL names of the columns by which rows are dated."""
+        return [one.sql for one in (*self.relation.columns, *self.relation.unseen) if one.dated]
 
 
 def item_column(item: Item, column: Column) -> Expr:
@@ -253,9 +260,7 @@ class Scope:
 
 
 def _there(item: Item, name: str) -> Column:
-    found = item.column(name)
-    assert found is not None
-    return found
+    return given(item.column(name))
 
 
 def _fields(expr: Expr, names: tuple[str, ...]) -> Expr:

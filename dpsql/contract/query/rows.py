@@ -7,14 +7,14 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing
-from dpsql.contract.query.relations import PUBLIC, ROWS, Item, Relation, Scope, item_column
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, given
+from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
 from dpsql.contract.query.stages import Stage
-from dpsql.contract.query.work import Env, Work
+from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
-Leaf = Callable[[From], tuple[Relation, str]]
+Leaf = Callable[[From], tuple[PartOfQuery, str]]
 # Rewrites a condition that holds a subquery; None where a join took its place.
 Lift = Callable[["RowBlock", Expr, bool], Expr | None]
 
@@ -24,7 +24,7 @@ class RowBlock:
 
     Parameters
     ----------
-    work : Work
+    work : Splitting
     leaf : callable
         Returns the relation of a FROM item, and its name.
     lift : callable
@@ -33,7 +33,7 @@ class RowBlock:
         The scope around, of a correlated subquery.
     """
 
-    def __init__(self, work: Work, leaf: Leaf, lift: Lift, env: Env, outer: Scope | None = None) -> None:
+    def __init__(self, work: Splitting, leaf: Leaf, lift: Lift, env: Env, outer: Scope | None = None) -> None:
         self.work, self._leaf, self._lift, self.env = work, leaf, lift, env
         self.scope = Scope(outer=outer)
         self.ids = Ids(chr(ord("a") + min(env.depth, 5)))
@@ -77,14 +77,12 @@ class RowBlock:
         """Return an expression without subqueries: they become LEFT JOINs."""
         if not _asks(expr):
             return expr
-        found = self._lift(self, expr, False)
-        assert found is not None
-        return found
+        return given(self._lift(self, expr, False))
 
     def _lifted(self, condition: Expr) -> Expr | None:
         return self._lift(self, condition, True) if _asks(condition) else condition
 
-    def item(self, relation: Relation, alias: str = "", *, hidden: bool = False) -> Item:
+    def item(self, relation: PartOfQuery, alias: str = "", *, hidden: bool = False) -> Item:
         """Return a new item of the scope."""
         item = Item(self.ids.next(), relation, alias, hidden)
         self.scope.items.append(item)
@@ -220,7 +218,7 @@ def asks(expr: Expr) -> bool:
     return _asks(expr)
 
 
-def levels(relations: Sequence[Relation]) -> str:
+def levels(relations: Sequence[PartOfQuery]) -> str:
     """Return the level of rows that are read together."""
     found = {one.level for one in relations}
     return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)

@@ -98,6 +98,8 @@ class QueryCore:
     aggregates : tuple of QueryAggregate
     tables : tuple of str
         The protected tables that the source reads, as pinned names.
+    dates : tuple of (str, str) or None
+        First and last day of its rows, where they are dated and literal bounds say so.
     """
 
     name: str
@@ -107,6 +109,7 @@ class QueryCore:
     private_keys: bool
     aggregates: tuple[QueryAggregate, ...]
     tables: tuple[str, ...]
+    dates: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -118,13 +121,17 @@ class Split:
     cores : tuple of QueryCore
         None of them where the query reads no rows of people: then it costs nothing.
     post : str
-        The text that runs over the cores' released tables and public tables; for no cores the query itself, written anew.
+        The text that runs over the cores' released tables and public tables; for no cores the query itself, written
+        anew.
     columns : tuple of (str, str)
         Name and SQL type of every column of the original query.
     noisy : tuple of tuple of (str, str)
         For every column of the result the released numbers in it, as core's and aggregate's names; for intervals.
     notes : tuple of str
         What explain says of it: levels of blocks, joins that were written.
+    told : tuple of (str, str, int)
+        The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
+        made that they are for. Their columns are those of `error_names`.
     """
 
     cores: tuple[QueryCore, ...]
@@ -132,6 +139,7 @@ class Split:
     columns: tuple[tuple[str, str], ...]
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
+    told: tuple[tuple[str, str, int], ...] = ()
 
 
 def error_names(aggregate: str, numbers: int) -> tuple[str, str, str]:

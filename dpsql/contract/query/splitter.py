@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, core_source, released
+from dpsql.contract.query.cores import CoreSelect, core_source, released, with_errors
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
+from dpsql.contract.query.joined_values import joined_values
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
     From,
-    Join,
     Listed,
-    Nothing,
     Order,
     Query,
     Select,
@@ -30,15 +28,14 @@ from dpsql.contract.query.nodes import (
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
 from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
+from dpsql.contract.query.post_select import ends, leaves, released_select
 from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
     ROWS,
     UNIT,
-    Item,
     KeyValues,
-    Noisy,
-    Relation,
+    PartOfQuery,
     Scope,
     item_column,
 )
@@ -46,12 +43,12 @@ from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.unions import union_of_rows
-from dpsql.contract.query.work import Env, Work
+from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _MOST_WRITTEN = 1_000_000
-_Reader = Callable[[Mapping[str, KeyValues]], Relation]
+_Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
 
 
 def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
@@ -78,8 +75,8 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
     if relation.level == ROWS:
         raise ParameterError(
             "P102",
-            "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose values "
-            "are public.",
+            "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose "
+            "values are public.",
         )
     cores = tuple(
         QueryCore(
@@ -90,10 +87,14 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
             core.private,
             tuple(core.aggregates),
             core.tables,
+            core.dates,
         )
         for core in splitter.work.cores
     )
+    if options.errors:
+        relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
+    names += tuple((one.name, one.type.sql) for one in relation.columns[len(names) :])
     if len(relation.sql) > _MOST_WRITTEN or any(len(one.source) > _MOST_WRITTEN for one in cores):
         raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
     return Split(
@@ -102,10 +103,11 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         names,
         tuple(tuple(sorted(one.noisy)) for one in relation.columns),
         tuple(splitter.work.notes),
+        tuple(splitter.work.told),
     )
 
 
-def _renamed(relation: Relation, names: list[str]) -> str:
+def _renamed(relation: PartOfQuery, names: list[str]) -> str:
     if [one.name for one in relation.columns] == names or len(names) != len(relation.columns):
         return relation.sql.removeprefix("(").removesuffix(")") if relation.sql.startswith("(SELECT") else (
             f"SELECT * FROM {relation.sql}"
@@ -137,17 +139,18 @@ class Splitter:
     """
 
     def __init__(self, catalogue: Catalogue, options: Options) -> None:
-        self.work = Work(catalogue, options, self.query, RowExpressions(catalogue.typing))
+        self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing))
         self._lifter = Lifter(self.work, self._leaf)
 
-    def query(self, query: Query, env: Env) -> Relation:
+    def query(self, query: Query, env: Env) -> PartOfQuery:
         """Return what a query, or a part of one, returns."""
         inner, waiting = self._withs(query, replace(env, top=False, joined={}))
-        if isinstance(query, SetOperation):
+        if isinstance(query, Select):
+            out = self._select(query, inner, env)
+        elif isinstance(query, SetOperation):
             out = self._set_operation(query, inner)
         else:
-            assert isinstance(query, Select)
-            out = self._select(query, inner, env)
+            raise ParameterError("P101", "sql: a part of it is no SELECT. Write it as one.")
         for one in waiting:  # what nothing names is read, too, and refused where it may not be asked
             one({})
         return out
@@ -162,9 +165,9 @@ class Splitter:
         return env, waiting
 
     def _with(self, one: With, env: Env) -> _Reader:
-        known: list[Relation] = []
+        known: list[PartOfQuery] = []
 
-        def read(joined: Mapping[str, KeyValues]) -> Relation:
+        def read(joined: Mapping[str, KeyValues]) -> PartOfQuery:
             if not known:
                 found = self.query(one.query, replace(env, joined={} if one.columns else joined))
                 known.append(self._columns_named(found, one.columns))
@@ -172,7 +175,7 @@ class Splitter:
 
         return read
 
-    def _columns_named(self, relation: Relation, names: tuple[str, ...]) -> Relation:
+    def _columns_named(self, relation: PartOfQuery, names: tuple[str, ...]) -> PartOfQuery:
         """Return a relation with other names of columns, also in its text where that is read by name."""
         if not names:
             return relation
@@ -180,23 +183,23 @@ class Splitter:
         if relation.level == ROWS:
             return out
         listed = ", ".join(identifier(one.name) for one in out.columns)
-        texts = (f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in (relation.sql, relation.stub))
+        texts = [f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in (relation.sql, relation.stub)]
         columns = tuple(replace(one, sql=one.name) for one in out.columns)
-        return replace(out, columns=columns, **dict(zip(("sql", "stub"), texts, strict=True)))
+        return replace(out, columns=columns, sql=texts[0], stub=texts[1])
 
     # FROM.
 
     def _leaf(self, env: Env, joined: Mapping[str, KeyValues] | None = None) -> Leaf:
-        known: dict[int, tuple[Relation, str]] = {}
+        known: dict[int, tuple[PartOfQuery, str]] = {}
 
-        def read(source: From) -> tuple[Relation, str]:
+        def read(source: From) -> tuple[PartOfQuery, str]:
             if id(source) not in known:
                 known[id(source)] = self._read(source, env, joined or {})
             return known[id(source)]
 
         return read
 
-    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[Relation, str]:
+    def _read(self, source: From, env: Env, joined: Mapping[str, KeyValues]) -> tuple[PartOfQuery, str]:
         """Return the relation of a FROM item, and its name."""
         alias = str(getattr(source, "alias", ""))
         refuse_name(alias)
@@ -220,7 +223,7 @@ class Splitter:
             raise ParameterError("P101", "sql: a part of FROM is not read. Write tables and subqueries.")
         return self._columns_named(relation, columns), alias
 
-    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> Relation:
+    def _table(self, source: TableRef, env: Env, joined: Mapping[str, KeyValues]) -> PartOfQuery:
         named = source.names
         if not named[0] and not named[1] and fold(named[2]) in env.withs:
             return env.withs[fold(named[2])](joined)
@@ -236,38 +239,21 @@ class Splitter:
 
     # SELECT.
 
-    def _select(self, query: Select, env: Env, asked: Env) -> Relation:
+    def _select(self, query: Select, env: Env, asked: Env) -> PartOfQuery:
         top = asked.top
-        leaf = self._leaf(env, self._joined(query, env))
+        leaf = self._leaf(env, joined_values(self.work, query, env))
         relations = [leaf(one)[0] for one in leaves(query.source)]
         level = levels(relations)
         if level == ROWS and any(one.level == RELEASED for one in relations):
             raise ParameterError("P105", TWO_STAGES)
         if level == ROWS:
             return self._rows(query, replace(env, joined=asked.joined), leaf, top)
-        return self._post(query, env, leaf, relations, top)
-
-    def _joined(self, query: Select, env: Env) -> dict[str, KeyValues]:
-        """Return the columns that a query equates with columns of public tables, with these columns' values."""
-        scope = Scope()
-        for one in leaves(query.source):
-            if isinstance(one, TableRef) and (any(one.names[:2]) or fold(one.names[2]) not in env.withs):
-                table = self.work.catalogue.table(one.names)
-                if table is not None and table.public and not one.columns:
-                    scope.items.append(Item(f"p{len(scope.items)}", self.work.table(table), one.alias or one.names[2]))
-        out: dict[str, KeyValues] = {}
-        for left, right in _equated(query.source, query.where):
-            sides = [_public(one, scope) for one in (left, right)]
-            for found, other in ((sides[0], right), (sides[1], left)):
-                if found is not None and None in sides:
-                    column = f"{identifier(found.relation.name[-1])}.{identifier(found.column)}"
-                    listed = f"SELECT DISTINCT {column} AS v FROM {found.relation.sql}"
-                    out[fold(other[-1])] = KeyValues(None, listed, f"the public {found.relation.name[-1]}")
-        return out
+        names = [name for name, _ in self.work.options.columns or ()] if top else None
+        return released_select(self.work, query, env, leaf, relations, names)
 
     # Rows of people.
 
-    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> Relation:
+    def _rows(self, query: Select, env: Env, leaf: Leaf, top: bool) -> PartOfQuery:
         block = RowBlock(self.work, leaf, self._lifter.lift, env)
         block.open(query.source)
         items = self._items(query, block.scope)
@@ -311,8 +297,9 @@ class Splitter:
             return self._per_person(stage, inside, groups, sets, having, qualify, modifiers.cuts)
         stage.member = block.joining.with_path(stage.member)
         return CoreSelect(
-            self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders)
-        ).relation()
+            self.work, stage, env, inside, groups, sets, having, qualify, orders, replace(modifiers, orders=orders),
+            told=top and self.work.options.errors,
+        ).relation()  # fmt: skip
 
     def _refuse_correlated(self, error: SourceError, where: Expr | None, scope: Scope, env: Env) -> None:
         """Raise P107 where an unknown name is one of the public or released query around rows of people."""
@@ -332,7 +319,7 @@ class Splitter:
             return expr.mapped(block.lifted)
         return expr.mapped(lambda part: self._inside(block, part))
 
-    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> Relation:
+    def _plain(self, stage: Stage, items: list[tuple[Expr, str]], conditions: list[Expr]) -> PartOfQuery:
         """Return rows of people, one by one, with windows of one person's rows."""
         everything = [*(expr for expr, _ in items), *conditions]
         windows = list(dict.fromkeys(one for expr in everything for one in expr.walk() if one.what == "window"))
@@ -353,13 +340,13 @@ class Splitter:
         having: Expr | None,
         qualify: Expr | None,
         cuts: bool,
-    ) -> Relation:
+    ) -> PartOfQuery:
         """Return groups of one person's rows."""
         if cuts or len(sets) > 1:
             raise ParameterError(
                 "P102",
-                "sql returns rows of people: a row for each person, or for each row of theirs. Aggregate these once more, "
-                "without LIMIT and GROUPING SETS below.",
+                "sql returns rows of people: a row for each person, or for each row of theirs. Aggregate these once "
+                "more, without LIMIT and GROUPING SETS below.",
             )
         everything = [*(expr for expr, _ in items), *(one for one in (having, qualify) if one is not None)]
         if any(map(asks, everything)):
@@ -444,7 +431,7 @@ class Splitter:
                 found = items[place - 1][0] if 1 <= place <= len(items) else expr
             elif expr.what == "column" and len(expr.names) == 1 and fold(expr.names[0]) in names:
                 found = names[fold(expr.names[0])]
-            elif expr.what == "column" and expr.names == ("all",):
+            elif expr.what == "star":
                 out += [replace(one, expression=each) for each, _ in items]
                 continue
             else:
@@ -457,172 +444,24 @@ class Splitter:
         found = self.work.options.columns
         return [name for name, _ in found] if found is not None and len(found) == count else None
 
-    # Released and public rows.
-
-    def _post(self, query: Select, env: Env, leaf: Leaf, relations: list[Relation], top: bool) -> Relation:
-        scope = Scope()
-        for number, one in enumerate(leaves(query.source)):
-            relation, alias = leaf(one)
-            scope.items.append(Item(f"p{number}", relation, alias))
-        scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
-        inner: dict[int, Relation] = {}
-        texts = []
-        names = self._names(len(query.items)) if top and not any(one.what == "star" for one in query.items) else None
-        if names is not None:
-            items = zip(query.items, names, strict=True)
-            query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
-        for stub in (False, True):
-            writer = PostExpressions(self.work, env, stub, scope, inner)
-            texts.append(f"({self._select_text(query, writer, leaf, stub)})")
-        noisy = self._noisy(query, scope, inner)
-        level = levels([*relations, *inner.values()])
-        return released(self.work, texts[0], texts[1], noisy, level, within=env.outer is not None)
-
-    def _select_text(self, query: Select, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
-        modifiers = query.modifiers
-        distinct = "DISTINCT " if modifiers.distinct else ""
-        if modifiers.distinct_on:
-            distinct = f"DISTINCT ON ({', '.join(map(writer.sql, modifiers.distinct_on))}) "
-        listed = []
-        for one in query.items:
-            name = default_name(one)
-            alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
-            listed.append(f"{writer.sql(one)}{alias}")
-        out = f"SELECT {distinct}{', '.join(listed)}"
-        source = self._from_text(query.source, writer, leaf, stub)
-        out += f" FROM {source}" if source else ""
-        out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
-        out += self._group_text(query, writer)
-        out += f" HAVING {writer.sql(query.having)}" if query.having is not None else ""
-        out += f" QUALIFY {writer.sql(query.qualify)}" if query.qualify is not None else ""
-        return out + _ends(query, writer)
-
-    def _group_text(self, query: Select, writer: PostExpressions) -> str:
-        if query.group_all and not query.groups:
-            return " GROUP BY ALL"
-        if not query.groups and not query.sets:
-            return ""
-        listed = [writer.sql(one) for one in query.groups]
-        if len(query.sets) <= 1:
-            return f" GROUP BY {', '.join(listed)}" if listed else ""
-        sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
-        return f" GROUP BY GROUPING SETS ({sets})"
-
-    def _from_text(self, source: From, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
-        if isinstance(source, Nothing):
-            return ""
-        if isinstance(source, Join):
-            sides = [self._from_text(one, writer, leaf, stub) for one in (source.left, source.right)]
-            right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
-            word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
-            if source.natural:
-                return f"{sides[0]} NATURAL {word} {right}"
-            if source.using:
-                return f"{sides[0]} {word} {right} USING ({', '.join(map(identifier, source.using))})"
-            if source.condition is None:
-                return f"{sides[0]} CROSS JOIN {right}"
-            return f"{sides[0]} {word} {right} ON {writer.sql(source.condition)}"
-        relation, alias = leaf(source)
-        text = relation.stub if stub else relation.sql
-        return f"{text} AS {identifier(alias)}" if alias else text
-
-    def _noisy(self, query: Select, scope: Scope, inner: dict[int, Relation]) -> list[Noisy]:
-        """Return the released numbers in each column of the select list; one of all where a star stands there."""
-        every: Noisy = frozenset().union(
-            *(column.noisy for item in scope.items for column in item.relation.columns),
-            *(column.noisy for relation in inner.values() for column in relation.columns),
-        )
-        if any(one.what == "star" for one in query.items):
-            if len(query.items) == 1 and not query.items[0].names and not isinstance(query.source, Join):
-                return [column.noisy for item in scope.items for column in item.relation.columns]
-            return [every]
-        return [self._noisy_of(one, scope, inner, every) for one in query.items]
-
-    def _noisy_of(self, expr: Expr, scope: Scope, inner: dict[int, Relation], every: Noisy) -> Noisy:
-        out: set[tuple[str, str]] = set()
-        for one in expr.walk():
-            if one.what == "column":
-                try:
-                    found = scope.resolved(one.names)
-                except SourceError:
-                    out |= every
-                    continue
-                if found is not None and found.what == "item":
-                    out |= scope.column(found).noisy
-                elif found is None and fold(one.names[0]) in scope.aliases:
-                    out |= every
-            if one.what == "subquery" or one.what == "star":
-                out |= every
-        return frozenset(out)
-
     # Set operations.
 
-    def _set_operation(self, query: SetOperation, env: Env) -> Relation:
+    def _set_operation(self, query: SetOperation, env: Env) -> PartOfQuery:
         parts = [self.query(one, env) for one in query.parts]
         level = levels(parts)
         if level == ROWS:
             return union_of_rows(self.work, query, parts)
         word = f"{query.kind}{' ALL' if query.every else ''}"
-        inner: dict[int, Relation] = {}
+        inner: dict[int, PartOfQuery] = {}
         texts = []
         for stub in (False, True):
             writer = PostExpressions(self.work, env, stub, inner=inner)
             joined = f" {word} ".join(one.stub if stub else one.sql for one in parts)
             distinct = "DISTINCT " if query.modifiers.distinct else ""
-            texts.append(f"(SELECT {distinct}* FROM ({joined}){_ends(query, writer)})")
+            texts.append(f"(SELECT {distinct}* FROM ({joined}){ends(query, writer)})")
         width = min(len(one.columns) for one in parts)
         noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
         return released(self.work, texts[0], texts[1], noisy, level, within=env.outer is not None)
-
-
-class _Found(NamedTuple):
-    relation: Relation
-    column: str
-
-
-def _public(names: tuple[str, ...], scope: Scope) -> _Found | None:
-    """Return the public table and column of a name."""
-    try:
-        found = scope.resolved(names)
-    except SourceError:
-        return None
-    if found is None or found.what != "item":
-        return None
-    return _Found(scope.item(str(found.value)).relation, found.name)
-
-
-def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """Yield the pairs of columns that rows must have equal."""
-    conditions = [where] if where is not None else []
-    todo = [source]
-    while todo:
-        one = todo.pop()
-        if isinstance(one, Join) and one.kind == "INNER":
-            todo += [one.left, one.right]
-            conditions += [one.condition] if one.condition is not None else []
-    while conditions:
-        found = conditions.pop()
-        if found.what == "and":
-            conditions += found.parts
-        if found.what == "compare" and found.name == "=" and all(one.what == "column" for one in found.parts):
-            yield found.parts[0].names, found.parts[1].names
-
-
-def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
-    if isinstance(source, Join):
-        return [*leaves(source.left), *leaves(source.right)]
-    return [] if isinstance(source, Nothing) else [source]
-
-
-def _ends(query: Query, writer: PostExpressions) -> str:
-    modifiers = query.modifiers
-    out = f" ORDER BY {writer.orders(modifiers.orders)}" if modifiers.orders else ""
-    if modifiers.limit is not None:
-        out += f" LIMIT {writer.sql(modifiers.limit)}{'%' if modifiers.percent else ''}"
-    if modifiers.offset is not None:
-        out += f" OFFSET {writer.sql(modifiers.offset)}"
-    return out
 
 
 def _reads(expr: Expr) -> bool:

@@ -5,18 +5,18 @@ A stage is a FROM with its conditions. Groups and windows of one person's rows m
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from dpsql.contract.expression.kinds import INTEGERS, Type
 from dpsql.contract.query.expressions import Written
-from dpsql.contract.query.intervals import NOWHERE, Interval, interval, number
+from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
-from dpsql.contract.query.nodes import Expr, Order
-from dpsql.contract.query.relations import ROWS, UNIT, Column, Item, Relation, Scope
-from dpsql.contract.query.work import Work
+from dpsql.contract.query.nodes import Expr, Order, given
+from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
+from dpsql.contract.query.work import Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -44,14 +44,14 @@ class Stage:
 
     Attributes
     ----------
-    work : Work
+    work : Splitting
     scope : Scope
     member : Member
     conditions : list of Expr
         What is left of WHERE.
     """
 
-    work: Work
+    work: Splitting
     scope: Scope
     member: Member
     conditions: list[Expr]
@@ -81,6 +81,30 @@ class Stage:
         number_, column = min(self.member.owner)
         return self.scope.item(number_).sql(column)
 
+    @property
+    def date(self) -> str | None:
+        """The SQL of the column by which rows are dated."""
+        if not self.member.dates:
+            return None
+        number_, column = min(self.member.dates)
+        return self.scope.item(number_).sql(column)
+
+    @property
+    def behind(self) -> list[str]:
+        """What every text of these rows selects behind its columns: the date and the owner."""
+        found = ((self.date, DATE), (self.owner, UNIT))
+        return [f"{sql} AS {identifier(name)}" for sql, name in found if sql is not None]
+
+    @property
+    def _unseen(self) -> tuple[Column, ...]:
+        out = []
+        for places, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
+            if places:
+                number_, column = min(places)
+                kind = self.scope.item(number_).by_sql(column).type
+                out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
+        return tuple(out)
+
     def place(self, expr: Expr) -> Place | None:
         """Return the column that an expression is."""
         return (str(expr.value), expr.name) if expr.what == "item" else None
@@ -93,18 +117,18 @@ class Stage:
         """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
         return any(self.place(expr) == place for place, _ in self.member.ties)
 
-    def interval(self, expr: Expr) -> Interval:
+    def interval(self, expr: Expr) -> Limits:
         """Return what an expression lies in."""
         return interval(expr, self._interval_of)
 
-    def _interval_of(self, expr: Expr) -> Interval:
+    def _interval_of(self, expr: Expr) -> Limits:
         found = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
         return found.within(self._said.get(expr, NOWHERE))
 
     @cached_property
-    def _said(self) -> dict[Expr, Interval]:
+    def _said(self) -> dict[Expr, Limits]:
         """What conditions say of numbers."""
-        out: dict[Expr, Interval] = {}
+        out: dict[Expr, Limits] = {}
         for one in self.known:
             for expr, found in _limits(one):
                 out[expr] = out.get(expr, NOWHERE).within(found)
@@ -115,7 +139,7 @@ class Stage:
         """Finds public values."""
         return KeyFinder(self.scope, self.work.expressions, self.known, self.interval)
 
-    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> Relation:
+    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
         """Return the rows with these columns, and their owner behind them."""
         columns, listed = [], []
         for place, (expr, name) in enumerate(outputs):
@@ -123,17 +147,16 @@ class Stage:
             sql = f"c{place}"
             columns.append(self._output(expr, name, sql, written.type))
             listed.append(f"{written.sql} AS {identifier(sql)}")
-        owner = self.owner
-        if owner is not None:
-            listed.append(f"{owner} AS {identifier(UNIT)}")
+        listed += self.behind
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
-        return Relation(
+        return PartOfQuery(
             ROWS,
             tuple(columns),
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            hidden=UNIT if owner is not None else None,
+            dated=self.member.dated,
+            unseen=self._unseen,
             tables=self.member.tables,
         )
 
@@ -150,6 +173,7 @@ class Stage:
             lambda: self.keys.find(expr),
             self.is_owner(expr),
             tie,
+            place in self.member.dates,
         )
 
     # Groups and windows of one person's rows.
@@ -176,23 +200,25 @@ class Stage:
             names.append(identifier(UNIT))
         text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
-        return self._above(f"({text})", columns), places
+        unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
+        return self._above(f"({text})", columns, unseen), places
 
-    def _above(self, text: str, columns: Sequence[Column]) -> Stage:
-        relation = Relation(
+    def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
+        relation = PartOfQuery(
             ROWS,
             tuple(columns),
             text,
             pending=self.member.pending,
             owned=self.member.owned,
-            hidden=UNIT if self.member.owned else None,
+            dated=self.member.dated,
+            unseen=self._unseen if unseen is None else unseen,
             tables=self.member.tables,
         )
         item = Item("g0", relation, "")
         scope = Scope([item], outer=self.scope.outer)
         return Stage(self.work, scope, member_of(item), [])
 
-    def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Interval]:
+    def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Limits]:
         """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
         if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
             raise ParameterError(
@@ -214,16 +240,16 @@ class Stage:
             kinds.append(written.type)
         if expr.name == "count_star":
             if expr.filter is None:
-                return call("count_star"), Type("BIGINT"), Interval(number(_constant("1")))
+                return call("count_star"), Type("BIGINT"), Limits(number(_constant("1")))
             written = self.write(expr.filter, "BOOLEAN")
             inner.append(f"{written.sql} AS {identifier(f'a{place}_0')}")
-            return call("count_if", identifier(f"a{place}_0")), Type("BIGINT"), Interval(number(_constant("0")))
+            return call("count_if", identifier(f"a{place}_0")), Type("BIGINT"), Limits(number(_constant("0")))
         found = self.interval(expr.parts[0])
         kind = kinds[0]
         if expr.name in ("count", "count_if", "countif"):
             distinct = "DISTINCT " if expr.flag else ""
             name = "count" if expr.name == "count" else "count_if"
-            return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Interval(number(_constant("0")))
+            return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(number(_constant("0")))
         if expr.name == "sum":
             return *self._sum(names[0], kind), NOWHERE
         if expr.name in ("avg", "mean"):
@@ -294,15 +320,13 @@ class Stage:
                 raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
-        if self.owner is not None:
-            inner.append(f"{self.owner} AS {identifier(UNIT)}")
+        inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
 
-    def _window(self, expr: Expr, kept: object) -> tuple[str, str]:
+    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> tuple[str, str]:
         """Return the SQL of a window of one person's rows, and of one over no rows."""
-        assert callable(kept)
         if expr.name not in _WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
@@ -343,8 +367,7 @@ def _frame(expr: Expr) -> str:
 
 def frame_sql(expr: Expr) -> str:
     """Return the SQL of a window's frame, with literal distances."""
-    frame = expr.frame
-    assert frame is not None
+    frame = given(expr.frame)
     mode = next(
         (one for one in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(one) or frame.end.endswith(one)), "ROWS"
     )
@@ -384,25 +407,24 @@ def _where(condition: Expr, then: Expr) -> Expr:
     return Expr("case", parts=(condition, then, Expr("constant", "NULL")))
 
 
-def _empty(stage: Stage) -> Relation:
-    return Relation(ROWS, (), "", owned=stage.member.owned)
+def _empty(stage: Stage) -> PartOfQuery:
+    return PartOfQuery(ROWS, (), "", owned=stage.member.owned)
 
 
-def _limits(condition: Expr) -> list[tuple[Expr, Interval]]:
+def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:
     """Return what a condition says of numbers."""
     if condition.what == "between":
         low, high = map(number, condition.parts[1:])
-        return [(condition.parts[0], Interval(low, high))]
+        return [(condition.parts[0], Limits(low, high))]
     if condition.what != "compare" or condition.name not in ("<", "<=", ">", ">=", "="):
         return []
     out = []
-    for sign, left, right in (
-        (condition.name, *condition.parts),
-        ({"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(condition.name, "="), *condition.parts[::-1]),
-    ):
+    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(condition.name, "=")
+    first, second = condition.parts
+    for sign, left, right in ((condition.name, first, second), (turned, second, first)):
         value = number(right)
         if value is not None:
             lower = value if sign in (">", ">=", "=") else None
             upper = value if sign in ("<", "<=", "=") else None
-            out.append((left, Interval(lower, upper)))
+            out.append((left, Limits(lower, upper)))
     return out

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from dpsql.contract.expression.kinds import Type
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.nodes import Expr, SetOperation
-from dpsql.contract.query.relations import RELEASED, ROWS, UNIT, Column, KeyValues, Relation
-from dpsql.contract.query.work import Work, stub_type
+from dpsql.contract.query.relations import DATE, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
+from dpsql.contract.query.work import Splitting, stub_type
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
 
-def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) -> Relation:
+def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
     """Return rows of people of several queries.
 
     Raises
@@ -34,7 +35,7 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
     if any(one.level != ROWS for one in parts):
         raise ParameterError("P103", "sql: public rows stand among rows of people. Aggregate each part on its own.")
     first = parts[0]
-    if any(one.pending != first.pending or one.owned != first.owned for one in parts):
+    if any((one.pending, one.owned, one.dated) != (first.pending, first.owned, first.dated) for one in parts):
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
     if len({len(one.columns) for one in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
@@ -50,12 +51,14 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
         listed = []
         for place, column in enumerate(part.columns):
             value = Expr("item", column.sql, value="u")
-            columns = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
+            read = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
             kind = kinds[place][1]
-            written = work.expressions.write(value, columns, None if kind == column.type else kind.sql)
+            written = work.expressions.write(value, read, None if kind == column.type else kind.sql)
             listed.append(f"{written.sql} AS {identifier(f'c{place}')}")
         if part.owned:
-            owner = part.hidden or next(one.sql for one in part.columns if one.owner)
+            owner = next(one.sql for one in (*part.columns, *part.unseen) if one.owner)
+            date = next((one.sql for one in (*part.columns, *part.unseen) if one.dated), None)
+            listed += [f"u.{identifier(date)} AS {identifier(DATE)}"] if date is not None else []
             listed.append(f"u.{identifier(owner)} AS {identifier(UNIT)}")
         texts.append(f"SELECT {', '.join(listed)} FROM {part.sql} AS u")
     columns = tuple(_column(place, kinds[place][1], parts) for place in range(len(first.columns)))
@@ -63,13 +66,20 @@ def union_of_rows(work: Work, query: SetOperation, parts: Sequence[Relation]) ->
         first,
         columns=columns,
         sql=f"({' UNION ALL '.join(texts)})",
-        hidden=UNIT if first.owned else None,
+        unseen=tuple(
+            replace(one, name=name, sql=name)
+            for name, one in (
+                (DATE, next((one for one in (*first.columns, *first.unseen) if one.dated), None)),
+                (UNIT, next((one for one in (*first.columns, *first.unseen) if one.owner), None)),
+            )
+            if one is not None
+        ),
         tables=tuple(dict.fromkeys(table for one in parts for table in one.tables)),
         name=(),
     )
 
 
-def _column(place: int, kind: object, parts: Sequence[Relation]) -> Column:
+def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
     found = [one.columns[place] for one in parts]
     bounds = found[0].interval
     for one in found[1:]:
@@ -82,6 +92,7 @@ def _column(place: int, kind: object, parts: Sequence[Relation]) -> Column:
         interval=bounds,
         keys=lambda: _keys(found),
         owner=all(one.owner for one in found),
+        dated=all(one.dated for one in found),
         tie=ties.pop() if len(ties) == 1 else None,
     )
 

@@ -10,9 +10,9 @@ from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.expressions import RowExpressions, clock, simplified
-from dpsql.contract.query.intervals import Interval
+from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
-from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, Relation, Scope
+from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.split import QueryAggregate, QueryKey
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
@@ -36,7 +36,7 @@ class Env:
         The public values that a column of its result is joined with, folded.
     """
 
-    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], Relation]] = field(default_factory=dict)
+    withs: Mapping[str, Callable[[Mapping[str, KeyValues]], PartOfQuery]] = field(default_factory=dict)
     outer: Callable[[tuple[str, ...]], str | None] | None = None
     depth: int = 0
     top: bool = False
@@ -50,8 +50,10 @@ class CoreDraft:
     name: str
     body: str
     unit: str | None
+    date: str | None
     keys: list[tuple[str, QueryKey]]
     private: bool
+    dates: tuple[str, str] | None
     tables: tuple[str, ...]
     targets: dict[str, str] = field(default_factory=dict)
     aggregates: list[QueryAggregate] = field(default_factory=list)
@@ -59,7 +61,7 @@ class CoreDraft:
 
 
 @dataclass
-class Work:
+class Splitting:
     """One query that is split.
 
     Attributes
@@ -72,12 +74,13 @@ class Work:
 
     catalogue: Catalogue
     options: Options
-    query: Callable[[Query, Env], Relation]
+    query: Callable[[Query, Env], PartOfQuery]
     expressions: RowExpressions
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    told: dict[tuple[str, str, int], None] = field(default_factory=dict)  # as `Split.told`
 
-    def table(self, table: CatalogueTable) -> Relation:
+    def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
         whole = ".".join(map(identifier, table.path))
         units = {fold(one) for one in table.units}
@@ -86,18 +89,19 @@ class Work:
             self._column(table, one, fold(one.name) in units, keys.get(fold(one.name))) for one in table.columns
         )
         nothing = ", ".join(f"NULL::{stub_type(one.type)} AS {identifier(one.name)}" for one in table.columns)
-        return Relation(
+        return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
             whole,
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),
+            dated=table.date is not None and not table.public,
             tables=() if table.public else (whole,),
             name=table.path,
         )
 
-    def parent(self, key: PathKey) -> Relation | None:
+    def parent(self, key: PathKey) -> PartOfQuery | None:
         """Return the table at the end of a step of a path."""
         found = self.catalogue.parent(key)
         return None if found is None else self.table(found)
@@ -105,12 +109,12 @@ class Work:
     def _column(self, table: CatalogueTable, column: CatalogueColumn, owner: bool, tie: PathKey | None) -> Column:
         name = fold(column.name)
         stated = [self._stated(side, table, name) for side in (self.options.lower, self.options.upper)]
-        declared = Interval(column.lower, column.upper)
-        given = Interval(*stated)
+        declared = Limits(column.lower, column.upper)
+        given = Limits(*stated)
         origin = (
             "stated" if given.lower is not None or given.upper is not None else "declared" if declared.known else ""
         )
-        bounds = Interval(
+        bounds = Limits(
             given.lower if given.lower is not None else declared.lower,
             given.upper if given.upper is not None else declared.upper,
         )
@@ -123,6 +127,7 @@ class Work:
             lambda: self._keys(table, column),
             owner,
             tie,
+            not table.public and table.date is not None and fold(table.date) == name,
         )
 
     def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:

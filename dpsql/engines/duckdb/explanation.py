@@ -149,6 +149,10 @@ def _costs(session: Session, one: Planned) -> list[str]:
     plan = one.plan
     name = f"{one.function} on {plan.source}" if plan.source else f"{one.function}, aggregate form"
     name = one.function if one.shown else name
+    if one.replays and one.shown:
+        stored = session.past.replay(plan)
+        entry = "" if stored is None else f" of entry {stored.sequence} of {stored.recorded_at}"
+        return [name, f"charges nothing: free replay{entry}"]
     if one.replays:
         return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
     remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets() if row.block is None}

@@ -21,13 +21,12 @@ from dpsql.contract.arguments import EPSILON
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, known, list_items, show
-from dpsql.contract.periods import DATED
+from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
-from dpsql.contract.query.free import is_catalog
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
-from dpsql.contract.query.tree import check_length, read_tree, tables_of
+from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declarations
@@ -197,9 +196,10 @@ class QueryPlanner:
         node = _node(plans, stub_sql(read.split, errors=errors))
         reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
-        if node is not None and not errors and found != read.names:
-            wrong = [(mine, theirs) for mine, theirs in zip(found, read.names, strict=False) if mine != theirs]
-            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(read.names)}"
+        names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
+        if node is not None and found != names:
+            wrong = [(mine, theirs) for mine, theirs in zip(found, names, strict=False) if mine != theirs]
+            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
             raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
 
     def _placed(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read) -> PlacedCore:
@@ -228,6 +228,7 @@ class QueryPlanner:
         filled = ARGUMENTS.fill(given)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
+        filled["during"] = _during(placed, filled["during"])
         parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
         charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
         first = placed[0].placement
@@ -239,6 +240,12 @@ class QueryPlanner:
                 "row may be of two. Ask of each by itself.",
             )
         unit = first.unit
+        if len({one.placement.unit is None for one in placed}) > 1:
+            raise SourceError(
+                "S013",
+                f"the query reads several protected tables, and not all of them have a privacy unit: "
+                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
+            )
         placement = Placement(
             first.counter,
             charged,
@@ -386,6 +393,32 @@ def _texts(found: Split, *, errors: bool) -> list[str]:
     return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
 
 
+def _during(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [one for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or not dated:
+        return given
+    spans: dict[str, None] = {}
+    for one in dated:
+        stated, days = known(Dated, one.stated[DATED]), one.core.dates
+        if days is None:
+            column = stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during := '...', or write WHERE with literal dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)
+
+
 def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
     """Return what the splitter is told of a call's arguments."""
     keys, private = given.get("keys"), False
@@ -414,6 +447,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
         upper=_bounds("upper", given.get("upper")),
         now=now,
         columns=columns,
+        errors=given.get("errors") is True,
     )
 
 

@@ -155,12 +155,7 @@ def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
     j-th of the chance.
     """
     places = {one.name: place for place, one in enumerate(core.aggregates)}
-    found: dict[tuple[int, int], None] = {}
-    for numbers in split.noisy:
-        for name, aggregate in numbers:
-            if name == core.name:
-                found[places[aggregate], len(set(numbers))] = None
-    return list(found)
+    return [(places[aggregate], count) for name, aggregate, count in split.told if name == core.name]
 
 
 def stub_sql(split: Split, *, errors: bool) -> str:
@@ -181,6 +176,8 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 def shown(statement: QueryStatement) -> tuple[str, ...]:
     """Return what is told of a query before it runs, line by line, and the statement as the last."""
     plan, lines = statement.plan, list(statement.split.notes)
+    if plan.during is not None:
+        lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
     for number, core in enumerate(statement.split.cores):
         parts = [part.plan for part in plan.parts if part.core == number]
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
