@@ -131,7 +131,9 @@ def test_every_key_comes_back_as_it_went(key: str) -> None:
     """What was released as a text is cast to the type again; no key may fail there, or meet another one."""
     with dpsql.connect() as con:
         con.execute(f"CREATE TABLE t AS SELECT i AS who, {key} AS k, 1.0 * (i % 5) AS x FROM range(4200) AS r(i)")
-        con.execute("SELECT dp_protect('t', epsilon := 1e11, delta := .09, privacy_unit := 'who', max_rows_per_unit := 1)")
+        con.execute(
+            "SELECT dp_protect('t', epsilon := 1e11, delta := .09, privacy_unit := 'who', max_rows_per_unit := 1)"
+        )
         sql = "SELECT k, count(*) AS n, median(x) AS m FROM t GROUP BY k"
         call = f"FROM dp_query('{sql}', epsilon := 1e6, delta := 1e-6, keys := 'private', lower := {{x: 0}}, upper := {{x: 4}})"
         found = con.execute(call).fetchall()
@@ -144,7 +146,9 @@ def test_a_collation_makes_no_two_keys_one() -> None:
     with dpsql.connect() as con:
         con.execute("SET default_collation = 'nocase'")
         con.execute("CREATE TABLE t AS SELECT i AS who, ['a', 'A'][1 + i % 2] AS k, 1.0 AS x FROM range(4000) AS r(i)")
-        con.execute("SELECT dp_protect('t', epsilon := 1e11, delta := .09, privacy_unit := 'who', max_rows_per_unit := 1)")
+        con.execute(
+            "SELECT dp_protect('t', epsilon := 1e11, delta := .09, privacy_unit := 'who', max_rows_per_unit := 1)"
+        )
         con.execute("SET default_collation = ''")
         sql = "SELECT k, count(*) AS n, median(x) AS m FROM t GROUP BY k"
         call = f"FROM dp_query('{sql}', epsilon := 1e6, delta := 1e-6, keys := 'private', lower := {{x: 0}}, upper := {{x: 4}})"

@@ -186,7 +186,12 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         return [[table.shape[1] // 2] * len(part.at) for _ in table]
 
     def ranked(part: RankCounts, bins: Sequence[Any]) -> list[Any]:
-        recorder.note(part, part.epsilon, [np.concatenate([*bins, np.zeros(0, np.int64)])], [part.scale])
+        listed = [np.asarray(one, dtype=np.int64) for one in bins]
+        if recorder.labels is None:
+            counts: Any = np.concatenate([*listed, np.zeros(0, np.int64)])
+        else:
+            counts = np.stack(listed, axis=1) if listed else np.zeros((0, 0), np.int64)
+        recorder.note(part, part.epsilon, [counts], [part.scale])
         return [*bins]
 
     def scanned(part: ScannedInterval, counts: Any) -> PrivateInterval:
