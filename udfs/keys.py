@@ -102,6 +102,8 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
     def checked(ticket: int, columns: pa.Array, call: GroupedCall) -> int:
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
+            if keys is None:  # there are none
+                continue
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
             if len(wrong):
                 text = texts[wrong[0]]

@@ -212,17 +212,17 @@ def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
     count = answers.parts
     different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
     persons = ("units", None)
-    first = [persons] if persons in different else []
-    if core.private_keys and not vectors and not first:  # some part must say which keys are released
-        first = [persons] if "privacy_unit" in shared else []
-        vectors = [] if first else [({ALL: [COUNT]}, {})]
+    deciding = [persons] if persons in different else []
+    if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
+        deciding = [persons] if "privacy_unit" in shared else []
+        vectors = [] if deciding else [({ALL: [COUNT]}, {})]
     if core.private_keys:
-        for kind, column in first:
+        for kind, column in deciding:
             places[kind, str(column)] = count, 0
             count += 1
             yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
     else:
-        first = []
+        deciding = []
     for targets, bounds in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
@@ -234,7 +234,7 @@ def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
         count += 1
         yield _Part(number, VectorPlan, given)
     for kind, column in different:
-        if (kind, column) in first:
+        if (kind, column) in deciding:
             continue
         places[kind, str(column)] = count, 0
         count += 1

@@ -122,7 +122,7 @@ ITEM = ("item_number", "item_bytes")
 
 @dataclass(frozen=True)
 class GroupedFrame(Frame):
-    """The frame of a statement with groups; attributes as of `Frame`, and
+    """The frame of a statement with groups; attributes as of `Frame`, and those below.
 
     Attributes
     ----------
