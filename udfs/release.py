@@ -30,7 +30,7 @@ from dpsql.kernels.columns import single_chunk
 from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
-from dpsql.udfs.keys import learn_keys, released_keys
+from dpsql.udfs.keys import learn_keys, learn_released, released_keys
 from dpsql.udfs.values import Plans, UdfSpec, integers, nested, seen_of
 
 Number = TypeVar("Number", np.int64, np.uint64)
@@ -290,6 +290,7 @@ def _shaped() -> Iterator[UdfSpec]:
 
 SPECS = (
     UdfSpec("dpsql_learn_keys", learn_keys, "BIGINT"),
+    UdfSpec("dpsql_learn_released", learn_released, "BIGINT"),
     UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),

@@ -7,6 +7,13 @@ are one measurement: they have one ticket, one gate and one charge, and their no
 
 By basic composition the parts together cost epsilon and delta: they read tables that differ in one privacy unit, which
 is bounded in each part by itself.
+
+**Private keys.** Which groups a core has is drawn once, by one of its parts, at its share of epsilon and the core's
+share of delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly those groups: its
+keys are public once they are released, so it is a mechanism with public keys, chosen by what was released before. It
+costs its share of epsilon whichever keys these are, and composition is basic for mechanisms that are chosen like this
+too: all parts cost epsilon, and delta of the part that draws keys. A unit's rows are limited in each part by itself,
+over the rows of the groups that it has.
 """
 
 from __future__ import annotations
@@ -104,20 +111,26 @@ class QueryPart:
     core : int
         The number of its core, from 0.
     plan : Plan
+    keys_of : int or None
+        The number of an earlier part of the same core, whose released keys are its groups.
     """
 
     core: int
     plan: Plan
+    keys_of: int | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the part as JSON values."""
-        return {"core": self.core, "plan": self.plan.to_json()}
+        released = {} if self.keys_of is None else {"keys_of": self.keys_of}
+        return {"core": self.core, "plan": self.plan.to_json(), **released}
 
     @classmethod
     def read(cls, record: Mapping[str, object]) -> Self:
         """Return the part that `to_json` wrote."""
         plan = json.loads(known(str, record["plan"]))
-        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan))
+        keys_of = record.get("keys_of")
+        released = None if keys_of is None else known(int, keys_of)
+        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan), released)
 
     @property
     def call(self) -> type[Call]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.contract.json import Json
-from dpsql.contract.keys import PRIVATE, PublicKeys
+from dpsql.contract.keys import PRIVATE, RELEASED, PublicKeys
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -62,9 +62,10 @@ class _Part:
     core: int
     kind: type[Plan]
     given: dict[str, object]
-    takes_delta: bool
-    needs_delta: bool
     more: dict[str, str] = field(default_factory=dict)  # columns that it adds to the core's, as SQL
+    takes_delta: bool = True
+    needs_delta: bool = False
+    keys_of: int | None = None  # the part that releases its keys
 
 
 @dataclass
@@ -131,7 +132,8 @@ def parts_of_cores(
             given["delta"] = delta / len(needing)
         plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
         item = _item(placed.core, one.more)
-        parts.append(QueryPart(one.core, replace(plan, placement=replace(placed.placement, joined=item))))
+        placement = replace(placed.placement, joined=item)
+        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of))
     return tuple(parts), answers
 
 
@@ -146,8 +148,8 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object]) -> dict[str, ob
         "confidence": arguments.get("confidence"),
         "during": arguments.get("during"),
     }
-    if by:
-        given["keys"] = PRIVATE if core.private_keys else _public(core)
+    if by and not core.private_keys:
+        given["keys"] = _public(core)
     if placement.unit is not None:
         given["privacy_unit"] = placement.unit
         rows = arguments.get("max_rows_per_unit")
@@ -186,13 +188,41 @@ def _public(core: QueryCore) -> PublicKeys:
 
 
 def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Answers) -> Iterator[_Part]:
-    """Yield the parts of a core, and note where the answers are."""
+    """Yield the parts of a core, and note where the answers are.
+
+    Of private keys the first part says which are released, and the others answer these.
+    """
+    for place, one in enumerate(_asked(number, core, shared, answers)):
+        if not core.private_keys:
+            yield one
+        elif place == 0:
+            yield replace(one, given={**one.given, "keys": PRIVATE}, needs_delta=True)
+        else:
+            released = PublicKeys((None,) * len(core.keys), table=RELEASED)
+            yield replace(one, given={**one.given, "keys": released}, keys_of=answers.parts)
+
+
+def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Answers) -> Iterator[_Part]:
+    """Yield what a core is asked, and note where the answers are; what can draw private keys comes first.
+
+    A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
+    """
     vectors = _vectors(core)
-    private = core.private_keys
     places: dict[tuple[str, ...], tuple[int, int]] = {}
     count = answers.parts
-    if private and not vectors:  # some part must say which keys are released
-        vectors = [({ALL: [COUNT]}, {})]
+    different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
+    persons = ("units", None)
+    deciding = [persons] if persons in different else []
+    if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
+        deciding = [persons] if "privacy_unit" in shared else []
+        vectors = [] if deciding else [({ALL: [COUNT]}, {})]
+    if core.private_keys:
+        for kind, column in deciding:
+            places[kind, str(column)] = count, 0
+            count += 1
+            yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
+    else:
+        deciding = []
     for targets, bounds in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
@@ -202,21 +232,13 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
         for place, name in enumerate(targets):
             places["vector", name] = count, place
         count += 1
-        yield _Part(number, VectorPlan, given, True, private)
-    for kind, column in dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT):
-        given, more = {**shared, "distinct_of": column, "left_out_share": 0}, {}
-        if kind == "units" and column is None:
-            given["distinct_of"] = shared.get("privacy_unit")
-        elif kind == "units":  # of the rows with a value: each person is one item
-            unit = identifier(str(shared.get("privacy_unit")))
-            given["distinct_of"], more = (
-                _SOME,
-                {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"},
-            )
-            given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+        yield _Part(number, VectorPlan, given)
+    for kind, column in different:
+        if (kind, column) in deciding:
+            continue
         places[kind, str(column)] = count, 0
         count += 1
-        yield _Part(number, CountPlan, given, True, private, more)
+        yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
         first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
@@ -226,7 +248,7 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
         given.pop("confidence")
         places["quantile", column] = count, 0
         count += 1
-        yield _Part(number, QuantilePlan, given, False, False)
+        yield _Part(number, QuantilePlan, given, takes_delta=False)
     pairs = _pairs(core)
     if pairs:
         names, more = _pair_columns(pairs)
@@ -234,9 +256,25 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
         given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place
-        yield _Part(number, VectorPlan, given, True, private, more)
+        yield _Part(number, VectorPlan, given, more)
     for one in core.aggregates:
         answers.listed.append(_answer(one, places, quantiles, pairs))
+
+
+def _counted(
+    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the arguments of a count of different persons or items, and the columns that it adds."""
+    given: dict[str, object] = {**shared, "distinct_of": column, "left_out_share": 0}
+    if kind != "units":
+        return given, {}
+    if column is None:
+        return {**given, "distinct_of": shared.get("privacy_unit")}, {}
+    # Of the rows with a value: each person is one item.
+    unit = identifier(str(shared.get("privacy_unit")))
+    given["distinct_of"] = _SOME
+    given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+    return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
 
 
 def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tuple[Fraction, Fraction]]]]:

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.keys import RELEASED
 from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
+from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
@@ -124,13 +126,18 @@ class _Recorder:
 
     def __init__(self) -> None:
         self.call = Call()
+        # Of the part that is drawn, the keys of its groups, where another part has released them.
+        self.labels: list[Any] | None = None
         self._keyed: list[tuple[list[NoisyBlock], DrawnPart]] = []
         self.of = threading.local()
 
     def note(
         self, part: Part, epsilon: Fraction, vectors: Sequence[Any], scales: Sequence[Any], *, squares: bool = False
     ) -> DrawnPart:
-        found = DrawnPart(part, epsilon, [_columns(one) for one in vectors], [*map(Fraction, scales)], squares)
+        columns = [_columns(one) for one in vectors]
+        if self.labels is not None:
+            columns = [{self.labels[place]: one[place] for place in one} for one in columns]
+        found = DrawnPart(part, epsilon, columns, [*map(Fraction, scales)], squares, self.labels is not None)
         found.tag = getattr(self.of, "rows", "")
         self.call.parts.append(found)
         return found
@@ -185,7 +192,12 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         return [[table.shape[1] // 2] * len(part.at) for _ in table]
 
     def ranked(part: RankCounts, bins: Sequence[Any]) -> list[Any]:
-        recorder.note(part, part.epsilon, [np.concatenate([*bins, np.zeros(0, np.int64)])], [part.scale])
+        listed = [np.asarray(one, dtype=np.int64) for one in bins]
+        if recorder.labels is None:
+            counts: Any = np.concatenate([*listed, np.zeros(0, np.int64)])
+        else:
+            counts = np.stack(listed, axis=1) if listed else np.zeros((0, 0), np.int64)
+        recorder.note(part, part.epsilon, [counts], [part.scale])
         return [*bins]
 
     def scanned(part: ScannedInterval, counts: Any) -> PrivateInterval:
@@ -228,6 +240,23 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
 
         return within
 
+    def labelled(prepare: Any) -> Any:
+        def of_released(call: Any, statistic: Any, progress: Any) -> Any:
+            draw = prepare(call, statistic, progress)
+            if getattr(call.plan, "keys_table", None) != RELEASED:
+                return draw
+
+            def drawn() -> Any:
+                recorder.labels = list(zip(*call.places.labels, strict=True))
+                try:
+                    return draw()
+                finally:
+                    recorder.labels = None
+
+            return drawn
+
+        return of_released
+
     in_order = aggregate.ReleasedKeys.in_order
 
     def ordered(collector: Any, columns: int) -> Any:
@@ -254,6 +283,8 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         (aggregate, "ReleasedKeys", Released),
         (aggregate.AggregateCall, "turn", tagged(aggregate.AggregateCall.turn)),
         (aggregate.AggregateCall, "after", tagged(aggregate.AggregateCall.after)),
+        (aggregate.AggregateCall, "prepare", labelled(aggregate.AggregateCall.prepare)),
+        (QuantileCall, "prepare", labelled(QuantileCall.prepare)),
     )
 
 

@@ -242,8 +242,10 @@ class CoreAggregates:
                 found.lower if found.lower is not None else fallback[0],
                 found.upper if found.upper is not None else fallback[1],
             )
-        if not found.known:
+        if found.lower is None or found.upper is None:
             return NOWHERE, "drawn"
+        if found.lower == found.upper:  # a constant: sums need an interval of some width
+            found = Limits(min(found.lower, Fraction(0)), max(found.upper, Fraction(0)) or Fraction(1))
         place = self.stage.place(value)
         origin = self.stage.scope.column(value).bounds_from if place is not None else ""
         return found, origin or "interval arithmetic"

@@ -148,12 +148,12 @@ class Options:
         Bounds by column; ``''`` for all columns.
     errors : bool
         Whether the result has an interval beside every number.
+    zone : str
+        The session's time zone, in which timestamps with time zone are read.
     now : datetime or None
         The time at which the statement is bound, in the session's zone: what CURRENT_DATE and now() stand for.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None where they are not known yet.
-    errors : bool
-        Whether columns of noisy numbers have their errors, intervals and verdicts behind all columns.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -162,6 +162,6 @@ class Options:
     lower: Mapping[str, Fraction] = field(default_factory=dict)
     upper: Mapping[str, Fraction] = field(default_factory=dict)
     errors: bool = False
+    zone: str = "UTC"
     now: datetime.datetime | None = None
     columns: tuple[tuple[str, str], ...] | None = None
-    errors: bool = False

@@ -14,7 +14,7 @@ from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, check_written, stub_type
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
@@ -284,6 +284,8 @@ def released(
 
     What stands `within` an expression may read columns of the query around it, where alone it is not bound.
     """
+    check_written(sql)
+    check_written(stub)
     found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
     if found is None and within:
         found = (("", Type(NOTHING)),)
@@ -313,8 +315,8 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
             listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
             listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
     more = ", ".join(listed)
-    texts = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
-    return released(work, *texts, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+    whole, nothing = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
 
 
 def core_source(core: CoreDraft) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
 from dpsql.contract.expression.judge import Judge
-from dpsql.contract.expression.kinds import TEXT, Type
+from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr
@@ -22,12 +22,23 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 
 ROW = "dpsql_one"
+_MOST_JOINED = 30
 _TEXT = "dpsql_text"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
 _SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
 _ALIASES = {
     **{"datediff": "date_diff", "datesub": "date_sub", "datetrunc": "date_trunc", "datepart": "date_part"},
-    **{"mod": "%", "add": "+", "subtract": "-", "multiply": "*", "divide": "//", "pow": "pow", "**": "pow", "^": "pow"},
+    **{
+        "mod": "%",
+        "add": "+",
+        "date_add": "+",
+        "subtract": "-",
+        "multiply": "*",
+        "divide": "//",
+        "pow": "pow",
+        "**": "pow",
+        "^": "pow",
+    },
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
 }
@@ -92,6 +103,9 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     expr = expr.mapped(lambda part: simplified(part, now))
     if expr.what == "try":
         return expr.parts[0]
+    if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
+        pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
+        return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
@@ -113,6 +127,8 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("case", parts=parts, alias=expr.alias)
     if name == "ifnull":
         return Expr("coalesce", parts=parts, alias=expr.alias)
+    if name == "concat" and len(parts) > _MOST_JOINED:
+        raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
         texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string(""))) for one in parts]
         joined = texts[0]
@@ -120,6 +136,15 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
             joined = Expr("call", "||", (joined, one))
         return replace(joined, alias=expr.alias)
     return replace(expr, name=name)
+
+
+def _only_epochs(expr: Expr) -> bool:
+    """Whether columns are read as seconds since 1970 alone, which are the same in every zone."""
+    if expr.what == "call" and (
+        expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
+    ):
+        return True
+    return expr.what != "item" and all(map(_only_epochs, expr.inner))
 
 
 def _string(value: str) -> Expr:
@@ -144,10 +169,12 @@ class RowExpressions:
     Parameters
     ----------
     typing : Typing
+    zone : str
+        The session's time zone: in it a timestamp with time zone is read, inside TRY.
     """
 
-    def __init__(self, typing: Typing) -> None:
-        self._typing = typing
+    def __init__(self, typing: Typing, zone: str = "UTC") -> None:
+        self._typing, self.zone = typing, zone
         self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
     def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
@@ -184,7 +211,10 @@ class RowExpressions:
 
     def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
         names = {one: f"c{number}" for number, one in enumerate(read)}
-        types = [(names[one], columns[one].type) for one in read]
+        sources = [(names[one], columns[one].type) for one in read]
+        types = [(name, Type("TIMESTAMP") if one.kind == ZONED_TIMESTAMP else one) for name, one in sources]
+        zoned = {name for name, one in sources if one.kind == ZONED_TIMESTAMP}
+        zone = "UTC" if _only_epochs(expr) else self.zone
         texts: list[str] = []
         phrase = _Phrase(names, texts)
         sql = phrase.sql(expr)
@@ -192,7 +222,12 @@ class RowExpressions:
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
-        judge = Judge(dict(types), lambda name: call("struct_extract", ROW, text(name)), self._typing.newer)
+
+        def column(name: str) -> str:
+            value = call("struct_extract", ROW, text(name))
+            return call("timezone", text(zone), value) if name in zoned else value
+
+        judge = Judge(dict(types), column, self._typing.newer)
         try:
             body = judge.write(tree)
         except ParameterError as error:
@@ -200,12 +235,22 @@ class RowExpressions:
             for one in read:
                 said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
             raise error.saying(said) from None
+        kind = tree.type
+        if zoned and kind == Type("TIMESTAMP") and self._is_zoned(sql, sources, texts):
+            kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
         row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
         each = call("list_value", f"system.main.struct_pack({row})")
         lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
-        return Written(call("list_extract", lambdas, "1"), tree.type, bare=False, body=body)
+        return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
+
+    def _is_zoned(self, sql: str, sources: Sequence[tuple[str, Type]], texts: Sequence[str]) -> bool:
+        """Whether DuckDB itself makes a timestamp with time zone of it."""
+        given = [f"NULL::{kind.sql} AS {identifier(name)}" for name, kind in sources]
+        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given)})")
+        return found is not None and found[0][1].kind == ZONED_TIMESTAMP
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
         """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""

@@ -163,7 +163,8 @@ class Joining:
         """Return the SQL of an equality of a join; None where its sides have different types."""
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
         kinds = [one.type for one in sides]
-        if all(kind.kind in INTEGERS for kind in kinds):
+        # A cast between integers never fails, but for those of 128 bits without a sign.
+        if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
             return f"{sides[0].sql} = {sides[1].sql}"
         if all(map(is_text, kinds)):
             return f"{call('encode', sides[0].sql)} = {call('encode', sides[1].sql)}"

@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dpsql.contract.expression.kinds import INTEGERS, Type
+from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import Limits, finite_part
@@ -30,7 +30,7 @@ _DAYS = frozenset(
     )
 )
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
-_DATES = frozenset(("DATE", "TIMESTAMP"))
+_DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,13 @@ class KeyFinder:
         last = call("-", ends[1], "CAST('1 microsecond' AS INTERVAL)") if found.beyond else ends[1]
         points = call("generate_series", ends[0], last, f"CAST('{step or '1 day'}' AS INTERVAL)")
         listed = f"SELECT {call('unnest', call('list_append', points, last))} AS d"
-        inner = f"SELECT CAST(d AS {kind.sql}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
+        local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
+        inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
         value = Expr("item", "v", value="k0")
-        image = self._expressions.write(_replaced(expr, base, value), {("k0", "v"): ColumnSql('"k0"."v"', kind)})
+        read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
+        if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
+            inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
+        image = self._expressions.write(_replaced(expr, base, value), read)
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
 
@@ -244,17 +248,20 @@ class KeyFinder:
         """Return an expression over the values of its parts; None where a part has none."""
         if not any(one.what == "item" for one in expr.walk()):
             return expr
-        if not top:
-            if expr in sources:
-                return Expr("item", "v", value=sources[expr][0])
-            found = self._direct(expr)
-            if found is not None:
-                sources[expr] = (f"k{len(sources)}", found, self._type(expr))
-                return Expr("item", "v", value=sources[expr][0])
-        if expr.what not in ("call", "cast", "coalesce", "element", "case") or expr.filter or expr.orders:
+        # The smallest parts come first: what is made of one column twice stays of one value.
+        taken = dict(sources)
+        if expr.what in ("call", "cast", "coalesce", "element", "case") and not (expr.filter or expr.orders):
+            parts = [self._substituted(one, sources) for one in expr.parts]
+            if None not in parts:
+                return replace(expr, parts=tuple(one for one in parts if one is not None))
+        sources.clear()
+        sources.update(taken)
+        found = None if top else self._direct(expr)
+        if found is None:
             return None
-        parts = [self._substituted(one, sources) for one in expr.parts]
-        return None if None in parts else replace(expr, parts=tuple(one for one in parts if one is not None))
+        if expr not in sources:
+            sources[expr] = (f"k{len(sources)}", found, self._type(expr))
+        return Expr("item", "v", value=sources[expr][0])
 
 
 def values_query(found: KeyValues, kind: Type) -> str:

@@ -84,7 +84,7 @@ class RowBlock:
 
     def item(self, relation: PartOfQuery, alias: str = "", *, hidden: bool = False) -> Item:
         """Return a new item of the scope."""
-        item = Item(self.ids.next(), relation, alias, hidden)
+        item = Item(self.ids.next(), _computed_first(relation), alias, hidden)
         self.scope.items.append(item)
         return item
 
@@ -195,6 +195,17 @@ class RowBlock:
         where = self.work.expressions.write(whole, self.scope.columns(whole), "BOOLEAN").sql
         name = identifier(item.id)
         return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
+
+
+def _computed_first(relation: PartOfQuery) -> PartOfQuery:
+    """Return a public query so that all of it is computed, whichever of its rows meet rows of people.
+
+    What it computes may fail; then it must fail whatever people's rows are.
+    """
+    if relation.level != PUBLIC or not relation.sql.startswith("("):
+        return relation
+    text = f"(WITH query_public AS MATERIALIZED (SELECT * FROM {relation.sql} AS q) SELECT * FROM query_public)"
+    return replace(relation, sql=text)
 
 
 def _conjuncts(expr: Expr) -> list[Expr]:

@@ -43,11 +43,11 @@ from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.unions import union_of_rows
-from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.work import Env, Splitting, check_written
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
-_MOST_WRITTEN = 1_000_000
+_MOST_ASKED = 2_000
 _Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
 
 
@@ -95,8 +95,8 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)
     names += tuple((one.name, one.type.sql) for one in relation.columns[len(names) :])
-    if len(relation.sql) > _MOST_WRITTEN or any(len(one.source) > _MOST_WRITTEN for one in cores):
-        raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
+    for one in (relation.sql, *(core.source for core in cores)):
+        check_written(one)
     return Split(
         cores,
         _renamed(relation, [name for name, _ in names]),
@@ -139,11 +139,15 @@ class Splitter:
     """
 
     def __init__(self, catalogue: Catalogue, options: Options) -> None:
-        self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing))
+        self.work = Splitting(catalogue, options, self.query, RowExpressions(catalogue.typing, options.zone))
+        self._asked = 0
         self._lifter = Lifter(self.work, self._leaf)
 
     def query(self, query: Query, env: Env) -> PartOfQuery:
         """Return what a query, or a part of one, returns."""
+        self._asked += 1
+        if self._asked > _MOST_ASKED:
+            raise ParameterError("P100", "sql has too many subqueries within one another. Keep parts of it as views.")
         inner, waiting = self._withs(query, replace(env, top=False, joined={}))
         if isinstance(query, Select):
             out = self._select(query, inner, env)

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from dpsql.contract.expression.kinds import INTEGERS, Type
+from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order, given
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
-from dpsql.contract.query.work import Splitting
+from dpsql.contract.query.work import Splitting, check_written
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -33,9 +33,12 @@ _PER_PERSON = frozenset(
 _WINDOWS = frozenset(
     (
         *("lag", "lead", "row_number", "first_value", "last_value", "rank", "dense_rank", "count", "count_star"),
-        *("min", "max", "ntile"),
+        *("min", "max"),
     )
 )
+_INTERPOLATED = frozenset(("median", "quantile_cont"))
+# Between decimals of more digits, or dates, interpolation may overflow.
+_MOST_DIGITS = 18
 
 
 @dataclass
@@ -148,6 +151,7 @@ class Stage:
             columns.append(self._output(expr, name, sql, written.type))
             listed.append(f"{written.sql} AS {identifier(sql)}")
         listed += self.behind
+        check_written(self.member.text)
         text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
         return PartOfQuery(
             ROWS,
@@ -257,9 +261,15 @@ class Stage:
             count = call("count", names[0])
             average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
             return average, Type("DOUBLE"), found
+        if expr.name in _INTERPOLATED and not (
+            kind.kind in INTEGERS | FLOATS or (kind.kind == "DECIMAL" and kind.sizes[0] <= _MOST_DIGITS)
+        ):
+            raise ParameterError(
+                "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast it to DOUBLE."
+            )
         sql = call(expr.name, *names)
         types = self.work.catalogue.typing.columns(f"SELECT {call(expr.name, f'NULL::{kind.sql}', *names[1:])} AS x")
-        if types is None or not kind.comparable:
+        if types is None or not (kind.comparable or kind.kind == ZONED_TIMESTAMP):
             raise ParameterError(
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
@@ -339,7 +349,9 @@ class Stage:
                 "privacy unit first.",
             )
         given, stubs = [], []
-        for part in expr.parts:
+        for place, part in enumerate(expr.parts):
+            if place and part.what != "constant":
+                raise ParameterError("P104", f"sql: {expr.name} OVER takes a literal there. Write the number itself.")
             if part.what == "constant" or not any(one.what == "item" for one in part.walk()):
                 sql = self.write(part).sql
                 given.append(sql)
@@ -362,6 +374,8 @@ def _frame(expr: Expr) -> str:
     frame = expr.frame
     if frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
         return ""
+    if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
+        raise ParameterError("P104", "sql: a frame of RANGE is not computed of one person's rows. Write ROWS.")
     return f" {frame_sql(expr)}"
 
 

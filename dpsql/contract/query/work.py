@@ -8,14 +8,17 @@ from fractions import Fraction
 
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.expressions import RowExpressions, clock, simplified
 from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
 from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.split import QueryAggregate, QueryKey
-from dpsql.errors import SourceError
+from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
+
+_MOST_WRITTEN = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -153,7 +156,8 @@ class Splitting:
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
         """Return an expression with its columns found and its clocks and aliases written out."""
-        return simplified(self._found(expr, scope, frozenset()), self.options.now)
+        found = simplified(self._found(expr, scope, frozenset()), self.options.now)
+        return bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
 
     def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":
@@ -181,6 +185,18 @@ class Splitting:
                 return found
             around = around.outer
         raise unfound(expr.names, (one.name for item in scope.items for one in item.relation.columns))
+
+
+def check_written(text: str) -> None:
+    """Raise where a text has grown too long: WITH queries stand in it as often as they are named.
+
+    Raises
+    ------
+    ParameterError
+        P100.
+    """
+    if len(text) > _MOST_WRITTEN:
+        raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
 
 
 def unfound(names: tuple[str, ...], there: Iterable[str]) -> SourceError:

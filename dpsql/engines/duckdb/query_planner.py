@@ -21,17 +21,16 @@ from dpsql.contract.arguments import EPSILON
 from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, known, list_items, show
-from dpsql.contract.periods import DATED
+from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
-from dpsql.contract.query.free import is_catalog
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
-from dpsql.contract.query.tree import check_length, read_tree, tables_of
+from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.query_statement import QueryStatement, stub_sql
@@ -174,7 +173,7 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            found = table(path, node)
+            found = table(_as_catalogued(path, node), node)
             direct = direct and found.direct
             tables[folded(reference)] = found.table
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
@@ -229,6 +228,7 @@ class QueryPlanner:
         filled = ARGUMENTS.fill(given)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
+        filled["during"] = _during(placed, filled["during"])
         parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
         charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
         first = placed[0].placement
@@ -393,6 +393,41 @@ def _texts(found: Split, *, errors: bool) -> list[str]:
     return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
 
 
+def _during(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [one for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or not dated:
+        return given
+    spans: dict[str, None] = {}
+    for one in dated:
+        stated, days = known(Dated, one.stated[DATED]), one.core.dates
+        if days is None:
+            column = stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during := '...', or write WHERE with literal dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)
+
+
+def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
+    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    for scan in bound.scans(node) if is_direct(node, path) else ():
+        found = bound.table_of(scan)
+        if found is not None:
+            return found
+    return fold(path[0]), fold(path[1]), fold(path[2])
+
+
 def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
     """Return what the splitter is told of a call's arguments."""
     keys, private = given.get("keys"), False
@@ -420,6 +455,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
         lower=_bounds("lower", given.get("lower")),
         upper=_bounds("upper", given.get("upper")),
         now=now,
+        zone=str(now.tzinfo),
         columns=columns,
         errors=given.get("errors") is True,
     )

@@ -107,7 +107,10 @@ class QueryStatement:
 
     def _release(self, *, noted: bool) -> str:
         """Return the statement whose one value is the release of all parts."""
-        parts = [part_of_query(part.plan, part.plan.function) for part in self.plan.parts]
+        parts: list[tuple[Frame, list[Step], str]] = []
+        for part in self.plan.parts:
+            keyed = None if part.keys_of is None else parts[part.keys_of][0]
+            parts.append(part_of_query(part.plan, part.plan.function, keyed))
         frames = [frame for frame, _, _ in parts]
         whole = frames[0].name(_WHOLE)
         steps = [(frame, chain[0]) for frame, chain, _ in parts]
@@ -173,6 +176,8 @@ def stub_sql(split: Split, *, errors: bool) -> str:
 def shown(statement: QueryStatement) -> tuple[str, ...]:
     """Return what is told of a query before it runs, line by line, and the statement as the last."""
     plan, lines = statement.plan, list(statement.split.notes)
+    if plan.during is not None:
+        lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
     for number, core in enumerate(statement.split.cores):
         parts = [part.plan for part in plan.parts if part.core == number]
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")

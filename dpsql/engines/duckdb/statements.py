@@ -30,6 +30,7 @@ own functions. What is needed twice is a column with a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
@@ -103,9 +104,14 @@ def types_sql(plan: Plan, function: str) -> str:
     return f"{_with(frame, [source.types(frame)])}\nSELECT {probe} AS probe, {spelled} AS spelled"
 
 
-def part_of_query(plan: Plan, function: str) -> tuple[Frame, list[Step], str]:
-    """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic."""
+def part_of_query(plan: Plan, function: str, keyed: Frame | None = None) -> tuple[Frame, list[Step], str]:
+    """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic.
+
+    `keyed` is the frame of the part that releases the keys of its groups.
+    """
     frame = _frame(plan, function)
+    if isinstance(frame, GroupedFrame) and isinstance(keyed, GroupedFrame):
+        frame = replace(frame, keyed=keyed)
     return frame, list(_steps(frame)), _statistic(frame)
 
 

@@ -204,7 +204,8 @@ def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
         whole = part.get("catalog_name") and part.get("schema_name")
         if not whole and part.get("table_name") not in cores:
             raise InternalError(
-                "I036", f"what was written of the query names {show(part.get('table_name'))} without its place. Report it."
+                "I036",
+                f"what was written of the query names {show(part.get('table_name'))} without its place. Report it.",
             )
 
 

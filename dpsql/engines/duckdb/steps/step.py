@@ -122,9 +122,16 @@ ITEM = ("item_number", "item_bytes")
 
 @dataclass(frozen=True)
 class GroupedFrame(Frame):
-    """The frame of a statement with groups; attributes as of `Frame`."""
+    """The frame of a statement with groups; attributes as of `Frame`, and those below.
+
+    Attributes
+    ----------
+    keyed : GroupedFrame or None
+        The frame of the part of the same statement whose released keys are the groups of this one.
+    """
 
     plan: GroupedPlan
+    keyed: GroupedFrame | None = None
 
     @property
     def columns(self) -> range:
