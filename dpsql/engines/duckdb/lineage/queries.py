@@ -192,9 +192,10 @@ def _own_with(node: Mapping[str, object]) -> Iterator[object]:
     source, withs = node.get("from_table"), node.get("cte_map")
     defined = withs.get("map") if isinstance(withs, dict) else None
     names = {one.get("key") for one in defined if isinstance(one, dict)} if isinstance(defined, list) else set()
-    if node.get("type") == "SELECT_NODE" and isinstance(source, dict) and source.get("table_name") in names:
-        if not source.get("catalog_name") and not source.get("schema_name"):
-            yield source
+    if not isinstance(source, dict) or source.get("catalog_name") or source.get("schema_name"):
+        return
+    if node.get("type") == "SELECT_NODE" and source.get("table_name") in names:
+        yield source
 
 
 def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
