@@ -16,12 +16,12 @@ from tests.support.split_queries import columns_of_table, tree_of
 
 NASTY = {
     "s": "'x', '', NULL, '12', 'é', 'e' || chr(769), ' A', 'a', 'A', '1e999', '2024-13-40', '%', '[', repeat('z', 2000)",
-    "x": "'nan'::DOUBLE, '-nan'::DOUBLE, 'inf'::DOUBLE, '-inf'::DOUBLE, -0.0::DOUBLE, 1e308, 5e-324, NULL, 0.5, -1",
+    "x": "'nan'::DOUBLE, 'inf'::DOUBLE, '-inf'::DOUBLE, -0.0::DOUBLE, 1e308, 5e-324, NULL, 0.5, -1",
     "d": "'infinity'::DATE, '-infinity'::DATE, DATE '5877642-06-25 (BC)', DATE '5881580-07-10', NULL, DATE '2024-02-29'",
     "t": "'infinity'::TIMESTAMP, '-infinity'::TIMESTAMP, TIMESTAMP '290309-12-22 (BC) 00:00:00', NULL, "
     "TIMESTAMP '294247-01-10 04:00:54', TIMESTAMP '2024-02-29 23:59:59.999999'",
     "b": "9223372036854775807, -9223372036854775808, 0, NULL, 1, -1, 7",
-    "h": "170141183460469231731687303715884105727::HUGEINT, -170141183460469231731687303715884105728::HUGEINT, NULL, 0, 3",
+    "h": "'170141183460469231731687303715884105727'::HUGEINT, '-170141183460469231731687303715884105728'::HUGEINT, NULL, 0, 3",
     "m": f"{'9' * 36}.99::DECIMAL(38, 2), -{'9' * 36}.99::DECIMAL(38, 2), NULL, 0, 1.25",
     "z": "'infinity'::TIMESTAMPTZ, '-infinity'::TIMESTAMPTZ, TIMESTAMPTZ '294247-01-10 04:00:54+00', NULL, "
     "TIMESTAMPTZ '290309-12-22 (BC) 00:00:00+00', TIMESTAMPTZ '2024-02-29 23:59:59+00'",
@@ -37,7 +37,7 @@ VALUES = [
     "s LIKE s", "s ILIKE '%' || s", "regexp_matches(s, '(a|b)*c')", "s || s", "concat(s, b, x)", "CASE WHEN x > 0 THEN b ELSE h END",
     "greatest(b, h)", "least(x, b)", "coalesce(m, h)", "s IN ('a', '1')", "b BETWEEN h AND m", "nullif(b, h)", "pow(x, x)",
     "CAST(s AS BOOLEAN)", "CAST(b AS BOOLEAN)", "x IS DISTINCT FROM -0.0", "s = 'a'", "d = t", "dayname(d)", "last_day(d)",
-    "date_diff('day', d, DATE '2000-01-01')", "interval_of", "trim(s, s)", "instr(s, s)", "CAST(d AS TIMESTAMP)", "isnan(x)",
+    "date_diff('day', d, DATE '2000-01-01')", "trim(s, s)", "instr(s, s)", "CAST(d AS TIMESTAMP)", "isnan(x)",
 ]  # fmt: skip
 PER_PERSON = [
     "sum(b)", "sum(h)", "sum(m)", "sum(x)", "avg(h)", "avg(m)", "avg(x)", "avg(b)", "min(s)", "max(x)", "max(z)", "median(x)",
@@ -110,7 +110,7 @@ def test_no_row_stops_an_expression(con: duckdb.DuckDBPyConnection, value: str) 
         run(con, f"SELECT count(*) FROM n WHERE ({value}) IS NOT NULL AND CAST({value} AS VARCHAR) <> 'q'"),
         run(con, f"SELECT avg(v) FROM (SELECT u, count(DISTINCT {value}) AS v FROM n GROUP BY u)"),
     ]
-    assert any(ran) or value == "interval_of"
+    assert any(ran)
 
 
 @pytest.mark.parametrize("value", [*PER_PERSON, *WINDOWS])
