@@ -74,6 +74,8 @@ class ContextMethods:
         """
         return self._query(sql, arguments)
 
+    dp_query = query
+
     @takes(ESTIMATE)
     def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table."""

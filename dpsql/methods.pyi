@@ -257,6 +257,8 @@ class ContextMethods:
             Whether the query is asked anew, at a charge, although its answer is stored.
         """
 
+    dp_query = query
+
     def dp_estimate(
         self,
         function: str = "dp_sis",

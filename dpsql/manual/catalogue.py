@@ -64,7 +64,7 @@ def by_topic() -> dict[str, list[str]]:
 @cache
 def _names() -> dict[str, None]:
     listed = (name for names in by_topic().values() for name in names)
-    return dict.fromkeys([*listed, *FUNCTIONS])  # one that was just added is not in the index yet
+    return dict.fromkeys([*listed, *FUNCTIONS, QUERY])  # one that was just added is not in the index yet
 
 
 def topics_of(index: str) -> dict[str, list[str]]:

@@ -16,7 +16,14 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
         query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
         tree := system.main.json_serialize_sql(q)::VARCHAR)));
 
--- dp_query
+-- dp_query: Answer a query of plain SQL privately.
+-- Guarantee: Pure epsilon-DP without `delta`, (epsilon, delta)-DP with it, for all of the statement together: it is
+-- split into private *cores* and what DuckDB computes from their answers. The cores have equal parts of epsilon, are
+-- drawn under one receipt, and are charged at once. Private keys are drawn by one part of a core, and are public for
+-- its others: parts that are chosen by what earlier ones released compose like any. [From SQL to a private
+-- answer](../plain-sql.md) says how a statement is split, which groups come back, and what to write in place of what is
+-- refused.
+-- More: docs/functions/dp_query.md
 CREATE OR REPLACE TEMP MACRO dp_query(
   sql, epsilon := NULL, delta := NULL, errors := NULL, keys := NULL, lower := NULL, upper := NULL, during := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, confidence := NULL, release := false, max_age := NULL,

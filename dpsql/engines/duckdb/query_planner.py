@@ -30,7 +30,7 @@ from dpsql.contract.query.tree import check_length, is_catalog, read_tree, table
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.query_statement import QueryStatement, stub_sql
@@ -173,7 +173,7 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            found = table(path, node)
+            found = table(_as_catalogued(path, node), node)
             direct = direct and found.direct
             tables[folded(reference)] = found.table
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
@@ -419,6 +419,15 @@ def _during(placed: Sequence[PlacedCore], given: object) -> object:
     return list(spans)
 
 
+def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
+    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    for scan in bound.scans(node) if is_direct(node, path) else ():
+        found = bound.table_of(scan)
+        if found is not None:
+            return found
+    return fold(path[0]), fold(path[1]), fold(path[2])
+
+
 def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
     """Return what the splitter is told of a call's arguments."""
     keys, private = given.get("keys"), False
@@ -446,6 +455,7 @@ def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str
         lower=_bounds("lower", given.get("lower")),
         upper=_bounds("upper", given.get("upper")),
         now=now,
+        zone=str(now.tzinfo),
         columns=columns,
         errors=given.get("errors") is True,
     )
