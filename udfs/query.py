@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +15,9 @@ from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
+from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.query import QueryCall, QueryPlan
+from dpsql.functions.query_rows import MOST_ROWS, RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
 from dpsql.released.query import core_rows
@@ -83,6 +86,36 @@ def gate(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
+def learn_rows(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part has learned it."""
+
+    def one(ticket: int, drawing: int) -> int:
+        def learn(running: RunningCall) -> int:
+            other = session.running(drawing, private=True)
+            found = other.call_as(RowsCall).drawn
+            if running.whole is None or other.whole is not running.whole or found is None:
+                raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+            plan = running.call.plan
+            each = plan.rows_per_group if isinstance(plan, GroupedPlan) and plan.rows_per_group < MOST_ROWS else None
+            known = replace(running.call, plan=limited(plan, found, each))
+            known.check()
+            running.limit_rows(known, found)
+            return ticket
+
+        return session.guarded(ticket, learn, private=True)
+
+    def run(tickets: pa.Array, drawing: pa.Array) -> pa.Array:
+        given = zip(tickets.to_pylist(), drawing.to_pylist(), strict=True)
+        return pa.array([one(*row) for row in given], type=pa.int64())
+
+    return run
+
+
+def limit(session: Session) -> Callable[..., int | None]:
+    """Bind (ticket) → how many rows of a unit count in the part."""
+    return lambda ticket: session.running(ticket, private=True).limit
+
+
 def release(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket, tickets of the parts, their statistics, what is asked) → all answers, in one charge."""
 
@@ -92,6 +125,8 @@ def release(session: Session) -> Callable[..., pa.Array]:
                 found = [session.running(part, private=True) for part in tickets]
                 if any(part.whole is not running for part in found) or len(found) != len(running.parts):
                     raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+                if isinstance(running.call, QueryCall):
+                    running.call = running.call.told(part.call for part in found)
                 return [(part.call, part.complete(row)) for part, row in zip(found, statistics, strict=True)]
 
             return session.finish(ticket, running, session.guarded(ticket, read))
@@ -142,6 +177,8 @@ SPECS = (
     UdfSpec("dpsql_query_cores", cores, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
+    UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),
+    UdfSpec("dpsql_limit", limit, "BIGINT", native=True),
     UdfSpec("dpsql_query_release", release, CORES),
     UdfSpec("dpsql_query_stored", stored, CORES),
 )

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, RELEASED, PublicKeys
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -16,6 +17,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import QueryPart
+from dpsql.functions.query_rows import AT, DRAWN, LIMITS, MOST_ROWS, SHARE, STEPS, RowsPlan
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.rendering import call, double, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
@@ -66,6 +68,7 @@ class _Part:
     takes_delta: bool = True
     needs_delta: bool = False
     keys_of: int | None = None  # the part that releases its keys
+    rows_of: int | None = None  # the part that draws its limit on rows
 
 
 @dataclass
@@ -118,14 +121,21 @@ def parts_of_cores(
     """
     found: list[_Part] = []
     answers = []
+    drawing = _draws_rows(arguments)
     for number, placed in enumerate(cores):
-        shared = _shared(placed, arguments)
+        shared = _shared(placed, arguments, drawn=drawing)
+        limit = None
+        if drawing and "privacy_unit" in shared:
+            limit = len(found)
+            found.append(_rows(number, shared))
         answers.append(Answers(len(found)))
-        found += _parts(number, placed.core, shared, answers[-1])
+        for one in _parts(number, placed.core, shared, answers[-1]):
+            stated = limit is None or one.given["max_rows_per_unit"] != MOST_ROWS
+            found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
     needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
-    share = epsilon / len(found)
+    shares = _shares(found, epsilon)
     parts = []
-    for one in found:
+    for one, share in zip(found, shares, strict=True):
         placed = cores[one.core]
         given = {**one.given, "epsilon": share}
         if delta is not None and any(one is each for each in needing):
@@ -133,12 +143,46 @@ def parts_of_cores(
         plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
-        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of))
+        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of, one.rows_of))
     return tuple(parts), answers
 
 
-def _shared(placed: PlacedCore, arguments: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments that all parts of a core share."""
+def _draws_rows(arguments: Mapping[str, object]) -> bool:
+    """Whether a call has the rows of a person that count drawn."""
+    given = arguments.get("max_rows_per_unit")
+    if not isinstance(given, str):
+        return False
+    if fold(given.strip()) != DRAWN:
+        raise ParameterError(
+            "P021", f"max_rows_per_unit must be a number, or 'drawn'; got {show(given)}. Give one of both."
+        )
+    if arguments.get("max_groups_per_unit") is not None:
+        raise ParameterError(
+            "P045", "max_groups_per_unit has no effect beside max_rows_per_unit := 'drawn'. Leave it out."
+        )
+    return True
+
+
+def _rows(number: int, shared: Mapping[str, object]) -> _Part:
+    """Return the part that draws how many rows of a person count."""
+    names = ("dataset", "neighbours", "during", "privacy_unit")
+    given = {name: shared[name] for name in names if name in shared}
+    given |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(LIMITS)), "cells": len(LIMITS)}
+    given |= {"interval_share": 0, "max_rows_per_unit": 1, "by": None}
+    return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
+
+
+def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
+    """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
+    drawing = sum(one.kind is RowsPlan for one in parts)
+    left = epsilon * (1 - SHARE) if drawing else epsilon
+    return [
+        epsilon * SHARE / drawing if one.kind is RowsPlan else left / (len(parts) - drawing) for one in parts
+    ]
+
+
+def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool) -> dict[str, object]:
+    """Return the arguments that all parts of a core share; where a limit is `drawn`, the largest stands for it."""
     core, placement = placed.core, placed.placement
     by = [key.column for key in core.keys]
     given: dict[str, object] = {
@@ -152,7 +196,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object]) -> dict[str, ob
         given["keys"] = _public(core)
     if placement.unit is not None:
         given["privacy_unit"] = placement.unit
-        rows = arguments.get("max_rows_per_unit")
+        rows = MOST_ROWS if drawn else arguments.get("max_rows_per_unit")
         given["max_rows_per_unit"] = (
             rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
         )

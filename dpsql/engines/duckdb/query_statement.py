@@ -109,8 +109,8 @@ class QueryStatement:
         """Return the statement whose one value is the release of all parts."""
         parts: list[tuple[Frame, list[Step], str]] = []
         for part in self.plan.parts:
-            keyed = None if part.keys_of is None else parts[part.keys_of][0]
-            parts.append(part_of_query(part.plan, part.plan.function, keyed))
+            keyed, drawing = (None if one is None else parts[one][0] for one in (part.keys_of, part.rows_of))
+            parts.append(part_of_query(part.plan, part.plan.function, keyed, drawing))
         frames = [frame for frame, _, _ in parts]
         whole = frames[0].name(_WHOLE)
         steps = [(frame, chain[0]) for frame, chain, _ in parts]
@@ -179,11 +179,14 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
     if plan.during is not None:
         lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
     for number, core in enumerate(statement.split.cores):
-        parts = [part.plan for part in plan.parts if part.core == number]
+        of_core = [part for part in plan.parts if part.core == number]
+        parts = [part.plan for part in of_core]
+        drawn = {id(part.plan) for part in of_core if part.rows_of is not None}
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
         if core.unit is not None:
-            rows = max(part.max_rows_per_unit for part in parts)
-            lines.append(f"rows per {plan.layout.privacy_unit}: at most {rows} count; what others hold is left out")
+            whose = f"rows per {plan.layout.privacy_unit}"
+            most = "what is drawn" if drawn else f"at most {max(part.max_rows_per_unit for part in parts)}"
+            lines.append(f"{whose}: {most} count; what others hold is left out")
         for key in core.keys:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
         for one in core.aggregates:
@@ -191,13 +194,14 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
         for part in parts:
             named = part.function.removeprefix(f"{plan.function}.")
             lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
-            lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
+            if id(part) not in drawn:
+                lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
     lines = list(dict.fromkeys(lines))
     return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
 
 
 # Quantities of `dp_estimate` that are told of a part.
-_TOLD = ("count_std_error", "rank_error", "least_count")
+_TOLD = ("count_std_error", "rank_error", "least_count", "persons_off")
 
 
 def _bounds_told(one: QueryAggregate) -> list[str]:

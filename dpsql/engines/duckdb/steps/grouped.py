@@ -93,9 +93,10 @@ def kept(frame: GroupedFrame, step: str) -> Step:
     if enforced.rows_per_group:
         conditions.append(sampled(frame.ticket, [*unit, *groups, *among()], sorted_by, plan.rows_per_group))
         kept_rows.append(f"{plan.rows_per_group} of its rows in a group")
-    if enforced.rows:
-        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], plan.max_rows_per_unit))
-        kept_rows.append(f"{plan.max_rows_per_unit} of its rows in all")
+    if enforced.rows or frame.drawing is not None:
+        most = plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
+        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], most))
+        kept_rows.append(f"{'the drawn number' if frame.drawing else most} of its rows in all")
     note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
     if plan.measures_left_out:
         return flagged(rows, conditions, note)
