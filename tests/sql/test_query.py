@@ -259,9 +259,9 @@ def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
 def test_private_keys_need_a_delta(con: Any) -> None:
     sql = "SELECT tag AS k, count(*) FROM visits GROUP BY 1"
     assert code(con, private(sql)) == "P065"
-    assert {row[0] for row in ask(con, sql, "delta := 1e-6")} == {'k0', 'k1', 'k2', 'k3', 'k4'}
+    assert {row[0] for row in ask(con, sql, "delta := 1e-6")} == {"k0", "k1", "k2", "k3", "k4"}
     con.execute("DELETE FROM visits WHERE tag <> 'k0'")
-    assert {row[0] for row in ask(con, sql, "delta := 1e-6, fresh := true")} == {'k0'}
+    assert {row[0] for row in ask(con, sql, "delta := 1e-6, fresh := true")} == {"k0"}
 
 
 def test_decimals_and_bounds_are_read_exactly(con: Any) -> None:
