@@ -242,7 +242,7 @@ class ContextMethods:
             from the first to the last.
         max_rows_per_unit : default stated by the owner
             Rows that one person may contribute, from 1 to 1000000000, of those that a core groups. A random choice of
-            them counts.
+            them counts. 'drawn' spends 5 % of epsilon to draw it: the 99th percentile of the rows per person.
         max_groups_per_unit : default max_rows_per_unit
             Groups in which one person may have rows. A random choice of them counts.
         confidence : default 0.95

@@ -20,7 +20,7 @@ FROM dp_query($$
 
 -- Sorted in another way it is the same answer, which is free.
 FROM dp_query($$
-  SELECT ward, avg(days) AS average, count(*) AS visits FROM visits JOIN patients ON patient = id
+  SELECT ward, count(*) AS visits, avg(days) AS average FROM visits JOIN patients ON patient = id
   WHERE age >= 65 GROUP BY ward ORDER BY ward $$, epsilon := 0.5);
 
 -- A series: the months of the WHERE, also those without rows.

@@ -137,7 +137,7 @@ class Joining:
     ) -> tuple[Member, list[JoinEquality], Member | None] | None:
         """Return a member that may be joined now, with the equalities; None where people's rows would mix."""
         apart = []
-        for member in sorted(rest, key=lambda one: not one.people):
+        for member in [*(one for one in rest if one.people), *(one for one in rest if not one.people)]:
             equal = list(self.equalities(current, member, conditions))
             if current.people and member.people:
                 linked = link(current, member, equal)

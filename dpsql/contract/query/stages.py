@@ -166,7 +166,7 @@ class Stage:
 
     def _output(self, expr: Expr, name: str, sql: str, kind: Type) -> Column:
         place = self.place(expr)
-        tie = next((key for at, key in sorted(self.member.ties, key=repr) if at == place), None)
+        tie = min((key for at, key in self.member.ties if at == place), default=None)
         origin = self.scope.column(expr).bounds_from if place is not None else "computed"
         return Column(
             name,

@@ -7,7 +7,7 @@ that DuckDB binds of its texts, as any source is, so a splitter that errs is ref
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -187,19 +187,32 @@ def refuse_people(
             raise function_refused(source, name)
 
 
+def _own_with(node: Mapping[str, object]) -> Iterator[object]:
+    """Yield the FROM of a SELECT if it is a plain name that its own WITH defines."""
+    source, withs = node.get("from_table"), node.get("cte_map")
+    defined = withs.get("map") if isinstance(withs, dict) else None
+    names = {one.get("key") for one in defined if isinstance(one, dict)} if isinstance(defined, list) else set()
+    if not isinstance(source, dict) or source.get("catalog_name") or source.get("schema_name"):
+        return
+    if node.get("type") == "SELECT_NODE" and source.get("table_name") in names:
+        yield source
+
+
 def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
     """Raise if a text names a table in a way that a WITH query of the caller could capture when it runs.
 
-    Every table is named with its database and schema; only the released tables, which the statement defines itself
-    around the text, have plain names.
+    Every table is named with its database and schema. Plain names have the released tables, which the statement defines
+    itself around the text, and what a SELECT reads of its own WITH, where no other name comes first.
 
     Raises
     ------
     InternalError
         I036.
     """
-    for part in objects(json.loads(tree)):
-        if part.get("type") != "BASE_TABLE":
+    parts = list(objects(json.loads(tree)))
+    own = {id(source) for part in parts for source in _own_with(part)}
+    for part in parts:
+        if part.get("type") != "BASE_TABLE" or id(part) in own:
             continue
         whole = part.get("catalog_name") and part.get("schema_name")
         if not whole and part.get("table_name") not in cores:
