@@ -176,9 +176,7 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
     drawing = sum(one.kind is RowsPlan for one in parts)
     left = epsilon * (1 - SHARE) if drawing else epsilon
-    return [
-        epsilon * SHARE / drawing if one.kind is RowsPlan else left / (len(parts) - drawing) for one in parts
-    ]
+    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left / (len(parts) - drawing) for one in parts]
 
 
 def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool) -> dict[str, object]:

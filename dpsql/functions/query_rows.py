@@ -24,7 +24,7 @@ from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.plan import GroupedPlan
-from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan, draw_quantiles
+from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
 from dpsql.progress import Progress
 from dpsql.rendering import double
 from dpsql.statistics.counts import GridHistogram
@@ -85,8 +85,9 @@ class RowsCall(QuantileCall):
         """
         if not isinstance(collector, GridHistogram):
             return self
-        [[_, found]] = draw_quantiles(self.plan, collector.cells)  # type: ignore[misc, union-attr]
-        step = min(max(math.floor(float(found)), 0), len(LIMITS) - 1)  # type: ignore[arg-type]
+        cells = collector.cells
+        [found] = self.plan.selection.draw_tied(cells.counts)
+        step = min(max(math.floor(cells.middle(found)), 0), len(LIMITS) - 1)
         return replace(self, drawn=LIMITS[step])
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:

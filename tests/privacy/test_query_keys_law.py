@@ -55,3 +55,18 @@ def test_rows_of_released_keys_have_noise_of_half_of_epsilon(con: Any) -> None:
         return found[:runs]
 
     judge(sampled, lambda epsilon: geometric(2 * CAP / epsilon), Fraction(4), runs=RUNS)
+
+
+def test_a_drawn_limit_leaves_the_rest_of_epsilon(con: Any) -> None:
+    """All people have two rows, so that two is what is drawn; rows are counted at 95 % of epsilon."""
+    sql = "SELECT copy, count(*) AS n FROM visits GROUP BY copy"
+    more = f"max_rows_per_unit := 'drawn', keys := struct_pack(copy := range({COPIES})), fresh := true"
+
+    def sampled(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[int] = []
+        call = f"dp_query({literal(sql)}, epsilon := {float(epsilon)!r}, {more})"
+        while len(found) < runs:
+            found += [row[0] for row in con.execute(f"SELECT n - {ROWS} FROM {call}").fetchall()]
+        return found[:runs]
+
+    judge(sampled, lambda epsilon: geometric(2 / (epsilon * Fraction(19, 20))), Fraction(4), runs=RUNS)

@@ -89,7 +89,9 @@ class Frame:
     @property
     def most_of_unit(self) -> str:
         """SQL of how many rows of a unit count."""
-        return str(self.plan.max_rows_per_unit) if self.drawing is None else f"(SELECT most FROM {self.name('limited')})"
+        return (
+            str(self.plan.max_rows_per_unit) if self.drawing is None else f"(SELECT most FROM {self.name('limited')})"
+        )
 
     @property
     def zero(self) -> str:
