@@ -57,7 +57,9 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     RowsPlan.function: (RowsPlan, RowsCall),
 }
 
-SQL = Argument("sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str")
+SQL = Argument(
+    "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str"
+)
 ARGUMENTS = Signature(
     EPSILON,
     replace(

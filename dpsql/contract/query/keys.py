@@ -152,7 +152,7 @@ class KeyFinder:
         ends = [cast(one, "TIMESTAMP") for one in (found.first, found.last)]
         last = call("-", ends[1], "CAST('1 microsecond' AS INTERVAL)") if found.beyond else ends[1]
         points = call("generate_series", ends[0], last, f"CAST('{step or '1 day'}' AS INTERVAL)")
-        listed = f"SELECT {call('unnest', call('list_append', points, last))} AS d"
+        listed = f"SELECT {call('unnest', call('list_concat', points, call('list_value', last)))} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
         inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
         value = Expr("item", "v", value="k0")
