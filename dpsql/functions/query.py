@@ -30,7 +30,7 @@ from functools import cached_property, partial
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import EPSILON, OPTIONAL_DELTA, RELEASE, Argument, Signature, flag
+from dpsql.contract.arguments import EPSILON, OPTIONAL_DELTA, RELEASE, REQUIRED, Argument, Signature, flag
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
@@ -59,7 +59,9 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     MarginsPlan.function: (MarginsPlan, MarginsCall),
 }
 
-SQL = Argument("sql", "One SELECT, as text.", kind="str")
+SQL = Argument(
+    "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str"
+)
 ARGUMENTS = Signature(
     EPSILON,
     replace(

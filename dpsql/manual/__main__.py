@@ -29,6 +29,7 @@ from pathlib import Path
 
 import dpsql
 from dpsql.contract.arguments import Argument
+from dpsql.functions.query import SQL
 from dpsql.functions.registry import EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.catalogue import signature_of, topics_of
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
@@ -179,7 +180,8 @@ def _is_constant(argument: Argument) -> bool:
 
 def _arguments(page: Page, by_hand: list[str]) -> str:
     rows = [(f"`{name}`", page.arguments[name][0], page.arguments[name][1]) for name in by_hand]
-    for argument in (*([_SOURCE] if page.name in FUNCTIONS else []), *signature_of(page.name).values()):
+    first = [_SOURCE] if page.name in FUNCTIONS else [SQL] if page.name == QUERY else []
+    for argument in (*first, *signature_of(page.name).values()):
         default = f"`{argument.shown_default}`" if _is_constant(argument) else argument.shown_default
         rows.append((f"`{argument.name}`", default, argument.meaning))
     return _table(("argument", "default", "meaning"), [tuple(map(_escaped, row)) for row in rows])

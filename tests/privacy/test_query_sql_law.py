@@ -1,7 +1,7 @@
 """The law of what a query of two cores answers, through SQL, and audits of it on neighbouring tables.
 
 The tables are there many times, with people and groups of their own, so that one call is as many releases. Half of
-epsilon is each core's: a count of rows moves by 2, a count of people by 1.
+epsilon is each core's: a count of rows moves by 2, a count of people by 1, for a person is in one group.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from support.sql_text import literal
 COPIES = 1000
 CAP = 2
 RUNS = 100_000
+ONE_GROUP = "max_groups_per_unit := 1"
 # One person has three rows, of which two count; the other has one.
 BASE, MORE = ["(1, 4)"], ["(2, 1)", "(2, 1)", "(2, 3)"]
 TWO_CORES = (
@@ -56,7 +57,7 @@ def con() -> Iterator[Any]:
 def sampled(con: Any, epsilon: Fraction, runs: int) -> list[tuple[int, int]]:
     """Return the noise of both counts; 3 rows and 2 people count in each group."""
     found: list[tuple[int, int]] = []
-    sql = f"SELECT n - 3, m - 2 FROM dp_query({literal(TWO_CORES)}, epsilon := {float(epsilon)!r}, fresh := true)"
+    sql = f"SELECT n - 3, m - 2 FROM dp_query({literal(TWO_CORES)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
     while len(found) < runs:
         found += con.execute(sql).fetchall()
     return found[:runs]
@@ -103,7 +104,7 @@ AUDITED = {
 def audited(opened: list[Any], query: str, spent: float) -> AuditReport:
     more = "lower := {n: 0}, upper := {n: 3}, " if "sum(n)" in query else ""
     sql = (
-        f"SELECT v FROM dp_query({literal(query)}, epsilon := {spent}, {more}fresh := true) "
+        f"SELECT v FROM dp_query({literal(query)}, epsilon := {spent}, {more}{ONE_GROUP}, fresh := true) "
         "WHERE copy < {{count}} ORDER BY copy".replace("{{", "{").replace("}}", "}")
     )
     if more:  # its braces are no place for the number of releases

@@ -58,6 +58,11 @@ def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
     assert len(keys(con, "visit_date", bounded)) == 51
     assert keys(con, "year(visit_date)", "visit_date BETWEEN '2023-12-31' AND '2025-01-01'") == [2023, 2024, 2025]
     assert len(keys(con, "date_trunc('hour', CAST(visit_date AS TIMESTAMP))", "visit_date = DATE '2024-02-10'")) == 1
+    of_a_day = "CAST(CAST(visit_date AS TIMESTAMP) AS DATE) = DATE '2024-02-10'"
+    assert len(keys(con, "hour(CAST(visit_date AS TIMESTAMP))", of_a_day)) == 24
+    assert len(keys(con, "date_trunc('hour', CAST(visit_date AS TIMESTAMP))", of_a_day)) == 24
+    twice = bounded + " AND visit_date >= DATE '2024-03-02' AND visit_date <= DATE '2024-12-01'"
+    assert [str(one)[:10] for one in keys(con, "date_trunc('month', visit_date)", twice)] == ["2024-03-01"]
     last = "visit_date > CURRENT_DATE - INTERVAL 30 DAY AND visit_date <= CURRENT_DATE"
     assert keys(con, "visit_date", last)[-1].isoformat() == "2026-11-26"  # type: ignore[attr-defined]
     [(first,)] = con.execute("SELECT time_bucket(INTERVAL '2 weeks', DATE '2024-02-10')").fetchall()

@@ -323,7 +323,7 @@ def test_today_is_read_once_when_the_statement_is_bound(con: Any) -> None:
 
 def test_python_and_sql_are_one(con: Any) -> None:
     with dpsql.Context(con) as context:
-        first = context.dp_query(COUNT, epsilon=1e8).to_pylist()
+        first = context.dp_query(COUNT, epsilon=1e8).to_arrow().to_pylist()
         assert sorted((row["ward"], row["n"]) for row in first) == sorted(ask(con, COUNT))
         assert releases(con) == 1
 

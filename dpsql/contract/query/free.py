@@ -16,7 +16,7 @@ from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
-_GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
+_GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
         **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
@@ -100,8 +100,10 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
             f"sql reads the table function {show(name)}. Make a table or a view of it, and declare that with "
             "dp_protect or dp_public.",
         )
+    if source.call.names:
+        raise ParameterError("P101", f"sql names an argument of {name}. Write its arguments by their order.")
     writer = PostExpressions(work, env)
-    text = f"(SELECT * FROM {name}({', '.join(map(writer.sql, source.call.parts))}))"
+    text = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
     return released(work, text, text, (), PUBLIC)
 
 

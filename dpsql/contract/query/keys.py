@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
@@ -31,15 +31,6 @@ _DAYS = frozenset(
 )
 _STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
 _DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
-
-
-@dataclass(frozen=True)
-class _Range:
-    """Where dates lie: two ends as SQL, and whether the last one is beyond."""
-
-    first: str
-    last: str
-    beyond: bool
 
 
 class KeyFinder:
@@ -149,12 +140,11 @@ class KeyFinder:
         found = self._range(base)
         if found is None:
             return None
-        ends = [cast(one, "TIMESTAMP") for one in (found.first, found.last)]
-        last = call("-", ends[1], "CAST('1 microsecond' AS INTERVAL)") if found.beyond else ends[1]
-        points = call("generate_series", ends[0], last, f"CAST('{step or '1 day'}' AS INTERVAL)")
-        listed = f"SELECT {call('unnest', call('list_append', points, last))} AS d"
+        first, last = found
+        points = call("generate_series", first, last, f"CAST('{step or '1 day'}' AS INTERVAL)")
+        listed = f"SELECT {call('unnest', call('list_concat', points, call('list_value', last)))} AS d"
         local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
-        inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {ends[0]} AND d <= {last}"
+        inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
         value = Expr("item", "v", value="k0")
         read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
         if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
@@ -163,35 +153,43 @@ class KeyFinder:
         query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
         return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
 
-    def _range(self, base: Expr) -> _Range | None:
-        first: str | None = None
-        last: tuple[str, bool] | None = None
-        for sign, value in self._bounds(base):
+    def _range(self, base: Expr) -> tuple[str, str] | None:
+        """Return the SQL of the first and the last moment that literals leave to a date."""
+        firsts, lasts = [], []
+        for sign, value, whole in self._bounds(base):
+            end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
             if sign in (">", ">=", "="):
-                first = self._literal(value)
+                firsts.append(end)
+            if sign in ("<=", "=") and whole:
+                end = call("+", end, "CAST('1 day' AS INTERVAL)")
+            if sign == "<" or (sign in ("<=", "=") and whole):
+                end = call("-", end, "CAST('1 microsecond' AS INTERVAL)")
             if sign in ("<", "<=", "="):
-                last = self._literal(value), sign == "<"
-        return None if first is None or last is None else _Range(first, last[0], last[1])
+                lasts.append(end)
+        if not firsts or not lasts:
+            return None
+        first = firsts[0] if len(firsts) == 1 else call("greatest", *firsts)
+        return first, lasts[0] if len(lasts) == 1 else call("least", *lasts)
 
-    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr]]:
-        """Yield the comparisons of a date with literals."""
-        forms = [base, Expr("cast", "DATE", (base,)), Expr("cast", "TIMESTAMP", (base,))]
+    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
+        """Yield the comparisons of a date with literals, and whether they are of its day."""
+        forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
         for one in self._conditions:
             if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
-                yield ">=", one.parts[1]
-                yield "<=", one.parts[2]
+                yield ">=", one.parts[1], forms[one.parts[0]]
+                yield "<=", one.parts[2], forms[one.parts[0]]
             if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
                 left, right = one.parts
                 if left in forms and _literal(right):
-                    yield one.name, right
+                    yield one.name, right, forms[left]
                 if right in forms and _literal(left):
-                    yield _turned(one.name), left
+                    yield _turned(one.name), left, forms[right]
 
     def days(self, base: Expr) -> tuple[str, str] | None:
         """Return the first and last day of a date that literals bound on both sides."""
         first: datetime.date | None = None
         last: datetime.date | None = None
-        for sign, value in self._bounds(base):
+        for sign, value, _ in self._bounds(base):
             day = _day(value)
             if day is not None and sign in (">", ">=", "="):
                 first = day[0] if first is None else max(first, day[0])
@@ -199,9 +197,6 @@ class KeyFinder:
                 end = day[0] - datetime.timedelta(days=1) if sign == "<" and day[1] else day[0]
                 last = end if last is None else min(last, end)
         return None if first is None or last is None or last < first else (first.isoformat(), last.isoformat())
-
-    def _literal(self, expr: Expr) -> str:
-        return self._expressions.write(expr, {}, "TIMESTAMP").sql
 
     # Whole numbers between bounds.
 

@@ -46,6 +46,8 @@ Given = Mapping[str, object]
 # A query of all columns of the caller's own text: its plan shows names and types.
 _ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"
 _ZONED = "TIMESTAMP WITH TIME ZONE"
+# How far apart in time the steps of one statement are at most; calls within it share what now() is.
+_ONE_STATEMENT = datetime.timedelta(seconds=5)
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class _Binding:
     search_path: str
     database: str
     now: datetime.datetime
+    zone: str
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,10 @@ class QueryPlanner:
         listen()
         written = _text(sql)
         references = tables_of(read_tree(_tree(tree)))
-        now = datetime.datetime.now(_zone(zone))
-        binding = _Binding(self._sources.declarations(), self._sources.catalog(), search_path, database, now)
+        now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
+        if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
+            now = before.now  # DuckDB may ask twice while it binds one statement
+        binding = _Binding(self._sources.declarations(), self._sources.catalog(), search_path, database, now, zone)
         self._bindings[threading.get_ident()] = binding
         queries = [_original(written), *_views(binding)]
         for reference in references:
@@ -134,14 +139,14 @@ class QueryPlanner:
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
-        key = (sql, tree, repr(given), tuple(seen))
         mine = threading.get_ident()
-        known_split = self._split.get(mine)
-        if known_split is not None and known_split[0] == key:
-            return known_split[1]
         binding = self._bindings.get(mine)
         if binding is None:
             raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
+        key = (sql, tree, repr(given), tuple(seen), binding)
+        known_split = self._split.get(mine)
+        if known_split is not None and known_split[0] == key:
+            return known_split[1]
         found = self._fresh(_text(sql), _tree(tree), given, dict(seen), binding)
         if len(self._split) > 256:
             self._split.clear()

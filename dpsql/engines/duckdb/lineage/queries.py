@@ -20,7 +20,7 @@ from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
-from dpsql.engines.duckdb.lineage.refusals import function_refused
+from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
 from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
@@ -176,7 +176,9 @@ def refuse_people(
         table, function = bound.table_of(scan), bound.function_of(scan)
         if table is not None:
             leaf = Reading(declarations, catalog).leaf(table, covered=False)
-            if leaf is None or leaf.datasets:
+            if leaf is None:
+                raise undeclared(catalog.display(table), declarations)
+            if leaf.datasets:
                 raise _people(source)
         elif function not in GENERATORS and id(scan) not in within:
             told = _CATALOG.get(function)
