@@ -28,7 +28,7 @@ from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
 from dpsql.statistics.grouped_sums import GroupedSums
-from dpsql.statistics.margins import Margin
+from dpsql.statistics.margins import UnitedGroups
 
 
 def _sets(given: object) -> tuple[tuple[int, ...], ...]:
@@ -110,7 +110,7 @@ class MarginsCall(AggregateCall):
             raise InternalError("I032", "margins of private keys were drawn. Report it.")
         plan, places = self.plan, self.places
         finest = plan.given(*statistic.sums())
-        margins = [Margin.of(places.labels, one, places.count) for one in plan.sets]
+        margins = [UnitedGroups.of(places.labels, one, places.count) for one in plan.sets]
         sums = [[margin.sums(one) for one in finest] for margin in margins]
 
         def draw() -> Json:

@@ -15,7 +15,7 @@ Labels = Sequence[Sequence[str | None]]
 
 
 @dataclass(frozen=True, eq=False)
-class Margin:
+class UnitedGroups:
     """The groups of some of the key columns.
 
     Attributes
@@ -33,7 +33,7 @@ class Margin:
     count: int
 
     @classmethod
-    def of(cls, labels: Labels, columns: Sequence[int], groups: int) -> Margin:
+    def of(cls, labels: Labels, columns: Sequence[int], groups: int) -> UnitedGroups:
         """Return the groups of some columns of the finest groups' keys, in the order in which they are met."""
         if not columns:
             return cls([], np.zeros(groups, dtype=np.intp), 1)

@@ -19,7 +19,7 @@ from dpsql.released.covariance import estimates
 from dpsql.released.margins import fitted_block
 from dpsql.released.stored_blocks import stored_block
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, DirectSum, GroupCount, Sums, Words
-from dpsql.statistics.margins import Margin
+from dpsql.statistics.margins import UnitedGroups
 
 CASES = [
     ((3, 2), ((0, 1), (0,), (1,), ())),
@@ -40,7 +40,7 @@ def labels(sizes: Sequence[int], draw: np.random.Generator) -> list[list[str | N
 
 def stored(
     sizes: Sequence[int], sets: Sequence[Sequence[int]], law: str, draw: np.random.Generator
-) -> tuple[list[dict[str, Any]], list[Margin], list[Doubles]]:
+) -> tuple[list[dict[str, Any]], list[UnitedGroups], list[Doubles]]:
     """Return what the ledger keeps of some sets of one count, their margins, and their noisy counts."""
     keys = labels(sizes, draw)
     finest = [keys[column] for column in sets[0]]
@@ -48,7 +48,7 @@ def stored(
     exact = draw.integers(0, 100, groups)
     found, margins, noisy = [], [], []
     for place, one in enumerate(sets):
-        margin = Margin.of(keys, one, groups)
+        margin = UnitedGroups.of(keys, one, groups)
         counts = margin.sums(Sums(exact, exact)).n + draw.integers(-20, 20, margin.count)
         block = NoisyBlock(GroupCount(), Lattice(law, 0, Fraction(4 + 3 * place)), Words(counts[np.newaxis, :]))
         columns = [f"k{column}" for column in one]
@@ -101,7 +101,7 @@ def test_intervals_cover_as_they_say(confidence: float, sizes: tuple[int, ...]) 
     sets = ((*range(len(sizes)),), ())
     draw = np.random.default_rng(5)
     keys = labels(sizes, draw)
-    margins = [Margin.of(keys, one, len(keys[0])) for one in sets]
+    margins = [UnitedGroups.of(keys, one, len(keys[0])) for one in sets]
     exact = np.full(len(keys[0]), 1000, dtype=np.int64)
     part = MarginsNoise("sums", Fraction(1), None, None, (Contribution("add_remove"),) * 2, (GroupCount(),))
     inside, asked = 0, 0
