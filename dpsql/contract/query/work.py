@@ -61,6 +61,7 @@ class CoreDraft:
     targets: dict[str, str] = field(default_factory=dict)
     aggregates: list[QueryAggregate] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
+    margin_of: str | None = None  # as `QueryCore.margin_of`
 
 
 @dataclass
