@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.query_running import run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
@@ -29,7 +30,7 @@ from dpsql.engines.port import Engine
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
-from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS, QUERY, function_of
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import in_force
@@ -274,6 +275,27 @@ class Context(ContextMethods):
             engine=_engine_of(plan.lineage if stored is None else stored.lineage),
             replayed=stored is not None,
             replay=again,
+        )
+
+    def _query(self, sql: object, arguments: dict[str, object]) -> Release | pa.Table:
+        """Run a query of plain SQL: what `dp_query` does in SQL."""
+        with self._errors_in_python():
+            refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
+            found = run_query(self._session, self._turns, sql, arguments)
+        if found.plan is None or found.entry is None:
+            return found.value
+        entry = found.entry
+        return self._made(
+            entry.sequence,
+            lambda: self._stored(QUERY, entry.sequence),
+            value=found.value,
+            function=QUERY,
+            dataset=found.plan.dataset,
+            guarantee=entry.guarantee,
+            engine=None,
+            replayed=found.replayed,
+            replay=replay_of(entry.sequence, entry.recorded_at) if found.replayed else "",
+            as_of=entry.recorded_at,
         )
 
     def _released(self, plan: Plan, function: str, stored: Entry | None) -> pa.StructScalar:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.arguments import Signature
 from dpsql.contract.documented import takes
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import DECLARATIONS, FUNCTIONS, Function
+from dpsql.functions.registry import DECLARATIONS, FUNCTIONS, QUERY, Function, function_of
 from dpsql.released.shapes import KEYS
 
 if TYPE_CHECKING:
@@ -65,6 +65,16 @@ class ContextMethods:
         On an engine it lists the tables of the engine's catalog.
         """
         return self._unplaced(asked)
+
+    @takes(function_of(QUERY).plan.arguments)
+    def query(self, sql: str, **arguments: object) -> Any:
+        """Answer a query of plain SQL privately: what `dp_query` does in SQL.
+
+        It returns a `Release`; a query that reads nobody's rows costs nothing, and comes as an Arrow table.
+        """
+        return self._query(sql, arguments)
+
+    dp_query = query
 
     @takes(ESTIMATE)
     def dp_estimate(self, function: str = "dp_sis", **arguments: object) -> pa.Table:

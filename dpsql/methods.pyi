@@ -1,7 +1,7 @@
 """The SQL functions as methods. Written by ``python -m dpsql.generate`` from the lists of arguments."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, SupportsFloat, SupportsInt, TypeAlias, overload
+from typing import Any, Literal, SupportsFloat, SupportsInt, TypeAlias, overload
 
 import polars as pl
 import pyarrow as pa
@@ -198,6 +198,66 @@ class ContextMethods:
         engine : optional
             Name of the attached engine whose catalog is listed; DuckDB's by default.
         """
+
+    def query(
+        self,
+        sql: str,
+        *,
+        epsilon: Number,
+        delta: Number | None = None,
+        errors: bool | None = False,
+        keys: Keys | None = None,
+        lower: Bounds | None = None,
+        upper: Bounds | None = None,
+        during: Names | None = None,
+        max_rows_per_unit: Integer | None = None,
+        max_groups_per_unit: Integer | None = None,
+        confidence: Number | None = 0.95,
+        release: str | None = None,
+        max_age: Number | None = None,
+        fresh: bool | None = False,
+    ) -> Any:
+        """Answer a query of plain SQL privately: what `dp_query` does in SQL.
+
+        It returns a `Release`; a query that reads nobody's rows costs nothing, and comes as an Arrow table.
+
+        Parameters
+        ----------
+        epsilon : required
+            Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
+        delta : optional
+            Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, and
+            keys may be private.
+        errors : default False
+            Whether every column of noisy numbers has its error, interval and verdict beside it.
+        keys : default what the query and the owner say
+            Public values of the columns to group by, which the owner has not stated: a struct of lists by column.
+            'private' releases keys that many units have, and needs delta.
+        lower : default what the query and the owner say, or drawn privately
+            Public lower bounds of columns whose values are summed, a struct by column.
+        upper : default as lower
+            Public upper bounds, in the same form as lower.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
+        max_rows_per_unit : default stated by the owner
+            Rows that one person may contribute, from 1 to 1000000000, of those that a core groups. A random choice of
+            them counts. 'drawn' spends 5 % of epsilon to draw it: the 99th percentile of the rows per person.
+        max_groups_per_unit : default max_rows_per_unit
+            Groups in which one person may have rows. A random choice of them counts.
+        confidence : default 0.95
+            Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
+            itself.
+        release : optional
+            Name of this release. The same call with the same name returns the stored result and costs nothing.
+        max_age : default 24 hours; with release, any age
+            How old an answer to the same query may be to be returned again at no cost: an INTERVAL, or a number of
+            hours.
+        fresh : default False
+            Whether the query is asked anew, at a charge, although its answer is stored.
+        """
+
+    dp_query = query
 
     def dp_estimate(
         self,

@@ -16,7 +16,7 @@ _WIDTH = 120
 _HEAD = '''"""The SQL functions as methods. Written by ``python -m dpsql.generate`` from the lists of arguments."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal, SupportsFloat, SupportsInt, TypeAlias, overload
+from typing import Any, Literal, SupportsFloat, SupportsInt, TypeAlias, overload
 
 import polars as pl
 import pyarrow as pa

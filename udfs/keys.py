@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dpsql.contract.keys import keys_of_rows, refuse_many
+from dpsql.contract.keys import RELEASED, keys_of_rows, refuse_many
 from dpsql.contract.parameters import show
-from dpsql.engines.duckdb.running import Calls
+from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.plan import GroupedCall
@@ -29,6 +29,37 @@ def learn_keys(session: Session) -> Callable[..., pa.Array]:
             refuse_many(found.count)
             running.learn(replace(call, listed=found))
         return single_chunk(tickets)
+
+    return run
+
+
+def learn_released(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, ticket of the part that releases keys, their labels) → the ticket, after its call has learned them.
+
+    What fails here, or when they are checked, was drawn: the query is charged.
+    """
+
+    def one(ticket: int, keyed: int, rows: list[list[str | None]] | None) -> int:
+        def learn(running: RunningCall) -> int:
+            other = session.running(keyed, private=True)
+            collecting, call = other.collecting, running.call
+            first = None if collecting is None else collecting.first
+            if running.whole is None or other.whole is not running.whole or not isinstance(first, Labels):
+                raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+            if not isinstance(call, GroupedCall) or len(rows or ()) != len(first.numbers):
+                raise InternalError("I005", "DuckDB did not read each released key exactly once. Report it.")
+            found = keys_of_rows(rows or (), len(call.plan.by))
+            refuse_many(found.count)
+            known = replace(call, listed=found)
+            known.check()
+            running.learn(known)
+            return ticket
+
+        return session.guarded(ticket, learn, private=True)
+
+    def run(tickets: pa.Array, keyed: pa.Array, rows: pa.Array) -> pa.Array:
+        given = zip(tickets.to_pylist(), keyed.to_pylist(), rows.to_pylist(), strict=True)
+        return pa.array([one(*row) for row in given], type=pa.int64())
 
     return run
 
@@ -64,8 +95,15 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
 
     def one(ticket: int, columns: pa.Array) -> int:
         call = _grouped(calls, ticket)
+        if call.plan.keys_table == RELEASED:  # what is wrong with a released key may depend on rows
+            return calls.guarded(ticket, lambda _: checked(ticket, columns, call))
+        return checked(ticket, columns, call)
+
+    def checked(ticket: int, columns: pa.Array, call: GroupedCall) -> int:
         for position, (name, kind) in enumerate(zip(call.plan.by, call.types, strict=True)):
             texts, keys = call.keys.lists[position] or (), columns[position].values
+            if keys is None:  # there are none
+                continue
             wrong = np.flatnonzero(keys.field("wrong").to_numpy(zero_copy_only=False))
             if len(wrong):
                 text = texts[wrong[0]]
@@ -82,8 +120,8 @@ def check_keys(calls: Calls) -> Callable[..., pa.Array]:
         return ticket
 
     def run(tickets: pa.Array, columns: pa.Array) -> pa.Array:
-        checked = [one(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)]
-        return pa.array(checked, type=pa.int64())
+        found = [one(ticket.as_py(), listed.values) for ticket, listed in zip(tickets, columns, strict=True)]
+        return pa.array(found, type=pa.int64())
 
     return run
 

@@ -30,7 +30,7 @@ from dpsql.kernels.columns import single_chunk
 from dpsql.ledger.ledger import Entry
 from dpsql.noise.entropy import SYSTEM
 from dpsql.released.shapes import SHAPES, Shape, key_types
-from dpsql.udfs.keys import learn_keys, released_keys
+from dpsql.udfs.keys import learn_keys, learn_released, released_keys
 from dpsql.udfs.values import Plans, UdfSpec, integers, nested, seen_of
 
 Number = TypeVar("Number", np.int64, np.uint64)
@@ -42,7 +42,7 @@ def plan(session: Session) -> Callable[..., str]:
 
     def run(name: str, form: str, seen: Plans, source: object, given: dict[str, object]) -> str:
         plans = None if seen is None else seen_of(seen)
-        checked = session.planner.plan(name, source, _left_out(name, given), seen=plans, aggregate=form == "aggregate")
+        checked = session.planner.plan(name, source, left_out(name, given), seen=plans, aggregate=form == "aggregate")
         if name in EXACT:
             return exact_sql(checked, name)
         session.note(name, checked, aggregate=form == "aggregate")
@@ -59,7 +59,7 @@ def plan(session: Session) -> Callable[..., str]:
     return run
 
 
-def _left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
+def left_out(name: str, given: Mapping[str, object]) -> dict[str, object]:
     """Return the arguments of a call without those that it leaves out, for which false stands; NULL is a mistake there.
 
     Raises
@@ -290,6 +290,7 @@ def _shaped() -> Iterator[UdfSpec]:
 
 SPECS = (
     UdfSpec("dpsql_learn_keys", learn_keys, "BIGINT"),
+    UdfSpec("dpsql_learn_released", learn_released, "BIGINT"),
     UdfSpec("dpsql_released_keys", released_keys, "BIGINT[]"),
     UdfSpec("dpsql_plan", plan, "VARCHAR", native=True, pure=True),
     UdfSpec("dpsql_spellings", spellings, "VARCHAR[]", native=True, pure=True),

@@ -204,12 +204,16 @@ def run() -> None:
 @_db_option
 @_format_option
 @_output_option
+@click.option("--private", is_flag=True, help="SQL is one SELECT of plain SQL, which dp_query answers privately.")
+@click.option("--epsilon", help="What a private query may spend.")
+@click.option("--delta", help="Chance that the guarantee of a private query fails; without it pure DP.")
 @_database_options
 @_runs("release_commands.run_query")
 def query() -> None:
     """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
 
     \b
+    dpsql query --private "SELECT ward, count(*) FROM visits GROUP BY ward" --epsilon 0.5 --db hospital.duckdb
     dpsql query "FROM dp_sis('t', target := 'y', k := 5, epsilon := 1, lower := 0, upper := 9)" \\
         --db hospital.duckdb --format csv -o selection.csv
     """

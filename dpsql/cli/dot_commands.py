@@ -19,6 +19,7 @@ import duckdb
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.output import budget_view, example_text, ledger_view, policy_view
+from dpsql.cli.private import Private
 from dpsql.cli.runner import Runner
 from dpsql.contract.names import did_you_mean
 from dpsql.manual.catalogue import WIDTH, columns, help_lines, suggestion
@@ -120,6 +121,7 @@ class _Shell(Protocol):
     names: KnownNames
     mode: str
     timer: bool
+    private: Private | None
     depth: int
 
     def feed(self, lines: Iterable[str]) -> bool:
@@ -140,7 +142,7 @@ class DotCommand:
     least : int
         Words that it needs.
     choices : tuple of str
-        What its word may be; any word where there are none.
+        What its first word may be; any word where there are none.
     whole : bool
         Take the rest of the line as one word, quotes and all: it is SQL.
     """
@@ -167,7 +169,7 @@ def run_dot_command(shell: _Shell, line: str) -> bool:
     except ValueError as error:
         say_error(f"{line.strip()}: {error}.")
         return False
-    is_chosen = not command.choices or set(words) <= set(command.choices)
+    is_chosen = not command.choices or set(words[:1]) <= set(command.choices)
     if not command.least <= len(words) <= command.most or not is_chosen:
         say_error(f"usage: {command.usage}")
         return False
@@ -226,6 +228,18 @@ def _timer(shell: _Shell, words: list[str]) -> None:
     shell.timer = words[0] == "on"
 
 
+def _private(shell: _Shell, words: list[str]) -> bool:
+    if words[0] == "off":
+        shell.private = None
+        return True
+    try:
+        shell.private = Private.of(*[*words[1:], None, None][:2])
+    except click.UsageError as error:
+        say_error(f".private on: {error.format_message()}")
+        return False
+    return True
+
+
 def _help(shell: _Shell, words: list[str]) -> bool:
     is_shown = sys.stdin.isatty() and sys.stdout.isatty()
     width = min(console().width, _widest_help) if is_shown else WIDTH
@@ -277,6 +291,14 @@ DOT_COMMANDS: dict[str, DotCommand] = {
         most=1,
         least=1,
         choices=("table", "csv", "json"),
+    ),
+    ".private": DotCommand(
+        _private,
+        ".private on EPSILON [DELTA] | off",
+        "answer every SELECT without a dp_ function privately, as dp_query",
+        most=3,
+        least=1,
+        choices=("on", "off"),
     ),
     ".timer": DotCommand(
         _timer, ".timer on|off", "tell the time of each statement", most=1, least=1, choices=("on", "off")

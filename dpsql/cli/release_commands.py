@@ -18,13 +18,14 @@ import pyarrow as pa
 
 from dpsql.cli.dot_commands import check_syntax, split_all
 from dpsql.cli.output import Destination, Result, open_ledger
+from dpsql.cli.private import Private
 from dpsql.cli.runner import Runner, RunnerOptions, protects
 from dpsql.contract.parameters import show
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.engines.duckdb.result_rows import stored_rows
 from dpsql.errors import ParameterError
 from dpsql.functions.noise_statement import noise_statement
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.plots import plot_budgets, plot_release, save
@@ -45,9 +46,9 @@ def print_release(
     """
     destination = None if output is None and form is None else Destination(output, form)
     with closing(open_ledger(database, ledger)) as opened:
-        found = opened.releases(tuple(FUNCTIONS), dataset, release)
+        found = opened.releases((*FUNCTIONS, QUERY), dataset, release)
         if not found and release.isdigit():
-            found = opened.releases(tuple(FUNCTIONS), dataset, int(release))
+            found = opened.releases((*FUNCTIONS, QUERY), dataset, int(release))
     if not found:
         raise ParameterError("P030", f"nothing was released as {release!r}. dpsql ledger lists what was.")
     if destination is not None:
@@ -59,7 +60,7 @@ def print_release(
         told = dataclasses.asdict(one)
         del told["result"]
         told |= {
-            "rows": _rows_of(one).to_pylist(),
+            "rows": one.result["parts"] if one.function == QUERY else _rows_of(one).to_pylist(),
             "noise": noise_statement(one.function, one.arguments, one.result),
             "policy": in_force(one.arguments),
         }
@@ -68,6 +69,12 @@ def print_release(
 
 def _rows_of(release: StoredRelease) -> pa.Table:
     """Return the rows of a release, as the call returned them."""
+    if release.function == QUERY:
+        raise ParameterError(
+            "P030",
+            "the ledger holds the answers of a query, and not what was made of them. Ask the query again: it is "
+            "a free replay.",
+        )
     with duckdb.connect() as connection:
         return stored_rows(connection, release)
 
@@ -99,11 +106,23 @@ def draw(
 
 
 def run_query(
-    sql: str, database: str, form: str | None, output: Path | None, create: bool, **options: Unpack[RunnerOptions]
+    sql: str,
+    database: str,
+    form: str | None,
+    output: Path | None,
+    create: bool,
+    private: bool,
+    epsilon: str | None,
+    delta: str | None,
+    **options: Unpack[RunnerOptions],
 ) -> None:
-    """Run SQL, or what standard input holds, and write its rows."""
+    """Run SQL, or what standard input holds, and write its rows; a `private` one as `dp_query` answers it."""
     destination = Destination(output, form)
     text = sys.stdin.read() if sql == "-" else sql
+    if private:
+        text = Private.of(epsilon, delta).written(text)
+    elif epsilon is not None or delta is not None:
+        raise click.UsageError("--epsilon and --delta are for --private. Give them in the call, epsilon := 0.5.")
     with Runner(database, create=create or protects(text), **options) as runner:
         _run(runner, text, destination)
 

@@ -25,6 +25,7 @@ from dpsql.cli.dot_commands import DOT_COMMANDS, check_syntax, is_blank, run_dot
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import DONE, FAILED, clean_message, console, exit_code_of, is_expected, say_error, stop_message
 from dpsql.cli.output import show
+from dpsql.cli.private import Private
 from dpsql.cli.runner import Runner, RunnerOptions
 from dpsql.version import __version__
 
@@ -101,6 +102,7 @@ class Shell:
         self.names = KnownNames(runner)
         self.mode = mode
         self.timer = timer
+        self.private: Private | None = None
         self.depth = 0
         self.failure: int | None = None
 
@@ -194,6 +196,8 @@ class Shell:
             self.failure = exit_code_of(error)
 
     def _run_statement(self, text: str) -> None:
+        if self.private is not None:
+            text = self.private.applied(self.runner.connection, text)
         result = self.runner.execute(text)
         self.runner.say_replays()
         if result is not None:

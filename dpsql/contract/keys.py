@@ -26,6 +26,8 @@ from dpsql.errors import ParameterError
 # Most groups with public keys: each has a few integers in memory.
 MOST_GROUPS = 1_000_000
 PRIVATE = "private"
+# In place of a table: the keys are those that another part of the same query has released.
+RELEASED = "(released)"
 _HINT = "Give keys := [...] from public knowledge, not from the table."
 _ENUM = re.compile(r"'((?:[^']|'')*)'")
 

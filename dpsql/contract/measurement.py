@@ -183,6 +183,22 @@ class Permit:
                 raise InternalError("I034", f"{part.name} {what}. Report it.")
             self._taken[part, share] += 1
 
+    def exchange(self, before: Measurement, after: Measurement) -> None:
+        """Let a call sample other parts in place of some of its measurement, which cost exactly as much.
+
+        Raises
+        ------
+        InternalError
+            I034: the measurement has no such part, or one of it was sampled, or the other parts cost something else.
+        """
+        with self._lock:
+            parts = list(self._measurement.parts)
+            drawn = any(part == leaf for part, _ in self._taken for leaf in before.leaves)
+            if before not in parts or before.event != after.event or drawn:
+                raise InternalError("I034", "parts were to be drawn in place of others. Report it.")
+            parts[parts.index(before)] = after
+            self._measurement = Measurement(tuple(parts))
+
     def reduce(self, measurement: Measurement) -> None:
         """Charge less: for some parts only, or for cheaper parts. The rest can no longer be sampled.
 

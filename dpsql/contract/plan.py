@@ -297,6 +297,11 @@ class Plan(ABC):
             columns.append(str(layout.features))
         return {name: name for name in columns}
 
+    @property
+    def told_rows(self) -> int | None:
+        """How many rows of a privacy unit count at most, as it is told; None where another number is."""
+        return self.max_rows_per_unit
+
     @final
     @cached_property
     def passes(self) -> tuple[Pass, ...]:

@@ -86,6 +86,8 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     result : object
         What the ledger keeps of it.
     """
+    if function not in FUNCTIONS:  # a query's columns tell of their own noise, with errors := true
+        return {"verdict": None, "claim": "", "confidence": 1 - FAILURE, "resolution": None, "unit": None}
     shape = FUNCTIONS[function].shape
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None

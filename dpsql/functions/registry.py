@@ -38,6 +38,7 @@ from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan
+from dpsql.functions.query import PARTS, QueryCall, QueryPlan
 from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
 from dpsql.functions.regression.method import RegressionCall
@@ -246,7 +247,19 @@ HISTOGRAMS = tuple(name for name, function in FUNCTIONS.items() if function.shap
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # Functions that return the exact statistic of a private function; they are not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}
-_every = FUNCTIONS | {name: replace(FUNCTIONS[private], spends=False) for name, private in EXACT.items()}
+# Queries of plain SQL, whose result has the columns of the query.
+QUERY = "dp_query"
+_query = Function(QueryPlan, QueryCall, AGGREGATED, "Answer a query of plain SQL privately.")
+_every = {
+    **FUNCTIONS,
+    **{name: replace(FUNCTIONS[private], spends=False) for name, private in EXACT.items()},
+    QUERY: _query,
+    **{
+        name: Function(plan, call, AGGREGATED, "A part of dp_query.")
+        for name, (plan, call) in PARTS.items()
+        if "." in name
+    },
+}
 
 
 def function_of(name: str) -> Function:
@@ -258,5 +271,5 @@ def function_of(name: str) -> Function:
 def plan_from_json(text: str) -> Plan:
     """Return the plan that `Plan.to_json` wrote."""
     record = json.loads(text)
-    plan: Plan = FUNCTIONS[record.pop("function")].plan.from_record(record)
+    plan: Plan = _every[record.pop("function")].plan.from_record(record)
     return plan

@@ -21,6 +21,7 @@ import hashlib
 import math
 import re
 import sys
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,8 @@ from pathlib import Path
 
 import dpsql
 from dpsql.contract.arguments import Argument
-from dpsql.functions.registry import EXACT, FUNCTIONS
+from dpsql.functions.query import SQL
+from dpsql.functions.registry import EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.catalogue import signature_of, topics_of
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
 from dpsql.manual.page import Page, wrapped_call
@@ -144,6 +146,8 @@ def _call(page: Page, _: list[str]) -> str:
     name, signature = page.name, signature_of(page.name).values()
     if name in FUNCTIONS or name in EXACT:
         calls = [f"FROM {name}({_joined(['source'], signature)})"]
+    elif name == QUERY:
+        calls = [f"FROM {name}({_joined(['sql'], signature)})"]
     else:
         first = [argument for argument in page.arguments if argument not in signature_of(name)]
         start = "FROM" if name in ("dp_estimate", "dp_unplaced") else "SELECT"
@@ -153,7 +157,8 @@ def _call(page: Page, _: list[str]) -> str:
         rest = [argument for argument in signature if not argument.column and not argument.table_only]
         calls.append(f"SELECT {name}({_joined([column for column in _COLUMNS if column in columns], rest)})")
     sql = "```sql\n" + "\n\n".join(wrapped_call(call, _CODE_WIDTH) + ";" for call in calls) + "\n```"
-    return f"{FUNCTIONS[name].doc}\n\n{sql}\n\n{_COST}" if name in FUNCTIONS else sql
+    costs = name in FUNCTIONS or name == QUERY
+    return f"{function_of(name).doc}\n\n{sql}\n\n{_COST}" if costs else sql
 
 
 def _joined(first: Sequence[str], rest: Iterable[Argument]) -> str:
@@ -175,7 +180,8 @@ def _is_constant(argument: Argument) -> bool:
 
 def _arguments(page: Page, by_hand: list[str]) -> str:
     rows = [(f"`{name}`", page.arguments[name][0], page.arguments[name][1]) for name in by_hand]
-    for argument in (*([_SOURCE] if page.name in FUNCTIONS else []), *signature_of(page.name).values()):
+    first = [_SOURCE] if page.name in FUNCTIONS else [SQL] if page.name == QUERY else []
+    for argument in (*first, *signature_of(page.name).values()):
         default = f"`{argument.shown_default}`" if _is_constant(argument) else argument.shown_default
         rows.append((f"`{argument.name}`", default, argument.meaning))
     return _table(("argument", "default", "meaning"), [tuple(map(_escaped, row)) for row in rows])
@@ -183,16 +189,34 @@ def _arguments(page: Page, by_hand: list[str]) -> str:
 
 def _python(page: Page, _: list[str]) -> str:
     """Return the example in Python and on a Polars frame: ``FROM name('source', argument := value, …);`` of SQL."""
+    if page.name == QUERY:
+        return _python_of_query(page)
     function, source, rest = re.fullmatch(r"FROM (\w+)\('(\w+)', (.*)\);", " ".join(page.example.split())).groups()  # type: ignore[union-attr]
-    quoted = re.sub(r"'([^']*)'", r'"\1"', re.sub(r"(?<=[{ ])(\w+): ", r"'\1': ", rest))
-    stated = re.sub(r"\b(true|false)\b", lambda word: word[0].title(), quoted).replace(" := ", "=")
-    parts = re.split(r", (?=\w+=)", stated)
+    parts = _in_python(rest)
     call = _laid_out(f"ctx.{function}", [f'"{source}"', *parts])
     frame = _laid_out(f"{source}.dp.{function.removeprefix('dp_')}", parts)
     return (
         f'In Python, with `ctx = dpsql.Context("hospital.duckdb")`:\n\n```python\n{call}\n```\n\n'
         f"On a Polars frame:\n\n```python\n{frame}\n```"
     )
+
+
+def _in_python(arguments: str) -> list[str]:
+    """Return arguments of SQL as Python spells them."""
+    quoted = re.sub(r"'([^']*)'", r'"\1"', re.sub(r"(?<=[{ ])(\w+): ", r"'\1': ", arguments))
+    stated = re.sub(r"\b(true|false)\b", lambda word: word[0].title(), quoted).replace(" := ", "=")
+    return re.split(r", (?=\w+=)", stated)
+
+
+def _python_of_query(page: Page) -> str:
+    """Return the example of a query in Python: ``FROM dp_query('SELECT …', argument := value, …);`` of SQL."""
+    found = re.fullmatch(r"FROM (\w+)\('((?:[^']|'')*)', (.*)\);", " ".join(page.example.split()))
+    function, sql, rest = found.groups()  # type: ignore[union-attr]
+    lines = textwrap.wrap(sql.replace("''", "'"), _PYTHON_WIDTH - 12)
+    text = [*(f'    "{line} "' for line in lines[:-1]), f'    "{lines[-1]}",']
+    more = [f"    {part}," for part in _in_python(rest)]
+    call = "\n".join([f"ctx.{function.removeprefix('dp_')}(", *text, *more, ")"])
+    return f'In Python, with `ctx = dpsql.Context("hospital.duckdb")`:\n\n```python\n{call}\n```'
 
 
 def _laid_out(method: str, parts: list[str]) -> str:

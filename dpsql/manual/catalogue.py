@@ -15,7 +15,7 @@ from importlib.resources.abc import Traversable
 
 from dpsql.contract.arguments import Signature
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, function_of
+from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.page import Page, wrapped_call
 
 _LISTED = 3
@@ -64,7 +64,7 @@ def by_topic() -> dict[str, list[str]]:
 @cache
 def _names() -> dict[str, None]:
     listed = (name for names in by_topic().values() for name in names)
-    return dict.fromkeys([*listed, *FUNCTIONS])  # one that was just added is not in the index yet
+    return dict.fromkeys([*listed, *FUNCTIONS, QUERY])  # one that was just added is not in the index yet
 
 
 def topics_of(index: str) -> dict[str, list[str]]:
@@ -86,6 +86,8 @@ def signature_of(name: str) -> Signature:
     """Return the named arguments of a SQL function; none for one that has no list of them."""
     if name in FUNCTIONS:
         return FUNCTIONS[name].plan.arguments
+    if name == QUERY:
+        return function_of(name).plan.arguments
     if name in EXACT:
         return Signature(*(one for one in function_of(name).plan.arguments.values() if one.statistic))
     return {**DECLARATIONS, "dp_estimate": ESTIMATE}.get(name, Signature())

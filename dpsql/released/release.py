@@ -71,6 +71,8 @@ class Release:
         Reads `noise` off the result.
     bound : callable
         Reads `policy` from the ledger.
+    as_of : str
+        Of a query, and of a replay: when it was released, in UTC.
     """
 
     value: pa.Table
@@ -85,6 +87,7 @@ class Release:
     stored: Callable[[], Json] = field(compare=False)
     said: Callable[[], dict[str, Json]] = field(compare=False)
     bound: Callable[[], dict[str, Any]] = field(compare=False)
+    as_of: str = ""
 
     def __getstate__(self) -> dict[str, object]:
         """Return what a pickle holds: the release with what is read from the ledger, which is not there elsewhere."""

@@ -103,6 +103,7 @@ def run(path: Path, folder: Path) -> None:
         ("nothing_known", 7),
         ("is_it_real", 6),
         ("hospital_tables", 6),
+        ("plain_sql", 4),
     ],
 )
 def test_sql_example_runs(name: str, releases: int) -> None:

@@ -228,7 +228,15 @@ class Judge:
         return f"(CASE{whens} ELSE {parts[-1]} END)"
 
     def _coalesce(self, node: Bound) -> str:
-        return coalesce(*self._chosen(node))
+        """Return the first value that is not NULL.
+
+        DuckDB 1.5 frees memory twice where a later value fails within TRY, which ends the process: there it is a CASE.
+        """
+        *first, last = self._chosen(node)
+        if self.newer or not first:
+            return coalesce(*first, last)
+        whens = "".join(f" WHEN {value} IS NOT NULL THEN {value}" for value in first)
+        return f"(CASE{whens} ELSE {last} END)"
 
     def _chosen(self, node: Bound) -> list[str]:
         """Return the values that a node chooses among.

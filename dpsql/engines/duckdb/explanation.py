@@ -129,6 +129,10 @@ def _explained(session: Session, one: Planned) -> str:
         lines.append("-- The aggregate form has no statement of its own: dpsql gets the rows of yours as one list.")
     elif one.replays:
         lines.append("-- No table is read: the ledger holds the result.")
+    elif one.shown:
+        *told, statement = one.shown
+        lines += [f"-- {' '.join(line.split())}" for line in told]
+        lines += ["", f"{statement};"]
     else:
         of_duckdb = one.plan.engine is None
         shown = (
@@ -144,6 +148,11 @@ def _costs(session: Session, one: Planned) -> list[str]:
     """Return what a call would cost, line by line."""
     plan = one.plan
     name = f"{one.function} on {plan.source}" if plan.source else f"{one.function}, aggregate form"
+    name = one.function if one.shown else name
+    if one.replays and one.shown:
+        stored = session.past.replay(plan)
+        entry = "" if stored is None else f" of entry {stored.sequence} of {stored.recorded_at}"
+        return [name, f"charges nothing: free replay{entry}"]
     if one.replays:
         return [name, f"charges nothing: it returns the stored release {plan.release!r}"]
     remaining = {row.dataset: row.remaining_text for row in session.ledger.budgets() if row.block is None}

@@ -66,7 +66,7 @@ def order_by(names: list[str]) -> str:
     return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
 
 
-def sampled(ticket: str, owner: list[str], sorted_by: list[str], most: int) -> str:
+def sampled(ticket: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
     """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
 
     The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
@@ -75,7 +75,7 @@ def sampled(ticket: str, owner: list[str], sorted_by: list[str], most: int) -> s
     """
     window = f"{partition_by(owner)} {order_by(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
-    if most >= _LARGE:
+    if isinstance(most, int) and most >= _LARGE:  # a limit that is drawn, which SQL has, is smaller
         position = cast(position, "HUGEINT")
     start = cast(call(">>", short_place(ticket, *owner), "16"), "BIGINT")
     return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
@@ -150,7 +150,7 @@ def block_hash(ticket: str, *parts: tuple[str, str] | str) -> str:
     return cast(call(">>", place(ticket, *parts), "64"), "UBIGINT")
 
 
-def first_rows(rows: str, most: int, *places: str, partition: str = "") -> str:
+def first_rows(rows: str, most: int | str, *places: str, partition: str = "") -> str:
     """Return the first rows by their places, of each part where they are partitioned.
 
     Places become columns before they are compared, because DuckDB 2.0 accepts nothing volatile in a window's order.

@@ -20,12 +20,12 @@ from pathlib import Path
 
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS
+from dpsql.functions.registry import DECLARATIONS, EXACT, FUNCTIONS, QUERY, function_of
 from dpsql.manual.catalogue import MANUAL
 from dpsql.rendering import identifier, text
 
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
-_BY_HAND = ("dp/lineage.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
+_BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 
 
 def sql_texts() -> Iterator[str]:
@@ -43,7 +43,7 @@ def macros_sql(scope: str, catalog: str) -> str:
     sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
     sql = re.sub(
         r"(?<![\w.])(?<!MACRO )"
-        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts)\(",
+        r"(exact_double|exact_fixed_point|dpsql_lineage|dpsql_typed|dpsql_reads|dpsql_tables|dpsql_texts|dpsql_query_reads|dpsql_query_text)\(",
         rf"{catalog}.main.\1(",
         sql,
     )
@@ -67,6 +67,7 @@ _FIRST = {
     "dp_derive": ("source", "base"),
     "dp_unplaced": (),
     "dp_estimate": ("function",),
+    QUERY: ("sql",),
 }
 
 
@@ -177,17 +178,16 @@ def _filled(parts: list[str], indent: int) -> str:
     return "\n".join([*lines, line])
 
 
-def _declared(written: str) -> str:
-    """Return the text of budget.sql with the parameter lists and structs that follow from the arguments."""
-    signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
+def _declared(written: str, signatures: Mapping[str, Signature]) -> str:
+    """Return the text of a file with the parameter lists and structs that follow from the arguments."""
     for name, signature in signatures.items():
         head = f"CREATE OR REPLACE TEMP MACRO {name}("
         if written.count(head) != 1:
-            raise SystemExit(f"budget.sql: there must be one macro {name}.")
+            raise SystemExit(f"There must be one macro {name}.")
         before, after = written.split(head)
         body, rest = after.split(";\n", 1)
         if "struct_pack(" not in body:
-            raise SystemExit(f"budget.sql: {name} must hand over a struct.")
+            raise SystemExit(f"{name} must hand over a struct.")
         parameters = _parameters(_FIRST[name], signature.values(), stated=name in DECLARATIONS)
         given = _struct({argument: argument for argument in signature}, 4).lstrip()
         body = re.sub(r"\A.*?\n?\) AS", f"\n{parameters}\n) AS", body, count=1, flags=re.DOTALL)
@@ -201,7 +201,10 @@ def generated() -> Iterator[tuple[Path, str]]:
     for name in (*FUNCTIONS, *EXACT):
         yield SQL / f"{name}.sql", f"{_header(name)}{function_sql(name)}\n"
     path = SQL / "budget.sql"
-    yield path, _commented(_declared(path.read_text(encoding="utf-8")))
+    signatures: dict[str, Signature] = {**DECLARATIONS, "dp_estimate": ESTIMATE}
+    yield path, _commented(_declared(path.read_text(encoding="utf-8"), signatures))
+    path = SQL / "query.sql"
+    yield path, _commented(_declared(path.read_text(encoding="utf-8"), {QUERY: function_of(QUERY).plan.arguments}))
     for path in (SQL / "models.sql", SQL / "manual.sql", SQL / "dp_split.sql"):
         yield path, _commented(path.read_text(encoding="utf-8"))
 

@@ -41,6 +41,8 @@ class Planned:
         Whether it would return a stored release.
     refusal : str
         Why it would be refused now; ``''`` where it would not.
+    shown : tuple of str
+        What is told of a query, line by line, and the statement that it runs as the last; empty for other calls.
     """
 
     function: str
@@ -48,6 +50,7 @@ class Planned:
     aggregate: bool
     replays: bool
     refusal: str
+    shown: tuple[str, ...] = ()
 
 
 class EngineRegistry(Protocol):

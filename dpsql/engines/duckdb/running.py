@@ -49,6 +49,10 @@ class RunningCall:
     sampling_key: bytes = field(default_factory=lambda: secrets.token_bytes(16))
     touched: float = field(default_factory=time.monotonic)
     permit: Permit = field(default_factory=lambda: Permit(NOTHING))  # to sample what will be charged
+    # Of a part of a query: the query, which is charged; and of a query the tickets of its parts.
+    whole: RunningCall | None = None
+    parts: tuple[int, ...] = ()
+    limit: int | None = None  # rows of a unit that count, once they were drawn
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
 
@@ -68,6 +72,15 @@ class RunningCall:
             if self.batches == 0 and self.passed == 0:
                 collector = call.start()
                 self.call, self.collecting = call, None if collector is None else Collecting(collector)
+
+    def limit_rows(self, call: Call, most: int) -> None:
+        """Go on, once, with a call whose units have as many rows as were drawn; it costs what it cost before."""
+        with self.turning:
+            if self.limit is None and self.batches == 0 and self.passed == 0:
+                self.permit.exchange(self.call.plan.measurement, call.plan.measurement)
+                collector = call.start()
+                self.call, self.collecting = call, None if collector is None else Collecting(collector)
+                self.limit = most
 
     def call_as(self, kind: type[_Call]) -> _Call:
         """Return the call as one of a function's own kind."""
@@ -140,7 +153,7 @@ def protection(plan: Plan) -> Protection:
     return {
         "neighbours": plan.neighbours,
         "privacy_unit": unit,
-        "max_rows_per_unit": plan.max_rows_per_unit if unit is not None else None,
+        "max_rows_per_unit": plan.told_rows if unit is not None else None,
     }
 
 

@@ -31,8 +31,10 @@ from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planner import EngineRegistry, Planned, Planner
+from dpsql.engines.duckdb.query_planner import QueryPlanner
 from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.functions.query import QueryCall, QueryPlan
 from dpsql.functions.registry import MODELS, function_of
 from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
@@ -85,6 +87,7 @@ class Session(Calls):
         self.engines = engines
         self.past = PastReleases(ledger)
         self.planner = Planner(ledger, sources, engines, self.past)
+        self.queries = QueryPlanner(ledger, sources, self.past)
         self._location = LedgerPlace.of(location)
         self.strict = strict
         self._calls: OrderedDict[int, RunningCall] = OrderedDict()
@@ -117,6 +120,24 @@ class Session(Calls):
             plan = replace(plan, placement=replace(placement, views=views))
         return plan
 
+    def gate_query(self, plan: QueryPlan, texts: Catalogued) -> None:
+        """Check a query again when it is run: what was declared since, and the texts behind the views that it reads."""
+        self.sources.refuse_stale(plan.placement)
+        self.sources.catalog()
+        placement = plan.placement
+        if placement is not None and not placement.direct:
+            items = {part.plan.placement.joined for part in plan.parts if part.plan.placement is not None}
+            self.sources.read_query_texts(sorted(items), texts, enums=placement.enums)
+
+    def stored_query(self, plan: QueryPlan, texts: Catalogued) -> Entry:
+        """Return the stored answers of a query, and note in the ledger that they were asked for again."""
+        self.gate_query(plan, texts)
+        entry = self.past.replay(plan)
+        if entry is None:
+            raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
+        self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
+        return entry
+
     def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:
         """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
         placement = self.sources.place_aggregate(around, texts, plan.dataset, named=plan.release is not None)
@@ -142,8 +163,13 @@ class Session(Calls):
             else:
                 self._planned[here] = outer
 
-    def note(self, function: str, plan: Plan, *, aggregate: bool) -> None:
-        """Take note of a call that was planned, or raise when the budgets do not allow it."""
+    def note(
+        self, function: str, plan: Plan, *, aggregate: bool, shown: Callable[[], tuple[str, ...]] | None = None
+    ) -> None:
+        """Take note of a call that was planned, or raise when the budgets do not allow it.
+
+        `shown` returns what is told of it beside its cost, line by line, and what it runs.
+        """
         planned = self._planned.get(threading.get_ident())
         named = aggregate and plan.release is not None  # what the name stands for is known only when the statement runs
         if planned is None:
@@ -156,7 +182,7 @@ class Session(Calls):
             self.check(plan)
         except BudgetError as error:
             refusal = str(error)
-        planned.append(Planned(function, plan, aggregate, replays, refusal))
+        planned.append(Planned(function, plan, aggregate, replays, refusal, () if shown is None else shown()))
 
     def check(self, plan: Plan) -> None:
         """Raise when the budgets do not allow the call now; charges nothing."""
@@ -202,6 +228,23 @@ class Session(Calls):
                 self._calls.popitem(last=False)
         return ticket
 
+    def open_query(self, call: QueryCall) -> tuple[int, tuple[int, ...]]:
+        """Start a query and all its parts; return its ticket, and theirs.
+
+        What a part samples, or how it fails, is charged to the query: they share one permit.
+        """
+        ticket = self.open_call(call, call.plan.function)
+        whole = self.running(ticket)
+        with self._lock:
+            for part in call.calls:
+                collector = part.start()
+                collecting = None if collector is None else Collecting(collector)
+                running = RunningCall(part, whole.function, whole.number, collecting, permit=whole.permit, whole=whole)
+                number = secrets.randbits(62)
+                self._calls[number] = running
+                whole.parts = (*whole.parts, number)
+        return ticket, whole.parts
+
     def _forget_the_dead(self) -> None:
         """Free the rows of calls whose statement DuckDB aborted without notice."""
         latest = time.monotonic() - _DEAD_AFTER
@@ -220,7 +263,9 @@ class Session(Calls):
     def close_call(self, ticket: int) -> None:
         """Forget a call that has released or failed."""
         with self._lock:
-            self._calls.pop(ticket, None)
+            found = self._calls.pop(ticket, None)
+            for part in () if found is None else found.parts:
+                self._calls.pop(part, None)
 
     def release_once(self, ticket: int, work: Callable[[RunningCall], Entry]) -> Entry:
         """Return the release of a call, made by `work` the first time.
@@ -374,6 +419,7 @@ class Session(Calls):
         )
 
     def _charge_failure(self, running: RunningCall) -> None:
+        running = running.whole or running
         with self._lock:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
         if first and running.spends:

@@ -30,14 +30,16 @@ own functions. What is needed twice is a column with a name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
-from dpsql.engines.duckdb.steps import long_rows, rows, source
+from dpsql.engines.duckdb.steps import limits, long_rows, rows, source
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.port import PART
 from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.query_rows import RowsPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import call, cast, text
 
@@ -101,6 +103,25 @@ def types_sql(plan: Plan, function: str) -> str:
     [spelled] = source.key_types(frame) or ["NULL"]
     probe = f"(SELECT probe FROM {frame.name('types')})"
     return f"{_with(frame, [source.types(frame)])}\nSELECT {probe} AS probe, {spelled} AS spelled"
+
+
+def part_of_query(
+    plan: Plan, function: str, keyed: Frame | None = None, drawing: Frame | None = None
+) -> tuple[Frame, list[Step], str]:
+    """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic.
+
+    `keyed` is the frame of the part that releases the keys of its groups, and `drawing` of the one that draws how many
+    rows of a unit count.
+    """
+    frame = replace(_frame(plan, function), drawing=drawing)
+    if isinstance(frame, GroupedFrame) and isinstance(keyed, GroupedFrame):
+        frame = replace(frame, keyed=keyed)
+    if isinstance(plan, RowsPlan):
+        return frame, [source.types(frame), source.gate(frame), *limits.rows_of_units(frame)], _statistic(frame)
+    steps = list(_steps(frame))
+    if drawing is not None:
+        steps.insert(2, limits.limited(frame, drawing))
+    return frame, steps, _statistic(frame)
 
 
 def admit_sql(plan: Plan) -> str:

@@ -222,7 +222,7 @@ class _DuckDB:
                 return False
         return True
 
-    def tree(self, sql: str, types: ColumnTypes, texts: Sequence[str]) -> Bound | None:
+    def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
 
         DuckDB 2.0 computes a cast of a literal while it binds. So the `texts` that are cast are columns. What it
@@ -240,6 +240,17 @@ class _DuckDB:
         [expression] = found["plans"][0]["expressions"]
         return _read(expression, [name for name, _ in types], texts)
 
+    def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
+        """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
+        try:
+            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", f"SELECT * FROM (\n{query}\n)"))
+        except ValueError:
+            return None
+        if found.get("error"):
+            return None
+        shown = found["plans"][0]["expressions"]
+        return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in shown)
+
     def close(self) -> None:
         """Close it."""
         with self._lock:
@@ -249,6 +260,8 @@ class _DuckDB:
 
 
 _duckdb = _DuckDB()
+# What types the expressions of queries, a `dpsql.contract.query.catalogue.Typing`.
+TYPING = _duckdb
 
 
 def _nothing(kind: Type) -> str:

@@ -71,7 +71,7 @@ def place(
     declared = [] if own is None else declarations.about(catalog.table(own), own[0])
     mine = declarations.roots(declared)
     reading = Reading(declarations, catalog)
-    views = _views(seen, declarations, catalog)
+    views = declared_views(seen, declarations, catalog)
     try:
         node = bound.read(seen[0][1])
         rows = None if node is None else walk(node, reading.leaf, views)
@@ -140,6 +140,58 @@ def _along_path(
     if rows.own_rows or rows.pending is not None:
         raise refusals.path_lost(name)
     return item, joined
+
+
+def place_text(
+    source: str,
+    plan: str,
+    seen: Sequence[tuple[str, str]],
+    declarations: Declarations,
+    catalog: paths.Catalog,
+) -> Placement:
+    """Decide which budgets the rows of a query's text are charged to, whose last column holds the privacy unit.
+
+    The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
+    views. A text that reads public tables alone is charged to nothing.
+
+    Raises
+    ------
+    SourceError, BudgetError
+        The text cannot be placed.
+    """
+    reading = Reading(declarations, catalog)
+    views = declared_views(seen, declarations, catalog)
+    try:
+        node = bound.read(plan)
+        rows = None if node is None else walk(node, reading.leaf, views)
+    except (bound.UnreadableError, bound.MissingError):
+        node = rows = None
+    if node is None or rows is None or not is_shown(node):
+        raise refusals.cannot_see(source, "a file, a frame, or a form that is not known", known=declarations)
+    if reading.undeclared:
+        raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
+    refusals.refuse_functions(source, bound.functions(node))
+    charged = tuple(dict.fromkeys((*rows.scans, *reading.scanned)))
+    columns, unit, date = bound.output(node) or [], None, None
+    if charged:
+        last = columns[-1] if columns and any(map(declarations.unit, charged)) else None
+        unit = _refuse_far(source, columns, rows, charged, declarations, last)
+        date = _date_of(source, columns, rows, charged, declarations)
+    return Placement(
+        declarations.counter,
+        charged,
+        source,
+        source,
+        tables=tuple(reading.tables),
+        rows_per_unit=reading.rows_per_unit,
+        seen=True,
+        unit=unit,
+        date=date,
+        content=paths.digest(bound.meaning(node)),
+        checked=all(map(bound.is_checked, bound.scans(node))),
+        plan=paths.digest(plan),
+        enums='"id":"ENUM"' in plan,
+    )
 
 
 def place_on_engine(
@@ -242,7 +294,9 @@ def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[
     return own
 
 
-def _views(seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog) -> dict[str, Leaf]:
+def declared_views(
+    seen: Sequence[tuple[str, str]], declarations: Declarations, catalog: paths.Catalog
+) -> dict[str, Leaf]:
     """Return what was declared about views that have not changed since, by the normal form of their plans."""
     plans = dict(seen)
     out: dict[str, Leaf] = {}

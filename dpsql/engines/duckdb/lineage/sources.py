@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
+from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.engines.duckdb.lineage.stability import is_shown
@@ -199,6 +200,11 @@ class Sources(Standing):
                     self._read.clear()
                 self._read.add((placement.source, placement.plan))
         return found
+
+    def read_query_texts(self, texts: Sequence[str], catalogued: Catalogued, *, enums: bool) -> None:
+        """Raise if what the FROM items of a query name calls what no source may call."""
+        with read_by(self._cursor):
+            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=enums)
 
     # What owners declare.
 

@@ -93,9 +93,10 @@ def kept(frame: GroupedFrame, step: str) -> Step:
     if enforced.rows_per_group:
         conditions.append(sampled(frame.ticket, [*unit, *groups, *among()], sorted_by, plan.rows_per_group))
         kept_rows.append(f"{plan.rows_per_group} of its rows in a group")
-    if enforced.rows:
-        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], plan.max_rows_per_unit))
-        kept_rows.append(f"{plan.max_rows_per_unit} of its rows in all")
+    if enforced.rows or frame.drawing is not None:
+        most = plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
+        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], most))
+        kept_rows.append(f"{'the drawn number' if frame.drawing else most} of its rows in all")
     note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
     if plan.measures_left_out:
         return flagged(rows, conditions, note)
@@ -117,7 +118,10 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
     plan, lists, ticket = frame.plan, [], frame.ticket
     if not plan.by:
         return
-    if plan.keys_table is not None and frame.only is None:  # a call that runs a pass alone has learned them
+    if frame.keyed is not None:
+        yield released_keys(frame, frame.keyed)
+        ticket = frame.ticket_of("learned")
+    elif plan.keys_table is not None and frame.only is None:  # a call that runs a pass alone has learned them
         learned = call("dpsql_learn_keys", frame.ticket, f"({listed_keys(plan)})")
         yield Step("learned", "Read the keys that a public table lists.", f"SELECT {learned} AS ticket", kept=True)
         ticket = frame.ticket_of("learned")
@@ -134,6 +138,16 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
         parts = [f"{call('list_extract', 'f', str(column + 1))} AS p{column}" for column in frame.columns]
         note = "The public combinations of keys, by their positions."
         yield Step("combinations", note, select(parts, f"(SELECT {combined} AS f)"), kept=True)
+
+
+def released_keys(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
+    """Return the step of the keys that another part has released, in their order; they are as public from then on."""
+    labels = call("list_value", *(f"label{column}" for column in keyed.columns))
+    rows = call("list", f"{labels} ORDER BY rank ASC NULLS LAST")
+    found = f"(SELECT {rows} FROM {keyed.name('labelled')})"
+    learned = call("dpsql_learn_released", frame.ticket, keyed.closing_ticket, found)
+    note = "The groups are those whose keys another part has released."
+    return Step("learned", note, f"SELECT {learned} AS ticket", kept=True)
 
 
 def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:

@@ -41,7 +41,7 @@ def owner(part: str) -> tuple[str, str]:
 
 def first_of_units(frame: Frame, rows: str, *places: str) -> str:
     """Return the rows of each unit which come first by their places."""
-    return first_rows(rows, frame.plan.max_rows_per_unit, *places, partition=", ".join(owner("unit")))
+    return first_rows(rows, frame.most_of_unit, *places, partition=", ".join(owner("unit")))
 
 
 def counted(frame: Frame, name: str, ticket: str, *, keyed: bool) -> Step:

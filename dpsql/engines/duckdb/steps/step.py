@@ -52,6 +52,8 @@ class Frame:
         passes over all rows.
     own_blocks : int or None
         Number of blocks that the one pass takes in as wholes; None for what the plan says.
+    drawing : Frame or None
+        The frame of the part of the same statement that draws how many rows of a unit count; None where it is stated.
     suffix : str
         Part of names that no source or column of the caller can have: drawn anew for each statement.
     """
@@ -60,6 +62,7 @@ class Frame:
     function: str
     only: int | None = None
     own_blocks: int | None = None
+    drawing: Frame | None = None
     suffix: str = dataclasses.field(default_factory=lambda: secrets.token_hex(8))
 
     @property
@@ -78,8 +81,17 @@ class Frame:
 
     @property
     def ticket(self) -> str:
-        """SQL of the ticket that the gate gives the call."""
+        """SQL of the ticket that the gate gives the call; where a limit is drawn, once it is."""
+        if self.drawing is not None:
+            return self.ticket_of("limited")
         return f"(SELECT {field('gate', 'ticket')} FROM {self.name('gate')})"
+
+    @property
+    def most_of_unit(self) -> str:
+        """SQL of how many rows of a unit count."""
+        return (
+            str(self.plan.max_rows_per_unit) if self.drawing is None else f"(SELECT most FROM {self.name('limited')})"
+        )
 
     @property
     def zero(self) -> str:
@@ -122,9 +134,16 @@ ITEM = ("item_number", "item_bytes")
 
 @dataclass(frozen=True)
 class GroupedFrame(Frame):
-    """The frame of a statement with groups; attributes as of `Frame`."""
+    """The frame of a statement with groups; attributes as of `Frame`, and those below.
+
+    Attributes
+    ----------
+    keyed : GroupedFrame or None
+        The frame of the part of the same statement whose released keys are the groups of this one.
+    """
 
     plan: GroupedPlan
+    keyed: GroupedFrame | None = None
 
     @property
     def columns(self) -> range:

@@ -26,9 +26,9 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
         condition += " AND dpsql_unit IS NOT NULL"
     rows = select(parts, rows_of(frame), condition)
     if frame.has_unit:
-        most = frame.plan.max_rows_per_unit
+        most = frame.plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
         rows = select(["*"], f"({rows})", f"QUALIFY {sampled(frame.ticket, list(UNIT), list(values), most)}")
-        note += f": of each unit at most {most}, sampled by a keyed hash"
+        note += f": of each unit at most {'what is drawn' if frame.drawing else most}, sampled by a keyed hash"
     yield Step("scanned", f"{note}.", rows)
     yield batches(frame, 1, frame.name("scanned"), frame.ticket, struct(values))
 

@@ -1,0 +1,117 @@
+"""What dp_query costs and how accurate it is: statements of TPC-H beside DuckDB's own answers.
+
+    PYTHONPATH=tests python benchmarks/queries.py [--customers 10000] [--epsilon 1] [--runs 5] [--cap 100] [--only 1,6]
+
+The statements are read from ``../shared/queries/tpch.json``. The tables come from DuckDB's extension tpch where it is
+installed (scale factor ``customers / 150000``); nothing is downloaded, and elsewhere tables of the same form are made.
+Unit: the customer, with at most `cap` rows, or the cap of `CAPS`. Prints for each statement the CPU time of the exact
+and of the private answer (median over runs, all threads counted), their ratio, and by column the median over rows and
+runs of the relative error. A row without a counterpart, which private keys may leave out, is counted as missing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from typing import Any
+
+import dpsql
+from support.answers import described
+from support.sql_text import literal
+from support.worlds import QUERIES, has_tpch, protect_tpch, tpch
+
+ANSWERED = (1, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 19, 21)
+# Rows of one customer that meet the conditions, at most: public knowledge of the statement, which the noise follows.
+CAPS = {4: 3, 6: 5, 12: 3, 13: 1, 14: 5, 19: 2}
+NUMBERS = ("DOUBLE", "HUGEINT", "BIGINT", "DECIMAL")
+
+
+def measured(con: Any, sql: str) -> tuple[float, list[tuple[Any, ...]]]:
+    """Return the CPU time of a statement in milliseconds, and its rows."""
+    started = time.process_time()
+    rows = con.execute(sql).fetchall()
+    return (time.process_time() - started) * 1e3, rows
+
+
+def errors(
+    ours: list[tuple[Any, ...]], theirs: list[tuple[Any, ...]], columns: list[tuple[str, str]]
+) -> tuple[dict[str, list[float]], int]:
+    """Return the relative errors by column of rows with equal keys, and how many rows are missing."""
+    keys, numbers = places(columns, theirs)
+    by_key = {tuple(row[place] for place in keys): row for row in ours}
+    found: dict[str, list[float]] = {columns[place][0]: [] for place in numbers}
+    missing = 0
+    for row in theirs:
+        mine = by_key.get(tuple(row[place] for place in keys))
+        if mine is None:
+            missing += 1
+            continue
+        for place in numbers:
+            if row[place] is not None and mine[place] is not None and row[place] != 0:
+                found[columns[place][0]].append(abs(float(mine[place]) - float(row[place])) / abs(float(row[place])))
+    return found, missing
+
+
+def places(columns: list[tuple[str, str]], rows: list[tuple[Any, ...]]) -> tuple[list[int], list[int]]:
+    """Return which columns are keys: those before the first number with noise, by their names in TPC-H."""
+    named = ("l_year", "o_year", "c_count", "s_suppkey")
+    numbers = [
+        place for place, (name, kind) in enumerate(columns) if kind.startswith(NUMBERS) and name.lower() not in named
+    ]
+    return [place for place in range(len(columns)) if place not in numbers], numbers
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--customers", type=int, default=10_000)
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--cap", type=int, default=100)
+    parser.add_argument("--only", default="", help="numbers of statements, such as 1,6")
+    options = parser.parse_args()
+    path = QUERIES / "tpch.json"
+    if not path.exists():
+        raise SystemExit(f"the statements are not here; they belong into {path.name} in ../shared/queries")
+    statements = {one["query"]: one["sql"].rstrip().rstrip(";") for one in json.loads(path.read_text(encoding="utf-8"))}
+    with dpsql.connect() as con:
+        if has_tpch(con):
+            con.execute(f"CALL dbgen(sf = {options.customers / 150_000})")
+            protect_tpch(con, options.cap)
+            print(f"TPC-H by DuckDB's extension, {options.customers} customers")
+        else:
+            tpch(con, customers=options.customers, cap=options.cap)
+            print(f"tables made in the form of TPC-H, {options.customers} customers")
+        chosen = [int(one) for one in options.only.split(",")] if options.only else ANSWERED
+        for number in chosen:
+            sql, cap = statements[number], CAPS.get(number, options.cap)
+            call = (
+                f"FROM dp_query({literal(sql)}, epsilon := {options.epsilon}, delta := 1e-6, "
+                f"max_rows_per_unit := {cap}, fresh := true)"
+            )
+            try:
+                columns = described(con, call)
+                exact = [measured(con, sql) for _ in range(options.runs)]
+                private = [measured(con, call) for _ in range(options.runs)]
+            except Exception as error:
+                print(f"Q{number:<3} {str(error).splitlines()[0][:150]}")
+                continue
+            plain, noisy = (statistics.median(taken for taken, _ in runs) for runs in (exact, private))
+            found: dict[str, list[float]] = {}
+            missing = 0
+            for _, rows in private:
+                of_run, lacking = errors(rows, exact[0][1], columns)
+                missing += lacking
+                for name, values in of_run.items():
+                    found.setdefault(name, []).extend(values)
+            shown = ", ".join(f"{name} {statistics.median(values):.2%}" for name, values in found.items() if values)
+            print(
+                f"Q{number:<3} exact {plain:7.1f} ms, private {noisy:7.1f} ms ({noisy / plain:5.1f} x), cap {cap}, "
+                f"rows {len(exact[0][1])}, missing {missing / options.runs:g}: {shown}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

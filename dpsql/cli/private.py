@@ -1,0 +1,66 @@
+"""Statements of plain SQL that are answered privately: `dpsql query --private`, and `.private on` in the shell."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+import click
+import duckdb
+
+from dpsql.errors import ParameterError
+from dpsql.rendering import text as literal
+
+_CALL = re.compile(r"\bdp_\w+\s*\(", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Private:
+    """What each query of plain SQL may spend.
+
+    Attributes
+    ----------
+    epsilon, delta : str or None
+        As they were given; without delta pure DP.
+    """
+
+    epsilon: str
+    delta: str | None = None
+
+    @classmethod
+    def of(cls, epsilon: str | None, delta: str | None) -> Private:
+        """Return the arguments, checked to be numbers.
+
+        Raises
+        ------
+        click.UsageError
+            One is missing, or is no number.
+        """
+        if epsilon is None:
+            raise click.UsageError("a private query needs epsilon, such as 0.5.")
+        for name, value in (("epsilon", epsilon), ("delta", delta)):
+            try:
+                float(value or 0)
+            except ValueError:
+                raise click.UsageError(f"{name} must be a number; got {value!r}.") from None
+        return cls(epsilon, delta)
+
+    def written(self, statement: str) -> str:
+        """Return the call of `dp_query` that answers a statement."""
+        delta = "" if self.delta is None else f", delta := {self.delta}"
+        return f"FROM dp_query({literal(statement)}, epsilon := {self.epsilon}{delta})"
+
+    def applied(self, connection: duckdb.DuckDBPyConnection, statement: str) -> str:
+        """Return what runs in a statement's place: a SELECT without a call of a dp_ function is answered privately.
+
+        Raises
+        ------
+        ParameterError
+            P100: DuckDB runs the statement in several steps.
+        """
+        parsed = connection.extract_statements(statement)
+        if len(parsed) != 1:
+            raise ParameterError("P100", "the statement is not one SELECT. Write it without a dynamic PIVOT.")
+        if parsed[0].type.name != "SELECT" or _CALL.search(statement):
+            return statement
+        return self.written(statement)

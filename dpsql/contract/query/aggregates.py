@@ -1,0 +1,307 @@
+"""The aggregates of a core: what each one of SQL becomes, and what is refused with the line to write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from dpsql.contract.expression.kinds import NUMBERS, Type
+from dpsql.contract.parameters import fold
+from dpsql.contract.query.intervals import NOWHERE, Limits, number
+from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.split import QueryAggregate
+from dpsql.contract.query.stages import Stage
+from dpsql.contract.query.work import CoreDraft, Splitting
+from dpsql.errors import ParameterError
+
+_MOMENTS = {
+    **{name: name for name in ("sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")},
+    **{"mean": "avg", "variance": "var_samp", "stddev": "stddev_samp"},
+}
+_PAIRS = frozenset(
+    (
+        *("corr", "covar_pop", "covar_samp", "regr_slope", "regr_intercept", "regr_r2", "regr_sxx", "regr_syy"),
+        "regr_sxy",
+    )
+)
+_QUANTILES = {"quantile_cont": False, "quantile_disc": True, "quantile": True, "approx_quantile": False}
+_COUNTS = frozenset(("count", "count_star", "count_if", "countif", "approx_count_distinct", "regr_count"))
+_EXTREMES = frozenset(("min", "max"))
+_OTHERS = {
+    **dict.fromkeys(
+        (
+            "mode",
+            "first",
+            "last",
+            "any_value",
+            "arbitrary",
+            "arg_max",
+            "arg_min",
+            "argmax",
+            "argmin",
+            "max_by",
+            "min_by",
+        ),
+        "It returns a value of one row. Ask counts by its column, or a quantile",
+    ),
+    **dict.fromkeys(
+        ("arg_max_null", "arg_min_null", "arg_max_nulls_last", "arg_min_nulls_last"),
+        "It returns a value of one row. Ask counts by its column, or a quantile",
+    ),
+    **dict.fromkeys(
+        ("list", "array_agg", "string_agg", "group_concat", "listagg", "json_group_array", "json_group_object"),
+        "It lists rows. Ask count(*) with GROUP BY its column",
+    ),
+    **dict.fromkeys(
+        ("histogram", "histogram_exact", "approx_top_k", "map"),
+        "Ask count(*) with GROUP BY a CASE or floor of its bins",
+    ),
+    **dict.fromkeys(("bool_and", "bool_or", "bit_and", "bit_or", "bit_xor", "bitstring_agg"), "Ask count_if of it"),
+    **dict.fromkeys(
+        (
+            *("skewness", "kurtosis", "kurtosis_pop", "entropy", "mad", "product", "sem", "geomean", "geometric_mean"),
+            *("favg", "fsum", "sumkahan", "kahan_sum", "sum_no_overflow", "weighted_avg", "wavg", "regr_avgx_"),
+        ),
+        "Ask sums, averages or quantiles, and compute it from them",
+    ),
+}
+AGGREGATES = (
+    frozenset(_MOMENTS) | _PAIRS | frozenset(_QUANTILES) | _COUNTS | _EXTREMES | frozenset(_OTHERS)
+    | {"median", "regr_avgx", "regr_avgy", "percentile_cont", "percentile_disc"}
+)  # fmt: skip
+
+
+def is_aggregate(expr: Expr) -> bool:
+    """Whether an expression is an aggregate of rows."""
+    return expr.what == "call" and expr.name in AGGREGATES
+
+
+def aggregates_in(expr: Expr) -> list[Expr]:
+    """Return the aggregates in an expression, the outermost ones; those of windows' arguments are among them."""
+    if is_aggregate(expr):
+        return [expr]
+    return [found for one in expr.inner for found in aggregates_in(one)]
+
+
+def refuse_nested(expr: Expr) -> None:
+    """Raise where an aggregate stands within another."""
+    if any(found for one in expr.inner for found in aggregates_in(one)):
+        raise ParameterError("P106", f"sql: an aggregate stands within {expr.name}. Put the inner one into a subquery.")
+
+
+@dataclass
+class CoreAggregates:
+    """Writes the aggregates of one core.
+
+    Attributes
+    ----------
+    work : Splitting
+    stage : Stage
+    core : CoreDraft
+    """
+
+    work: Splitting
+    stage: Stage
+    core: CoreDraft
+
+    def place(self, expr: Expr) -> Expr:
+        """Return what stands for an aggregate over the core's released table."""
+        refuse_nested(expr)
+        name = expr.name
+        if expr.flag and name not in ("count", "approx_count_distinct"):
+            raise ParameterError(
+                "P106",
+                f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), or {name} without DISTINCT.",
+            )
+        if name in _EXTREMES:
+            tail = "0.01" if name == "min" else "0.99"
+            raise ParameterError(
+                "P106",
+                f"sql: {name} is one row's value, which no noise hides. Write quantile_cont(x, {tail}), and state "
+                "bounds with lower and upper.",
+            )
+        if name in _OTHERS:
+            raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
+        if name in _COUNTS:
+            return self._count(expr)
+        if name in _MOMENTS:
+            return self._one(_MOMENTS[name], expr, expr.parts[0])
+        if name in ("regr_avgx", "regr_avgy"):
+            y, x = expr.parts
+            value, other = (x, y) if name == "regr_avgx" else (y, x)
+            return self._one("avg", expr, _when(Expr("present", parts=(other,)), value))
+        if name in _PAIRS:
+            return self._pair(expr)
+        return self._quantiles(expr)
+
+    def _filtered(self, expr: Expr, value: Expr) -> Expr:
+        return value if expr.filter is None else _when(expr.filter, value)
+
+    def _count(self, expr: Expr) -> Expr:
+        name, one = expr.name, Expr("constant", "number", value="1")
+        if name == "count_star" or (name == "count" and not expr.parts):
+            if expr.filter is None:
+                return self._add("rows", None, Type("BIGINT"))
+            return self._add("values", self._target(self._filtered(expr, one)), Type("BIGINT"))
+        if name in ("count_if", "countif"):
+            kind = Type("HUGEINT") if self._is_hugeint(expr) else Type("BIGINT")
+            return self._add("values", self._target(_when(expr.parts[0], self._filtered(expr, one))), kind)
+        if name == "regr_count":
+            both = Expr("and", parts=tuple(Expr("present", parts=(part,)) for part in expr.parts))
+            return self._add(
+                "values", self._target(_when(both, self._filtered(expr, one))), self._result(expr, expr.parts)
+            )
+        if len(expr.parts) != 1:
+            raise ParameterError("P106", "sql: count takes one column. Count each on its own, or count(*).")
+        [value] = expr.parts
+        if expr.flag or name == "approx_count_distinct":
+            if self.stage.is_owner(value) and self.stage.member.pending is None:
+                if expr.filter is None:
+                    return self._add("units", None, Type("BIGINT"))
+                return self._add("units", self._target(_when(expr.filter, one)), Type("BIGINT"))
+            return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
+        if value.what == "constant" and value.name != "NULL" and expr.filter is None:
+            return self._add("rows", None, Type("BIGINT"))
+        return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
+
+    def _is_hugeint(self, expr: Expr) -> bool:
+        return self._result(expr, expr.parts).kind == "HUGEINT"
+
+    def _result(self, expr: Expr, parts: tuple[Expr, ...], *literals: str) -> Type:
+        """Return the type of an aggregate, as DuckDB binds it over no rows."""
+        given = [f"NULL::{self.stage.write(one).type.sql}" for one in parts]
+        found = self.work.catalogue.typing.columns(
+            f"SELECT system.main.{expr.name}({', '.join([*given, *literals])}) AS x"
+        )
+        if found is None:
+            kinds = ", ".join(self.stage.write(one).type.shown for one in parts)
+            raise ParameterError("P106", f"sql: {expr.name} does not take ({kinds}). Cast to a number.")
+        return found[0][1]
+
+    def _number(self, expr: Expr, value: Expr) -> None:
+        kind = self.stage.write(value).type
+        if kind.kind not in NUMBERS and kind.kind not in ("BOOLEAN", "NULL"):
+            raise ParameterError(
+                "P106", f"sql: {expr.name} of a {kind.shown} is not answered. Make it a number, such as by epoch(...)."
+            )
+
+    def _one(self, kind: str, expr: Expr, value: Expr) -> Expr:
+        self._number(expr, value)
+        found, origin = self._bounds(value)
+        parts = (value,)
+        return self._add(
+            kind, self._target(self._filtered(expr, value)), self._result(expr, parts)
+            if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), found, origin,
+        )  # fmt: skip
+
+    def _pair(self, expr: Expr) -> Expr:
+        for one in expr.parts:
+            self._number(expr, one)
+        first, second = (self._filtered(expr, one) for one in expr.parts)
+        found, origin = self._bounds(expr.parts[0])
+        other, _ = self._bounds(expr.parts[1])
+        return self._add(
+            expr.name, self._target(first), self._result(expr, expr.parts), found, origin, self._target(second),
+            second=other,
+        )  # fmt: skip
+
+    def _quantiles(self, expr: Expr) -> Expr:
+        name, parts = expr.name, expr.parts
+        if expr.orders:
+            if len(parts) != 1 or len(expr.orders) != 1 or expr.orders[0].direction == "DESC":
+                raise ParameterError(
+                    "P106", f"sql: {name} with this ORDER BY is not answered. Write quantile_cont(x, 0.5)."
+                )
+            parts = (expr.orders[0].expression, *parts)
+        if name == "median":
+            parts = (*parts, Expr("constant", "number", value="0.5"))
+        if len(parts) < 2:
+            raise ParameterError("P106", f"sql: {name} needs the share of rows below. Write {name}(x, 0.5).")
+        value, shares = parts[0], parts[1]
+        self._number(expr, value)
+        discrete = _QUANTILES.get(name, name == "percentile_disc")
+        listed = shares.what == "call" and shares.name == "list_value"
+        found, origin = self._bounds(value)
+        target = self._target(self._filtered(expr, value))
+        places = []
+        for one in shares.parts if listed else (shares,):
+            share = number(one)
+            if share is None or not 0 <= share <= 1:
+                raise ParameterError("P106", f"sql: {name} takes literals from 0 to 1. Write them out.")
+            plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
+            literals = () if name == "median" else (str(one.value),)
+            kind = self._result(plain, (value,), *literals)
+            places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
+        return Expr("call", "list_value", tuple(places)) if listed else places[0]
+
+    def _bounds(self, value: Expr) -> tuple[Limits, str]:
+        found = self.stage.interval(value)
+        place = self.stage.place(value)
+        name = fold(self.stage.scope.column(value).name) if place is not None else ""
+        stated = [self._stated(side, name) for side in (self.work.options.lower, self.work.options.upper)]
+        fallback = [self._stated(side, "") for side in (self.work.options.lower, self.work.options.upper)]
+        if place is not None and None not in stated:  # of a column of a subquery
+            found = Limits(*stated)
+        if found.lower is None or found.upper is None:
+            found = Limits(
+                found.lower if found.lower is not None else fallback[0],
+                found.upper if found.upper is not None else fallback[1],
+            )
+        if found.lower is None or found.upper is None:
+            return NOWHERE, "drawn"
+        if found.lower == found.upper:  # a constant: sums need an interval of some width
+            found = Limits(min(found.lower, Fraction(0)), max(found.upper, Fraction(0)) or Fraction(1))
+        origin = self.stage.scope.column(value).bounds_from if place is not None else ""
+        return found, origin or "interval arithmetic"
+
+    @staticmethod
+    def _stated(side: Mapping[str, Fraction], name: str) -> Fraction | None:
+        return {fold(key): value for key, value in side.items()}.get(name)
+
+    def _target(self, value: Expr) -> str:
+        """Return the column of the core's source that holds a value."""
+        written = self.stage.write(value)
+        if written.sql not in self.core.targets:
+            self.core.targets[written.sql] = f"t{len(self.core.targets)}"
+            self.core.types[self.core.targets[written.sql]] = written.type
+        return self.core.targets[written.sql]
+
+    def _add(
+        self,
+        kind: str,
+        column: str | None,
+        result: Type,
+        bounds: Limits = NOWHERE,
+        origin: str = "",
+        other: str | None = None,
+        *,
+        share: Fraction | None = None,
+        discrete: bool = False,
+        second: Limits = NOWHERE,
+    ) -> Expr:
+        made = QueryAggregate(
+            "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
+            *((second.lower, second.upper) if other is not None else ()),
+        )  # fmt: skip
+        for one in self.core.aggregates:
+            if _unnamed(one) == made:
+                return Expr("item", one.name, value=self.core.name)
+        name = f"a{len(self.core.aggregates)}"
+        self.core.types[name] = result
+        self.core.aggregates.append(_named(made, name))
+        return Expr("item", name, value=self.core.name)
+
+
+def _unnamed(one: QueryAggregate) -> QueryAggregate:
+    return _named(one, "")
+
+
+def _named(one: QueryAggregate, name: str) -> QueryAggregate:
+    values: Mapping[str, object] = {**vars(one), "name": name}
+    make: Callable[..., QueryAggregate] = QueryAggregate
+    return make(**values)
+
+
+def _when(condition: Expr, then: Expr) -> Expr:
+    return Expr("case", parts=(condition, then, Expr("constant", "NULL")))

@@ -1,0 +1,355 @@
+"""A SELECT that aggregates rows of people: its core, and its text over what the core releases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.contract.expression.kinds import NOTHING, Type
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
+from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
+from dpsql.contract.query.nodes import Expr, Modifiers, Order
+from dpsql.contract.query.post import PostExpressions
+from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.split import QueryKey, error_names
+from dpsql.contract.query.stages import Stage, replaced
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, check_written, stub_type
+from dpsql.contract.verdicts import UNDETERMINED
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import identifier, text
+
+
+class UnboundError(ParameterError):
+    """A part over released and public tables is not bound on its own."""
+
+
+@dataclass
+class CoreSelect:
+    """One aggregating SELECT over rows of people.
+
+    Attributes
+    ----------
+    work : Splitting
+    stage : Stage
+    env : Env
+    items : list of (Expr, str)
+        The select list over the stage, with names.
+    groups : list of Expr
+    sets : tuple of tuple of int
+    having, qualify : Expr or None
+    orders : tuple of Order
+    modifiers : Modifiers
+    told : bool
+        Whether the errors of its columns stand behind them.
+    """
+
+    work: Splitting
+    stage: Stage
+    env: Env
+    items: list[tuple[Expr, str]]
+    groups: list[Expr]
+    sets: tuple[tuple[int, ...], ...]
+    having: Expr | None
+    qualify: Expr | None
+    orders: tuple[Order, ...]
+    modifiers: Modifiers
+    told: bool = False
+    # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
+    _several: int | None = None
+
+    def relation(self) -> PartOfQuery:
+        """Return what it releases."""
+        everything = [one for one, _ in self.items] + [one for one in (self.having, self.qualify) if one is not None]
+        everything += [one.expression for one in self.orders]
+        wanted = list(dict.fromkeys(found for one in everything for found in aggregates_in(one)))
+        sets = self.sets or (tuple(range(len(self.groups))),)
+        if len(sets) == 1:
+            return self._one(sets[0], wanted)
+        if self.qualify is not None or any(one.what == "window" for each in everything for one in each.walk()):
+            raise ParameterError(
+                "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
+            )
+        before = len(self.work.cores)
+        self._several = before
+        parts = [self._set(one, wanted) for one in sets]
+        self._margins(sets, self.work.cores[before:])
+        texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
+        ends = self._ends([self._position(one) for one in self.orders])
+        noisy: list[Noisy] = [
+            frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
+        ]
+        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return self._released(whole[0], whole[1], noisy)
+
+    def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
+        """Note that the cores of all sets are margins of the one whose keys are those of all of them, if there is one.
+
+        Cores whose keys are private are none: which groups they have is drawn for each.
+        """
+        keys = {number for one in sets for number in one}
+        finest = next((one for one in cores if len(one.keys) == len(keys)), None)
+        if finest is None or any(one.private for one in cores):
+            return
+        for one in cores:
+            one.margin_of = finest.name
+
+    def _position(self, order: Order) -> str:
+        for place, (expr, _) in enumerate(self.items, start=1):
+            if expr == order.expression:
+                return _ordered(str(place), order)
+        raise ParameterError(
+            "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
+        )
+
+    def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
+        texts = self._set(members, wanted)
+        places, core = self._places
+        qualified, ends = [], []
+        for stub in (False, True):
+            writer = self._writer(core, stub)
+            qualify = "" if self.qualify is None else f" QUALIFY {writer.sql(self._over(self.qualify, places))}"
+            orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
+            qualified.append(qualify)
+            ends.append(self._ends(orders))
+        whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
+        return self._released(whole[0], whole[1], texts[2])
+
+    def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
+        for place, (expr, _) in enumerate(self.items, start=1):
+            if expr == order.expression:
+                return str(place)
+        return writer.sql(self._over(order.expression, places))
+
+    def _ends(self, orders: Sequence[str]) -> str:
+        out = f" ORDER BY {', '.join(orders)}" if orders else ""
+        modifiers = self.modifiers
+        writer = PostExpressions(self.work, self.env)
+        if modifiers.limit is not None:
+            out += f" LIMIT {writer.sql(modifiers.limit)}{'%' if modifiers.percent else ''}"
+        if modifiers.offset is not None:
+            out += f" OFFSET {writer.sql(modifiers.offset)}"
+        return out
+
+    def _set(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> tuple[str, str, list[Noisy]]:
+        """Return the text of one grouping set, that over no rows, and the released numbers of each column."""
+        core = self._core(members)
+        aggregates = CoreAggregates(self.work, self.stage, core)
+        places = {one: aggregates.place(one) for one in wanted}
+        if not core.aggregates:
+            aggregates.place(Expr("call", "count_star"))
+        for number, group in enumerate(self.groups):
+            key = Expr("item", f"k{number}", value=core.name)
+            kind = self.stage.write(group).type
+            places[group] = key if number in members else Expr("cast", kind.sql, (Expr("constant", "NULL"),))
+            core.types[f"k{number}"] = kind
+        places |= self._grouping(members)
+        self._places = places, core
+        texts, noisy = [], []
+        for expr, _ in self.items:
+            over = self._over(expr, places)
+            noisy.append(frozenset((core.name, one.name) for one in over.walk() if _is_number(one, core)))
+        for stub in (False, True):
+            writer = self._writer(core, stub)
+            listed = ", ".join(
+                writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
+                for expr, name in self.items
+            )
+            if self.told:
+                listed += "".join(f", {one}" for one in self._errors(core, noisy, writer))
+            source = f"{self._stub(core, noisy) if stub else identifier(core.name)} AS {identifier(core.name)}"
+            distinct = "DISTINCT " if self.modifiers.distinct else ""
+            out = f"SELECT {distinct}{listed} FROM {source}"
+            if self.having is not None:
+                out += f" WHERE {writer.sql(self._over(self.having, places))}"
+            texts.append(out)
+        return texts[0], texts[1], noisy
+
+    def _errors(self, core: CoreDraft, noisy: Sequence[Noisy], writer: PostExpressions) -> list[str]:
+        """Return error, interval and verdict of every column that is made of noisy numbers."""
+        names = error_columns([name for _, name in self.items])
+        out = []
+        for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
+            if numbers:
+                over = self._over(expr, self._places[0])
+                self.work.told.update(dict.fromkeys((*one, len(numbers)) for one in numbers))
+                found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
+                out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
+        return out
+
+    def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
+        """Return what GROUPING() is in one set: a bit for each group that is not in it."""
+        out = {}
+        asked = [one for one, _ in self.items] + [one.expression for one in self.orders]
+        asked += [self.having] if self.having is not None else []
+        for each in asked:
+            for one in each.walk():
+                if one.what == "grouping":
+                    bits = "".join("0" if self.groups.index(part) in members else "1" for part in one.parts)
+                    out[one] = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(int(bits, 2))),))
+        return out
+
+    def _writer(self, core: CoreDraft, stub: bool) -> PostExpressions:
+        places, _ = self._places
+
+        def outer(names: tuple[str, ...]) -> str | None:
+            found = self.stage.scope.resolved(names)
+            if found is None:
+                return self.env.outer(names) if self.env.outer is not None else None
+            if found not in places:
+                raise ParameterError(
+                    "P107", f"sql: a subquery reads column {show(names[-1])} of rows of people. Group by it first."
+                )
+            return PostExpressions(self.work, self.env).sql(places[found])
+
+        return PostExpressions(self.work, replace(self.env, outer=outer), stub, inner=self._inner)
+
+    @property
+    def _inner(self) -> dict[int, PartOfQuery]:
+        self.__dict__.setdefault("_known", {})
+        found: dict[int, PartOfQuery] = self.__dict__["_known"]
+        return found
+
+    def _over(self, expr: Expr, places: dict[Expr, Expr]) -> Expr:
+        """Return an expression over what is released; raise where it reads rows of people."""
+        out = replaced(expr, places)
+        for one in out.walk():
+            if one.what == "item" and not str(one.value).startswith("__dp"):
+                name = self.stage.scope.column(one).name
+                raise SourceError(
+                    "S002",
+                    f"sql: column {show(name)} is neither in GROUP BY nor in an aggregate. Add it to GROUP BY.",
+                )
+        return out
+
+    # The core.
+
+    def _core(self, members: tuple[int, ...]) -> CoreDraft:
+        body = self.stage.body
+        unit = self.stage.owner
+        keys: list[tuple[str, QueryKey]] = []
+        private = self.work.options.private_keys and bool(members)
+        for number in members:
+            sql, key, missing = self._key(number)
+            keys.append((sql, key))
+            private = private or missing
+        if private:
+            keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
+        for place, one in enumerate(self.work.cores):
+            if place < self._several if self._several is not None else one.margin_of is not None:
+                continue
+            if (one.body, one.unit, one.keys, one.private) == (body, unit, keys, private):
+                return one
+        core = CoreDraft(
+            f"__dp_{len(self.work.cores)}", body, unit, self.stage.date, keys, private, self._dates,
+            self.stage.member.tables,
+        )  # fmt: skip
+        self.work.cores.append(core)
+        return core
+
+    @property
+    def _dates(self) -> tuple[str, str] | None:
+        """Return the first and last day that conditions leave, as far as literals say."""
+        place = min(self.stage.member.dates, default=None)
+        return None if place is None else self.stage.keys.days(Expr("item", place[1], value=place[0]))
+
+    def _key(self, number: int) -> tuple[str, QueryKey, bool]:
+        group = self.groups[number]
+        written = self.stage.write(group)
+        name = self._named(group)
+        found: KeyValues | None = self.work.stated_keys(name) if name else None
+        if found is None and not self.work.options.private_keys:
+            found = self.stage.keys.find(group) or self.env.joined.get(fold(name))
+        if found is None and not (self.work.options.delta or self.work.options.private_keys):
+            raise ParameterError(
+                "P065",
+                f"sql groups by {show(name or f'its column {number + 1}')}, whose values are private. Give "
+                f"keys := {{{identifier(name) if name else 'column'}: [...]}} from public knowledge, or "
+                "keys := 'private' with delta.",
+            )
+        column = f"k{number}"
+        if found is None:
+            return written.sql, QueryKey(column, written.type.sql, None, None, "drawn"), True
+        return written.sql, QueryKey(column, written.type.sql, found.values, found.query, found.origin), False
+
+    def _named(self, group: Expr) -> str:
+        """Return the name of a group in the result, or of the column that it is."""
+        for expr, name in self.items:
+            if expr == group and name:
+                return name
+        if group.what == "item":
+            return self.stage.scope.column(group).name
+        return ""
+
+    def _stub(self, core: CoreDraft, noisy: Sequence[Noisy]) -> str:
+        kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
+        kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
+        if self.told:
+            made = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers)
+            kinds += [(name, Type("DOUBLE")) for one in made for name in error_names(*one)]
+        listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
+        return f"(SELECT {listed} WHERE false)"
+
+    def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
+        more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
+        behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
+        return released(self.work, sql, stub, behind, within=self.env.outer is not None)
+
+
+def released(
+    work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
+) -> PartOfQuery:
+    """Return the relation of a text over released and public tables.
+
+    What stands `within` an expression may read columns of the query around it, where alone it is not bound.
+    """
+    check_written(sql)
+    check_written(stub)
+    found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
+    if found is None and within:
+        found = (("", Type(NOTHING)),)
+    if found is None:
+        raise UnboundError(
+            "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
+        )
+    every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
+    columns = tuple(
+        Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
+        for place, (name, kind) in enumerate(found)
+    )
+    return PartOfQuery(level, columns, sql, stub)
+
+
+def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
+    """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
+
+    A relation that has more than `columns` has them already.
+    """
+    noisy = [one.noisy for one in relation.columns]
+    if len(relation.columns) > columns or not any(noisy):
+        return relation
+    listed = []
+    for numbers, names in zip(noisy, error_columns([one.name for one in relation.columns]), strict=True):
+        if numbers:
+            listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
+            listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
+    more = ", ".join(listed)
+    whole, nothing = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+
+
+def core_source(core: CoreDraft) -> str:
+    """Return the text of a core's source: keys, then what is aggregated, and the unit in the last column."""
+    listed = [f"{sql} AS {identifier(key.column)}" for sql, key in core.keys]
+    listed += [f"{sql} AS {identifier(name)}" for sql, name in core.targets.items()]
+    behind = ((core.date, DATE), (core.unit, UNIT))
+    listed += [f"{sql} AS {identifier(name)}" for sql, name in behind if sql is not None]
+    return f"SELECT {', '.join(listed) or '1 AS one'} {core.body}"
+
+
+def _is_number(expr: Expr, core: CoreDraft) -> bool:
+    return expr.what == "item" and expr.value == core.name and expr.name.startswith("a")
+
+
+def _ordered(sql: str, order: Order) -> str:
+    return " ".join(one for one in (sql, order.direction, order.nulls) if one)

@@ -1,0 +1,375 @@
+"""Row-level expressions of a query: read from its tree, typed by DuckDB, judged and written so that no row can stop it.
+
+It is the front end for trees of `dpsql.contract.expression`: what a tree says is written as that grammar writes it,
+DuckDB types it over columns of these types, and `judge` writes what runs. That stands in the body of a lambda over a
+list of one row, in TRY: there DuckDB's optimizer does not look, and an error is NULL.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from dpsql.contract.expression.functions import KNOWN
+from dpsql.contract.expression.grammar import TYPES
+from dpsql.contract.expression.judge import Judge
+from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.catalogue import Typing
+from dpsql.contract.query.nodes import Expr
+from dpsql.errors import ParameterError
+from dpsql.rendering import call, cast, coalesce, identifier, text
+
+ROW = "dpsql_one"
+_MOST_JOINED = 30
+_TEXT = "dpsql_text"
+_HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
+_SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
+_ALIASES = {
+    **{"datediff": "date_diff", "datesub": "date_sub", "datetrunc": "date_trunc", "datepart": "date_part"},
+    **{
+        "mod": "%",
+        "add": "+",
+        "date_add": "+",
+        "subtract": "-",
+        "multiply": "*",
+        "divide": "//",
+        "pow": "pow",
+        "**": "pow",
+        "^": "pow",
+    },
+    **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
+    **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
+}
+_CLOCK = {
+    **dict.fromkeys(("current_date", "today"), "DATE"),
+    **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), "TIMESTAMPTZ"),
+    **dict.fromkeys(("localtimestamp", "current_localtimestamp"), "TIMESTAMP"),
+}
+_SPANS = {
+    f"to_{name}": name
+    for name in (
+        *("microseconds", "milliseconds", "seconds", "minutes", "hours", "days", "weeks", "months", "quarters"),
+        *("years", "decades", "centuries", "millennia"),
+    )
+}
+# Casts of these kinds are refused by the grammar, because the session's zone would decide them.
+_CASTS = TYPES | {"TIMESTAMP WITH TIME ZONE"}
+
+
+@dataclass(frozen=True)
+class ColumnSql:
+    """A column that an expression reads: its SQL where the expression stands, and its type."""
+
+    sql: str
+    type: Type
+
+
+@dataclass(frozen=True)
+class Written:
+    """An expression that was written.
+
+    Attributes
+    ----------
+    sql : str
+    type : Type
+    bare : bool
+        Whether it is a column as it is.
+    body : str
+        What stands in the lambda.
+    """
+
+    sql: str
+    type: Type
+    bare: bool
+    body: str = ""
+
+
+Columns = Mapping[tuple[str, str], ColumnSql]
+
+
+def clock(now: datetime.datetime | None, name: str) -> Expr | None:
+    """Return the literal for CURRENT_DATE, now() and the like: the time at which the statement was bound."""
+    kind = _CLOCK.get(fold(name))
+    if kind is None or now is None:
+        return None
+    said = now.date().isoformat() if kind == "DATE" else now.replace(tzinfo=None).isoformat(" ")
+    return Expr("cast", "DATE" if kind == "DATE" else "TIMESTAMP", (Expr("constant", "string", value=said),))
+
+
+def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
+    """Return an expression with literals for clocks and intervals, and other names of listed functions replaced."""
+    expr = expr.mapped(lambda part: simplified(part, now))
+    if expr.what == "try":
+        return expr.parts[0]
+    if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
+        pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
+        return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
+    if expr.what != "call":
+        return expr
+    name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
+    timed = clock(now, name) if not parts else None
+    if timed is not None:
+        return replace(timed, alias=expr.alias)
+    span = _literal_span(name, parts)
+    if span is not None:
+        return Expr("cast", "INTERVAL", (Expr("constant", "string", value=span),), alias=expr.alias)
+    if name == "+" and len(parts) == 1:
+        return replace(parts[0], alias=expr.alias)
+    if name == "-" and len(parts) == 1 and parts[0].what == "constant" and parts[0].name == "number":
+        value = str(parts[0].value)
+        return replace(parts[0], value=value[1:] if value.startswith("-") else f"-{value}", alias=expr.alias)
+    if name == "nullif" and len(parts) == 2:
+        same = Expr("compare", "=", parts)
+        return Expr("case", parts=(same, Expr("constant", "NULL"), parts[0]), alias=expr.alias)
+    if name == "if" and len(parts) == 3:
+        return Expr("case", parts=parts, alias=expr.alias)
+    if name == "ifnull":
+        return Expr("coalesce", parts=parts, alias=expr.alias)
+    if name == "concat" and len(parts) > _MOST_JOINED:
+        raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
+    if name == "concat" and len(parts) >= 1:
+        texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string(""))) for one in parts]
+        joined = texts[0]
+        for one in texts[1:]:
+            joined = Expr("call", "||", (joined, one))
+        return replace(joined, alias=expr.alias)
+    return replace(expr, name=name)
+
+
+def _only_epochs(expr: Expr) -> bool:
+    """Whether columns are read as seconds since 1970 alone, which are the same in every zone."""
+    if expr.what == "call" and (
+        expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
+    ):
+        return True
+    return expr.what != "item" and all(map(_only_epochs, expr.inner))
+
+
+def _string(value: str) -> Expr:
+    return Expr("constant", "string", value=value)
+
+
+def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
+    """Return the text of ``INTERVAL 30 DAY``, which the parser makes a call of a cast of a literal."""
+    if name not in _SPANS or len(parts) != 1:
+        return None
+    [one] = parts
+    while one.what == "cast" or (one.what == "call" and one.name == "trunc" and len(one.parts) == 1):
+        one = one.parts[0]
+    if one.what == "constant" and one.name in ("number", "string") and str(one.value).lstrip("-").isdecimal():
+        return f"{one.value} {_SPANS[name]}"
+    return None
+
+
+class RowExpressions:
+    """Writes expressions over one row.
+
+    Parameters
+    ----------
+    typing : Typing
+    zone : str
+        The session's time zone: in it a timestamp with time zone is read, inside TRY.
+    """
+
+    def __init__(self, typing: Typing, zone: str = "UTC") -> None:
+        self._typing, self.zone = typing, zone
+        self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
+
+    def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
+        """Return the SQL of an expression over columns, which gives NULL where it fails.
+
+        Parameters
+        ----------
+        expr : Expr
+            Its columns are items.
+        columns : mapping
+            By the relation's number and the column's name.
+        wanted : str or None
+            A type to cast it to.
+
+        Raises
+        ------
+        ParameterError
+            P070, P080, P082, P084: it is not one that may be asked of a row.
+        """
+        if expr.what == "item" and wanted is None:
+            found = columns[(str(expr.value), expr.name)]
+            return Written(found.sql, found.type, bare=True)
+        if wanted is not None:
+            expr = Expr("cast", wanted, (expr,))
+        read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
+        key = (expr, tuple((*one, columns[one].sql, columns[one].type) for one in read))
+        if key not in self._known:
+            self._known[key] = self._written(expr, read, columns)
+        return self._known[key]
+
+    def type(self, expr: Expr, columns: Columns) -> Type:
+        """Return the type of an expression."""
+        return self.write(expr, columns).type
+
+    def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
+        names = {one: f"c{number}" for number, one in enumerate(read)}
+        sources = [(names[one], columns[one].type) for one in read]
+        types = [(name, Type("TIMESTAMP") if one.kind == ZONED_TIMESTAMP else one) for name, one in sources]
+        zoned = {name for name, one in sources if one.kind == ZONED_TIMESTAMP}
+        zone = "UTC" if _only_epochs(expr) else self.zone
+        texts: list[str] = []
+        phrase = _Phrase(names, texts)
+        sql = phrase.sql(expr)
+        # Without a column there would be no FROM.
+        tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
+        if tree is None:
+            raise self._refusal(expr, columns)
+
+        def column(name: str) -> str:
+            value = call("struct_extract", ROW, text(name))
+            return call("timezone", text(zone), value) if name in zoned else value
+
+        judge = Judge(dict(types), column, self._typing.newer)
+        try:
+            body = judge.write(tree)
+        except ParameterError as error:
+            said = error.message.replace("condition", "sql", 1)
+            for one in read:
+                said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
+            raise error.saying(said) from None
+        kind = tree.type
+        if zoned and kind == Type("TIMESTAMP") and self._is_zoned(sql, sources, texts):
+            kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
+        if not read:
+            return Written(f"TRY({body})", tree.type, bare=False, body=body)
+        row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
+        each = call("list_value", f"system.main.struct_pack({row})")
+        lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
+        return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
+
+    def _is_zoned(self, sql: str, sources: Sequence[tuple[str, Type]], texts: Sequence[str]) -> bool:
+        """Whether DuckDB itself makes a timestamp with time zone of it."""
+        given = [f"NULL::{kind.sql} AS {identifier(name)}" for name, kind in sources]
+        given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
+        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given)})")
+        return found is not None and found[0][1].kind == ZONED_TIMESTAMP
+
+    def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
+        """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""
+        for part in expr.inner:
+            if part.what in ("item", "constant", "lambda"):
+                continue
+            try:
+                self.write(part, columns)
+            except ParameterError as error:
+                return error
+        what = {"call": expr.name, "compare": expr.name, "cast": f"a cast to {expr.name}"}.get(expr.what, expr.what)
+        given = [
+            f"column {show(one.name)} is {columns[(str(one.value), one.name)].type.shown}"
+            for one in expr.walk()
+            if one.what == "item"
+        ]
+        of = f": {', '.join(dict.fromkeys(given))}" if given else ""
+        return ParameterError(
+            "P080",
+            f"sql: {what} does not fit what it is given there{of}. Cast a value to a type that it takes, or compute it "
+            f"in a view. {_HINT}",
+        )
+
+
+class _Phrase:
+    """Writes the SQL of which DuckDB tells the types: every function in full, every literal that is cast a column."""
+
+    def __init__(self, names: Mapping[tuple[str, str], str], texts: list[str]) -> None:
+        self._names, self._texts = names, texts
+        self._writers: Mapping[str, Callable[[Expr], str]] = {
+            "item": lambda one: identifier(self._names[(str(one.value), one.name)]),
+            "constant": _constant,
+            "and": lambda one: f"({' AND '.join(self._all(one))})",
+            "or": lambda one: f"({' OR '.join(self._all(one))})",
+            "not": lambda one: f"(NOT {self.sql(one.parts[0])})",
+            "null": lambda one: f"({self.sql(one.parts[0])} IS NULL)",
+            "present": lambda one: f"({self.sql(one.parts[0])} IS NOT NULL)",
+            "coalesce": lambda one: coalesce(*self._all(one)),
+            "compare": lambda one: "({1} {0} {2})".format(one.name, *self._all(one)),
+            "between": lambda one: "({0} >= {1} AND {0} <= {2})".format(*self._all(one)),
+            "in": self._in,
+            "case": self._case,
+            "cast": self._cast,
+            "call": self._call,
+            "element": self._element,
+            "field": self._element,
+        }
+
+    def sql(self, expr: Expr) -> str:
+        writer = self._writers.get(expr.what)
+        if writer is None:
+            raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
+        return writer(expr)
+
+    def _all(self, expr: Expr) -> list[str]:
+        return [self.sql(one) for one in expr.parts]
+
+    def _in(self, expr: Expr) -> str:
+        first, *rest = self._all(expr)
+        return f"({first} IN ({', '.join(rest)}))"
+
+    def _case(self, expr: Expr) -> str:
+        parts = self._all(expr)
+        whens = "".join(f" WHEN {when} THEN {then}" for when, then in zip(parts[:-1:2], parts[1::2], strict=True))
+        return f"(CASE{whens} ELSE {parts[-1]} END)"
+
+    def _cast(self, expr: Expr) -> str:
+        if expr.name.partition("(")[0] not in _CASTS or expr.name.endswith("]"):
+            raise ParameterError("P070", f"sql casts a row's value to {expr.name}, which it may not. {_HINT}")
+        if expr.name == "TIMESTAMP WITH TIME ZONE":
+            raise ParameterError(
+                "P070",
+                "sql casts to TIMESTAMPTZ, which would depend on the session's time zone. Cast to TIMESTAMP: a column "
+                "with a time zone is one, in UTC.",
+            )
+        [one] = expr.parts
+        if one.what == "constant" and one.name == "string":
+            self._texts.append(str(one.value))
+            inner = identifier(f"{_TEXT}{len(self._texts)}")
+        else:
+            inner = self.sql(one)
+        return f"TRY_CAST({inner} AS {expr.name})" if expr.flag else cast(inner, expr.name)
+
+    def _call(self, expr: Expr) -> str:
+        if expr.name not in KNOWN and expr.name not in _SIGNS:
+            raise ParameterError(
+                "P070", f"sql calls {show(expr.name)} on rows, which is no function that may be called there. {_HINT}"
+            )
+        if expr.flag or expr.filter or expr.orders or expr.names:
+            raise ParameterError("P070", f"sql: {expr.name} takes no DISTINCT, FILTER, ORDER BY or names. {_HINT}")
+        return call(expr.name, *self._all(expr))
+
+    def _element(self, expr: Expr) -> str:
+        whole, which = expr.parts
+        if which.what != "constant" or which.name != "string":
+            raise ParameterError("P070", f"sql reads an element of a list, which it may not. {_HINT}")
+        return call("struct_extract", self.sql(whole), text(str(which.value)))
+
+
+def _constant(expr: Expr) -> str:
+    if expr.name == "string":
+        return text(str(expr.value))
+    return "NULL" if expr.name == "NULL" else str(expr.value)
+
+
+def constant_sql(expr: Expr) -> str:
+    """Return the SQL of a constant."""
+    return _constant(expr)
+
+
+def _shown(expr: Expr) -> str:
+    return {
+        "subquery": "a subquery that stands there",
+        "collate": f"COLLATE {expr.name}",
+        "star": "*",
+        "window": f"{expr.name} OVER ()",
+    }.get(expr.what, expr.what)
+
+
+def is_text(kind: Type) -> bool:
+    """Whether values of a type are compared as text."""
+    return kind.kind in TEXT

@@ -1,0 +1,131 @@
+"""What costs nothing: queries that no row can pass, and what a catalog says of columns and types, by an allow list."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.cores import released
+from dpsql.contract.query.intervals import number
+from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef, given
+from dpsql.contract.query.post import PostExpressions
+from dpsql.contract.query.relations import PUBLIC, Column, PartOfQuery
+from dpsql.contract.query.tree import is_catalog
+from dpsql.contract.query.work import Env, Splitting
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import identifier
+
+_GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
+_VIEWS: Mapping[str, Mapping[str, str]] = {
+    "columns": {
+        **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
+        "ordinal_position": "INTEGER",
+        **dict.fromkeys(("column_default", "is_nullable", "data_type"), "VARCHAR"),
+    },
+    "tables": dict.fromkeys(("table_catalog", "table_schema", "table_name", "table_type"), "VARCHAR"),
+    "schemata": dict.fromkeys(("catalog_name", "schema_name"), "VARCHAR"),
+}
+_FUNCTIONS: Mapping[str, Mapping[str, str]] = {
+    "duckdb_tables": {
+        **dict.fromkeys(("database_name", "schema_name", "table_name"), "VARCHAR"),
+        **dict.fromkeys(("internal", "temporary"), "BOOLEAN"),
+    },
+    "duckdb_columns": {
+        **dict.fromkeys(("database_name", "schema_name", "table_name", "column_name"), "VARCHAR"),
+        "column_index": "INTEGER",
+        "data_type": "VARCHAR",
+        "is_nullable": "BOOLEAN",
+    },
+}
+
+
+def is_empty(query: Query) -> bool:
+    """Whether no row can pass: LIMIT 0, or WHERE with a condition that is false whatever the rows are."""
+    limit = query.modifiers.limit
+    if limit is not None and number(limit) == 0:
+        return True
+    if not isinstance(query, Select) or query.where is None or not _is_false(query.where):
+        return False
+    # Without GROUP BY, aggregates of no rows are one row.
+    asked = [*query.items, *((query.having,) if query.having is not None else ())]
+    return not any(map(aggregates_in, asked)) or (bool(query.groups) and len(query.sets) <= 1)
+
+
+def _is_false(expr: Expr) -> bool:
+    if expr.what == "constant":
+        return expr.name == "boolean" and expr.value == "false"
+    if expr.what == "and":
+        return any(map(_is_false, expr.parts))
+    if expr.what == "compare" and expr.name == "=":
+        left, right = map(number, expr.parts)
+        return left is not None and right is not None and left != right
+    return False
+
+
+def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | None:
+    """Return what a view of the catalog shows; None for any other name."""
+    if not is_catalog(names):
+        return None
+    _, schema, name = map(fold, names)
+    if schema == "information_schema":
+        if name not in _VIEWS:
+            raise ParameterError("P101", f"sql reads information_schema.{name}. Ask its columns, tables or schemata.")
+        return _shown(work, f'"system"."information_schema".{identifier(name)}', _VIEWS[name])
+    if name in _FUNCTIONS and schema in ("", "main"):
+        return _shown(work, f'"system"."main".{identifier(name)}()', _FUNCTIONS[name])
+    raise ParameterError("P101", f"sql reads {show(name)}. Ask information_schema.columns or SHOW TABLES.")
+
+
+def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
+    listed = ", ".join(map(identifier, columns))
+    nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
+    stub = f"(SELECT {nothing} WHERE false)"
+    found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
+    return PartOfQuery(
+        PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
+    )
+
+
+def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQuery:
+    """Return the rows of a table function that makes them of its arguments."""
+    name = source.call.name
+    if name in _FUNCTIONS:
+        return _shown(work, f"system.main.{name}()", _FUNCTIONS[name])
+    if name.startswith(("dp_", "dpsql_")):
+        raise ParameterError("P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql.")
+    if name not in _GENERATORS:
+        raise ParameterError(
+            "P104",
+            f"sql reads the table function {show(name)}. Make a table or a view of it, and declare that with "
+            "dp_protect or dp_public.",
+        )
+    if source.call.names:
+        raise ParameterError("P101", f"sql names an argument of {name}. Write its arguments by their order.")
+    writer = PostExpressions(work, env)
+    text = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
+    return released(work, text, text, (), PUBLIC)
+
+
+def free_show(work: Splitting, source: Show) -> PartOfQuery:
+    """Return what SHOW and DESCRIBE show: names and types."""
+    if source.query is None:
+        name = fold(source.name)
+        if name not in ("tables", "databases", "schemas"):
+            raise ParameterError("P101", f"sql: SHOW {name} is not read. Ask SHOW TABLES or DESCRIBE a table.")
+        # Their columns are the same whatever tables there are.
+        return released(
+            work, f"(SELECT * FROM (SHOW {name.upper()}))", f"(SELECT * FROM (SHOW {name.upper()}))", (), PUBLIC
+        )
+    inner = source.query
+    plain = isinstance(inner, Select) and isinstance(inner.source, TableRef) and not inner.where
+    if not plain or not isinstance(inner, Select) or not isinstance(inner.source, TableRef) or len(inner.items) != 1:
+        raise ParameterError("P101", "sql: DESCRIBE takes the name of a table. Ask LIMIT 0 of a query for its columns.")
+    found = work.catalogue.table(inner.source.names)
+    if found is None:
+        raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
+    whole = ".".join(map(identifier, found.path))
+    stub = ", ".join(f"NULL::{one.type.sql} AS {identifier(one.name)}" for one in found.columns)
+    return released(
+        work, f"(SELECT * FROM (DESCRIBE {whole}))", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC
+    )

@@ -1,0 +1,275 @@
+"""How tables meet below a core: every equality of WHERE and ON becomes an explicit join, and a path brings the person.
+
+Which joins keep people apart is what `dpsql.engines.duckdb.lineage.joins` proves of the bound plan. Here they are
+written so that its rules hold, or refused with the line to write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from dpsql.contract.expression.kinds import INTEGERS
+from dpsql.contract.parameters import show
+from dpsql.contract.query.catalogue import Catalogue, PathKey
+from dpsql.contract.query.expressions import RowExpressions, is_text
+from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
+from dpsql.errors import SourceError
+from dpsql.rendering import call, identifier
+
+Place = tuple[str, str]  # an item's number, and the SQL name of its column
+
+
+@dataclass
+class Ids:
+    """Numbers items of one scope."""
+
+    prefix: str
+    used: int = 0
+
+    def next(self) -> str:
+        """Return the next one."""
+        self.used += 1
+        return f"{self.prefix}{self.used - 1}"
+
+
+@dataclass
+class Member:
+    """Tables that are joined already, and whose their rows are."""
+
+    items: list[Item]
+    text: str
+    whole: bool = True  # whether the text is one FROM item
+    people: bool = False
+    owned: bool = False
+    owner: frozenset[Place] = frozenset()
+    pending: PathKey | None = None
+    ties: frozenset[tuple[Place, PathKey]] = frozenset()
+    tables: tuple[str, ...] = ()
+    dated: bool = False
+    dates: frozenset[Place] = frozenset()
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The numbers of its items."""
+        return frozenset(one.id for one in self.items)
+
+    @property
+    def within(self) -> str:
+        """Its text within another join."""
+        return self.text if self.whole else f"({self.text})"
+
+
+@dataclass(frozen=True)
+class JoinEquality:
+    """An equality between what was joined and what is to be: either side, and the condition that it is of."""
+
+    ours: Expr
+    theirs: Expr
+    condition: Expr
+
+
+def member_of(item: Item) -> Member:
+    """Return a table on its own."""
+    relation = item.relation
+    ties = frozenset(((item.id, one.sql), one.tie) for one in relation.columns if one.tie is not None)
+    return Member(
+        [item],
+        f"{relation.sql} AS {identifier(item.id)}",
+        people=relation.level == ROWS,
+        owned=relation.owned,
+        owner=frozenset((item.id, name) for name in item.owner),
+        pending=relation.pending,
+        ties=ties,
+        tables=relation.tables,
+        dated=relation.dated,
+        dates=frozenset((item.id, name) for name in item.dates),
+    )
+
+
+@dataclass
+class Joining:
+    """Joins the tables of one query.
+
+    Attributes
+    ----------
+    scope : Scope
+    ids : Ids
+    catalogue : Catalogue
+    expressions : RowExpressions
+    table : callable
+        Returns the relation of a table of the catalogue.
+    notes : list of str
+        What explain says.
+    """
+
+    scope: Scope
+    ids: Ids
+    catalogue: Catalogue
+    expressions: RowExpressions
+    table: Callable[[PathKey], PartOfQuery | None]
+    notes: list[str] = field(default_factory=list)
+
+    def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
+        """Return all members joined; the conditions that became joins are taken out of the list."""
+        rest = list(members)
+        first = next((one for one in rest if one.people), rest[0])
+        rest.remove(first)
+        current = first
+        while rest:
+            found = self._next(current, rest, conditions)
+            if found is None:
+                again = self._with_paths(current, rest)
+                if again is None:
+                    raise _apart(current, next(one for one in rest if one.people))
+                current = again
+                continue
+            member, equal, linked = found
+            rest.remove(member)
+            current = self._joined("JOIN", current, member, equal, linked)
+            for one in equal:
+                conditions[:] = [each for each in conditions if each != one.condition]
+        return current
+
+    def _next(
+        self, current: Member, rest: Sequence[Member], conditions: Sequence[Expr]
+    ) -> tuple[Member, list[JoinEquality], Member | None] | None:
+        """Return a member that may be joined now, with the equalities; None where people's rows would mix."""
+        apart = []
+        for member in [*(one for one in rest if one.people), *(one for one in rest if not one.people)]:
+            equal = list(self.equalities(current, member, conditions))
+            if current.people and member.people:
+                linked = link(current, member, equal)
+                if linked is not None:
+                    return member, equal, linked
+                apart.append(member)
+            elif equal:
+                return member, equal, None
+        return None if apart else (rest[0], [], None)
+
+    def equalities(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
+        """Yield the conditions that are equalities between two members, of types that a join may compare."""
+        for one in conditions:
+            if one.what != "compare" or one.name != "=":
+                continue
+            for left, right in (one.parts, one.parts[::-1]):
+                read = self.scope.numbers(left), self.scope.numbers(right)
+                if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._equal(left, right):
+                    yield JoinEquality(left, right, one)
+                    break
+
+    def _equal(self, left: Expr, right: Expr) -> str | None:
+        """Return the SQL of an equality of a join; None where its sides have different types."""
+        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        kinds = [one.type for one in sides]
+        # A cast between integers never fails, but for those of 128 bits without a sign.
+        if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
+            return f"{sides[0].sql} = {sides[1].sql}"
+        if all(map(is_text, kinds)):
+            return f"{call('encode', sides[0].sql)} = {call('encode', sides[1].sql)}"
+        if kinds[0] == kinds[1] and kinds[0].known:
+            return f"{sides[0].sql} = {sides[1].sql}"
+        return None
+
+    def _joined(
+        self, word: str, ours: Member, theirs: Member, equal: Sequence[JoinEquality], linked: Member | None
+    ) -> Member:
+        on = " AND ".join(str(self._equal(one.ours, one.theirs)) for one in equal)
+        if equal:
+            text = f"{ours.text} {word} {theirs.within} ON {on}"
+        elif word == "JOIN":
+            text = f"{ours.text} CROSS JOIN {theirs.within}"
+        else:
+            text = f"{ours.text} {word} {theirs.within} ON TRUE"
+        people = next((one for one in (ours, theirs) if one.people), ours)
+        out = linked or people
+        both = ours.ties | theirs.ties | (linked.ties if linked else frozenset())
+        return replace(
+            out,
+            items=[*ours.items, *theirs.items],
+            text=text,
+            whole=False,
+            people=ours.people or theirs.people,
+            ties=both,
+            dated=ours.dated or theirs.dated,
+            dates=ours.dates | theirs.dates,
+            tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
+        )
+
+    def left(self, ours: Member, theirs: Member, equal: Sequence[JoinEquality]) -> Member:
+        """Return a LEFT JOIN."""
+        linked = None
+        if ours.people and theirs.people:
+            linked = link(ours, theirs, equal, outer=True)
+            if linked is None and (ours.pending or theirs.pending):
+                ours, theirs = self.with_path(ours), self.with_path(theirs)
+                linked = link(ours, theirs, equal, outer=True)
+            if linked is None:
+                raise _apart(ours, theirs)
+        elif theirs.people:
+            raise SourceError(
+                "S012",
+                "sql: a public table LEFT JOIN rows of people is not answered, since some of its rows would be of "
+                "nobody. Write JOIN, or count the people in a subquery with GROUP BY and join that.",
+            )
+        return self._joined("LEFT JOIN", ours, theirs, equal, linked)
+
+    def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
+        """Return the current member with the joins along its path, as all others that have one; None if none has."""
+        if current.pending is None and not any(one.pending for one in rest):
+            return None
+        rest[:] = [self.with_path(one) for one in rest]
+        return self.with_path(current)
+
+    def with_path(self, member: Member) -> Member:
+        """Return a member with the joins along its path, until its rows are of a person."""
+        while member.pending is not None:
+            key = member.pending
+            relation = self.table(key)
+            if relation is None:
+                raise SourceError(
+                    "S017", f"sql: the path of a table leads to {show('.'.join(key.table))}, which is not there."
+                )
+            parent = Item(self.ids.next(), relation, "", hidden=True)
+            self.scope.items.append(parent)
+            number, column = min(member.owner)
+            there = next(one for one in relation.columns if one.name.lower() == key.column.lower())
+            ours, theirs = Expr("item", column, value=number), Expr("item", there.sql, value=parent.id)
+            equal = [JoinEquality(ours, theirs, ours)]
+            joined = member_of(parent)
+            linked = link(member, joined, equal)
+            if linked is None:
+                raise _apart(member, joined)
+            self.notes.append(f"joined along its path: {key.table[-1]} by {key.column}")
+            member = self._joined("JOIN", member, joined, equal, linked)
+        return member
+
+
+def link(ours: Member, theirs: Member, equal: Sequence[JoinEquality], *, outer: bool = False) -> Member | None:
+    """Return whose rows of two members are together; None where rows of several people would meet."""
+    if not ours.owned or not theirs.owned:
+        return None
+    bare = [(_place(one.ours), _place(one.theirs)) for one in equal]
+    pairs = [(left, right) for left, right in bare if left is not None and right is not None]
+    if ours.pending == theirs.pending and any(a in ours.owner and b in theirs.owner for a, b in pairs):
+        return replace(ours, owner=ours.owner if outer else ours.owner | theirs.owner)
+    if theirs.pending is not None and any((a, theirs.pending) in ours.ties and b in theirs.owner for a, b in pairs):
+        return replace(ours, ties=ours.ties | {(place, theirs.pending) for place in theirs.owner})
+    if ours.pending is not None and any((b, ours.pending) in theirs.ties and a in ours.owner for a, b in pairs):
+        tied = frozenset((place, ours.pending) for place in ours.owner)
+        return replace(theirs, ties=theirs.ties | ours.ties | tied)
+    return None
+
+
+def _place(expr: Expr) -> Place | None:
+    return (str(expr.value), expr.name) if expr.what == "item" else None
+
+
+def _apart(ours: Member, theirs: Member) -> SourceError:
+    tables = " and ".join(show(one.items[0].alias or one.items[-1].relation.name[-1:]) for one in (ours, theirs))
+    return SourceError(
+        "S012",
+        f"sql: rows of several people would meet, since {tables} are not joined by the person. Join them by the column "
+        "of the privacy unit, or along a path: child = parent.",
+    )

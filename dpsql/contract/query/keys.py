@@ -1,0 +1,346 @@
+"""Which groups there are: the public values of an expression, from declarations, literals, ranges and public tables.
+
+An expression that has none of its own may be the image of others: then the values are listed by DuckDB, with the same
+expression over the values of its parts. Nothing here looks at rows of people.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.parameters import show
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions
+from dpsql.contract.query.intervals import Limits, finite_part
+from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.relations import PUBLIC, KeyValues, Scope, fraction_text
+from dpsql.rendering import call, cast, identifier, text
+
+MOST_VALUES = 100_000
+_MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+_BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
+_WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))
+_DAYS = frozenset(
+    (
+        *("year", "years", "month", "months", "day", "days", "quarter", "quarters", "week", "weeks", "decade"),
+        *("century", "millennium", "isoyear", "dow", "isodow", "doy", "dayofmonth", "dayofweek", "weekday"),
+        *("dayofyear", "weekofyear", "yearweek", "y", "mon"),
+    )
+)
+_STEPS = {"hour": "1 hour", "hours": "1 hour", "minute": "1 minute", "minutes": "1 minute"}
+_DATES = frozenset(("DATE", "TIMESTAMP", ZONED_TIMESTAMP))
+
+
+class KeyFinder:
+    """Finds public values of expressions of one query.
+
+    Parameters
+    ----------
+    scope : Scope
+    expressions : RowExpressions
+    conditions : sequence of Expr
+        What every row that counts meets.
+    interval : callable
+        Returns what an expression lies in.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        expressions: RowExpressions,
+        conditions: Sequence[Expr],
+        interval: Callable[[Expr], Limits],
+    ) -> None:
+        self._scope, self._expressions = scope, expressions
+        self._conditions, self._interval = conditions, interval
+
+    def find(self, expr: Expr) -> KeyValues | None:
+        """Return the public values of an expression; None where there are none."""
+        direct = self._direct(expr)
+        if direct is not None:
+            return direct
+        return self._image(expr)
+
+    def _direct(self, expr: Expr) -> KeyValues | None:
+        if not any(one.what == "item" for one in expr.walk()):
+            written = self._expressions.write(expr, {})
+            return KeyValues(None, f"SELECT {written.sql} AS v", "a literal")
+        wanted = self._wanted(expr)
+        if wanted is not None:
+            return KeyValues(wanted, None, "the values in WHERE")
+        if expr.what == "item":
+            return self._column(expr)
+        if expr.what in _BOOLEANS:
+            return KeyValues(("true", "false", *(() if expr.what in ("null", "present") else (None,))), None, "BOOLEAN")
+        if expr.what == "case":
+            return self._case(expr)
+        part = finite_part(expr)
+        if part is not None:
+            return KeyValues(tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date")
+        return self._dated(expr) or self._whole(expr)
+
+    def _column(self, expr: Expr) -> KeyValues | None:
+        item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
+        found = column.keys()
+        if found is None and item.relation.level == PUBLIC:
+            found = self._public(expr)
+        if found is None:
+            found = self._dated(expr)
+        if found is None and column.type.kind in INTEGERS:
+            found = self._integers(expr, column.type)
+        if found is not None and item.optional:
+            found = _with_null(found, column.type)
+        return found
+
+    def _public(self, expr: Expr) -> KeyValues:
+        """Return the values of a column of a public table, among its rows that meet the conditions on it alone."""
+        item = self._scope.item(str(expr.value))
+        own = [one for one in self._conditions if self._scope.numbers(one) == {item.id} and self._scope.own(one)]
+        where = [self._expressions.write(one, self._scope.columns(one)).sql for one in own]
+        query = f"SELECT DISTINCT {item.sql(expr.name)} AS v FROM {item.relation.sql} AS {identifier(item.id)}"
+        query += f" WHERE {' AND '.join(where)}" if where and not item.optional else ""
+        return KeyValues(None, query, f"the public {'.'.join(item.relation.name[-1:]) or 'query'}")
+
+    def _case(self, expr: Expr) -> KeyValues | None:
+        places = [*range(1, len(expr.parts) - 1, 2), len(expr.parts) - 1]
+        results = [expr.parts[place] for place in places]
+        kind = self._type(expr)
+        if all(one.what == "constant" for one in results):
+            values = tuple(dict.fromkeys(None if one.name == "NULL" else str(one.value) for one in results))
+            return KeyValues(values, None, "the results of CASE")
+        found = [self.find(one) for one in results]
+        if any(one is None for one in found):
+            return None
+        queries = [values_query(one, kind) for one in found if one is not None]
+        return KeyValues(None, " UNION ".join(f"({one})" for one in queries), "the results of CASE")
+
+    def _type(self, expr: Expr) -> Type:
+        return self._expressions.type(expr, self._scope.columns(expr))
+
+    # Values that conditions name.
+
+    def _wanted(self, expr: Expr) -> tuple[str | None, ...] | None:
+        for one in self._conditions:
+            found = _values_of(one, expr)
+            if found is not None:
+                return found
+        return None
+
+    # Dates between literals.
+
+    def _dated(self, expr: Expr) -> KeyValues | None:
+        base, step = _date_base(expr)
+        if base is None:
+            return None
+        kind = self._type(base)
+        if kind.kind not in _DATES or (step is None and kind.kind != "DATE"):
+            return None
+        found = self._range(base)
+        if found is None:
+            return None
+        first, last = found
+        points = call("generate_series", first, last, f"CAST('{step or '1 day'}' AS INTERVAL)")
+        listed = f"SELECT {call('unnest', call('list_concat', points, call('list_value', last)))} AS d"
+        local = "TIMESTAMP" if kind.kind == ZONED_TIMESTAMP else kind.sql
+        inner = f"SELECT CAST(d AS {local}) AS v FROM ({listed}) WHERE d >= {first} AND d <= {last}"
+        value = Expr("item", "v", value="k0")
+        read = {("k0", "v"): ColumnSql('"k0"."v"', kind)}
+        if kind.kind == ZONED_TIMESTAMP:  # the points above are of the zone
+            inner = f"SELECT {call('timezone', text(self._expressions.zone), 'v')} AS v FROM ({inner})"
+        image = self._expressions.write(_replaced(expr, base, value), read)
+        query = f'SELECT DISTINCT {image.sql} AS v FROM ({inner}) AS "k0"'
+        return KeyValues(None, query, f"the range of {_named(base, self._scope)}")
+
+    def _range(self, base: Expr) -> tuple[str, str] | None:
+        """Return the SQL of the first and the last moment that literals leave to a date."""
+        firsts, lasts = [], []
+        for sign, value, whole in self._bounds(base):
+            end = cast(self._expressions.write(value, {}, "TIMESTAMP").sql, "TIMESTAMP")
+            if sign in (">", ">=", "="):
+                firsts.append(end)
+            if sign in ("<=", "=") and whole:
+                end = call("+", end, "CAST('1 day' AS INTERVAL)")
+            if sign == "<" or (sign in ("<=", "=") and whole):
+                end = call("-", end, "CAST('1 microsecond' AS INTERVAL)")
+            if sign in ("<", "<=", "="):
+                lasts.append(end)
+        if not firsts or not lasts:
+            return None
+        first = firsts[0] if len(firsts) == 1 else call("greatest", *firsts)
+        return first, lasts[0] if len(lasts) == 1 else call("least", *lasts)
+
+    def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
+        """Yield the comparisons of a date with literals, and whether they are of its day."""
+        forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
+        for one in self._conditions:
+            if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
+                yield ">=", one.parts[1], forms[one.parts[0]]
+                yield "<=", one.parts[2], forms[one.parts[0]]
+            if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
+                left, right = one.parts
+                if left in forms and _literal(right):
+                    yield one.name, right, forms[left]
+                if right in forms and _literal(left):
+                    yield _turned(one.name), left, forms[right]
+
+    def days(self, base: Expr) -> tuple[str, str] | None:
+        """Return the first and last day of a date that literals bound on both sides."""
+        first: datetime.date | None = None
+        last: datetime.date | None = None
+        for sign, value, _ in self._bounds(base):
+            day = _day(value)
+            if day is not None and sign in (">", ">=", "="):
+                first = day[0] if first is None else max(first, day[0])
+            if day is not None and sign in ("<", "<=", "="):
+                end = day[0] - datetime.timedelta(days=1) if sign == "<" and day[1] else day[0]
+                last = end if last is None else min(last, end)
+        return None if first is None or last is None or last < first else (first.isoformat(), last.isoformat())
+
+    # Whole numbers between bounds.
+
+    def _whole(self, expr: Expr) -> KeyValues | None:
+        kind = self._type(expr)
+        if (expr.what == "call" and expr.name in _WHOLE and len(expr.parts) <= 1 + (expr.name == "//")) or (
+            expr.what == "cast" and kind.kind in INTEGERS
+        ):
+            return self._integers(expr, kind)
+        return None
+
+    def _integers(self, expr: Expr, kind: Type) -> KeyValues | None:
+        found = self._interval(expr)
+        if found.lower is None or found.upper is None or found.upper - found.lower > _MOST_INTEGERS:
+            return None
+        first, last = (int(one) for one in (found.lower, found.upper))
+        value = f"CAST({identifier('i')} AS {kind.sql})"
+        query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
+        return KeyValues(None, query, f"whole numbers in [{fraction_text(found.lower)}, {fraction_text(found.upper)}]")
+
+    # Images.
+
+    def _image(self, expr: Expr) -> KeyValues | None:
+        sources: dict[Expr, tuple[str, KeyValues, Type]] = {}
+        image = self._substituted(expr, sources, top=True)
+        if image is None or not sources or len(sources) > _MOST_PARTS:
+            return self._last(expr)
+        columns, listed = {}, []
+        for name, found, kind in sources.values():
+            columns[(name, "v")] = ColumnSql(f'"{name}"."v"', kind)
+            listed.append(f'({values_query(found, kind)}) AS "{name}"("v")')
+        written = self._expressions.write(image, columns)
+        origin = ", ".join(dict.fromkeys(found.origin for _, found, _ in sources.values()))
+        return KeyValues(None, f"SELECT DISTINCT {written.sql} AS v FROM {' CROSS JOIN '.join(listed)}", origin)
+
+    def _last(self, expr: Expr) -> KeyValues | None:
+        """Return whole numbers between the bounds of an expression, where nothing else fits."""
+        kind = self._type(expr)
+        return self._integers(expr, kind) if kind.kind in INTEGERS and expr.what == "call" else None
+
+    def _substituted(
+        self, expr: Expr, sources: dict[Expr, tuple[str, KeyValues, Type]], *, top: bool = False
+    ) -> Expr | None:
+        """Return an expression over the values of its parts; None where a part has none."""
+        if not any(one.what == "item" for one in expr.walk()):
+            return expr
+        # The smallest parts come first: what is made of one column twice stays of one value.
+        taken = dict(sources)
+        if expr.what in ("call", "cast", "coalesce", "element", "case") and not (expr.filter or expr.orders):
+            parts = [self._substituted(one, sources) for one in expr.parts]
+            if None not in parts:
+                return replace(expr, parts=tuple(one for one in parts if one is not None))
+        sources.clear()
+        sources.update(taken)
+        found = None if top else self._direct(expr)
+        if found is None:
+            return None
+        if expr not in sources:
+            sources[expr] = (f"k{len(sources)}", found, self._type(expr))
+        return Expr("item", "v", value=sources[expr][0])
+
+
+def values_query(found: KeyValues, kind: Type) -> str:
+    """Return the SELECT of one column that lists public values."""
+    if found.query is not None:
+        return found.query
+    rows = ", ".join(f"({'NULL' if one is None else text(one)})" for one in found.values or ())
+    return f"SELECT CAST(v AS {kind.sql}) AS v FROM (VALUES {rows}) AS listed(v)"
+
+
+def _with_null(found: KeyValues, kind: Type) -> KeyValues:
+    if found.values is not None:
+        return replace(found, values=tuple(dict.fromkeys((*found.values, None))))
+    return replace(found, query=f"({found.query}) UNION (SELECT CAST(NULL AS {kind.sql}))")
+
+
+def _values_of(condition: Expr, expr: Expr) -> tuple[str | None, ...] | None:
+    """Return the values that a condition leaves to an expression; None where it does not list them."""
+    if condition.what == "in" and condition.parts[0] == expr and all(map(_valued, condition.parts[1:])):
+        return tuple(dict.fromkeys(_value(one) for one in condition.parts[1:]))
+    if condition.what == "compare" and condition.name == "=":
+        for left, right in (condition.parts, condition.parts[::-1]):
+            if left == expr and _valued(right):
+                return (_value(right),)
+    if condition.what == "or":
+        found = [_values_of(one, expr) for one in condition.parts]
+        if all(one is not None for one in found):
+            return tuple(dict.fromkeys(value for one in found for value in one or ()))
+    if condition.what == "and":
+        return next((values for one in condition.parts if (values := _values_of(one, expr)) is not None), None)
+    return None
+
+
+def _valued(expr: Expr) -> bool:
+    if expr.what == "cast":
+        return expr.parts[0].what == "constant" and expr.parts[0].name == "string"
+    return expr.what == "constant" and expr.name != "NULL"
+
+
+def _value(expr: Expr) -> str:
+    return str(expr.parts[0].value if expr.what == "cast" else expr.value)
+
+
+def _literal(expr: Expr) -> bool:
+    return all(one.what in ("constant", "cast", "call") for one in expr.walk())
+
+
+def _day(expr: Expr) -> tuple[datetime.date, bool] | None:
+    """Return the day of a literal, and whether it is the first moment of it; None where it is computed."""
+    while expr.what == "cast":
+        expr = expr.parts[0]
+    if expr.what != "constant" or expr.name != "string":
+        return None
+    try:
+        found = datetime.datetime.fromisoformat(str(expr.value).strip())
+    except ValueError:
+        return None
+    return found.date(), found.time() == datetime.time()
+
+
+def _turned(sign: str) -> str:
+    return {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(sign, sign)
+
+
+def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
+    """Return the date that an expression is a coarser form of, and the steps in which all its values occur."""
+    if expr.what == "item":
+        return expr, None
+    if expr.what == "cast" and expr.name == "DATE":
+        return expr.parts[0], "1 day"
+    if expr.what != "call" or not expr.parts:
+        return None, None
+    if expr.name in ("date_trunc", "date_part") and expr.parts[0].what == "constant":
+        part = str(expr.parts[0].value).lower()
+        step = "1 day" if part in _DAYS else _STEPS.get(part)
+        return (expr.parts[1], step) if step else (None, None)
+    if len(expr.parts) == 1 and (expr.name in _DAYS or expr.name in ("dayname", "monthname", "last_day")):
+        return expr.parts[0], "1 day"
+    return None, None
+
+
+def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:
+    return by if expr == part else expr.mapped(lambda one: _replaced(one, part, by))
+
+
+def _named(expr: Expr, scope: Scope) -> str:
+    return scope.column(expr).name if expr.what == "item" else show(expr.what)

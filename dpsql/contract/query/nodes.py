@@ -1,0 +1,222 @@
+"""A query as the splitter reads it: one form for all versions of DuckDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from dpsql.errors import InternalError
+
+_Value = TypeVar("_Value")
+
+
+def given(value: _Value | None) -> _Value:
+    """Return a part that a reader or a binder gives wherever it is asked for."""
+    if value is None:
+        raise InternalError("I036", "a part of a query is missing. Report the query as a fault.")
+    return value
+
+
+@dataclass(frozen=True)
+class Order:
+    """A part of an ORDER BY."""
+
+    expression: Expr
+    direction: str = ""  # '', 'ASC' or 'DESC'
+    nulls: str = ""  # '', 'NULLS FIRST' or 'NULLS LAST'
+
+
+@dataclass(frozen=True)
+class WindowFrame:
+    """The frame of a window: two ends with their expressions, and what it excludes."""
+
+    start: str = ""
+    start_by: Expr | None = None
+    end: str = ""
+    end_by: Expr | None = None
+    exclude: str = ""
+
+
+@dataclass(frozen=True)
+class Expr:
+    """An expression.
+
+    Attributes
+    ----------
+    what : str
+        column (`names`), constant (`name` is its kind, `value` its text), star (`name` of a relation; `names` that are
+        excluded; `parts` that replace columns named `replaced`), call, window, cast (`name` is the type), compare,
+        and, or, not, null, present, coalesce, in, between, case (pairs of WHEN and THEN, then ELSE), element, slice,
+        list, try, grouping, subquery (`name` is SCALAR, EXISTS or ANY; `value` the sign), collate, lambda, position;
+        and after names are resolved: item (`value` is the relation's number, `name` the column).
+    """
+
+    what: str
+    name: str = ""
+    parts: tuple[Expr, ...] = ()
+    names: tuple[str, ...] = ()
+    value: str | None = None
+    flag: bool = False  # DISTINCT of a call, TRY of a cast
+    filter: Expr | None = None
+    orders: tuple[Order, ...] = ()
+    partitions: tuple[Expr, ...] = ()
+    frame: WindowFrame | None = None
+    query: Query | None = None
+    alias: str = field(default="", compare=False)
+
+    def mapped(self, change: Callable[[Expr], Expr]) -> Expr:
+        """Return the expression with its parts changed; subqueries stay."""
+        frame = self.frame
+        if frame is not None:
+            by = [None if one is None else change(one) for one in (frame.start_by, frame.end_by)]
+            frame = replace(frame, start_by=by[0], end_by=by[1])
+        return replace(
+            self,
+            parts=tuple(map(change, self.parts)),
+            filter=None if self.filter is None else change(self.filter),
+            orders=tuple(replace(one, expression=change(one.expression)) for one in self.orders),
+            partitions=tuple(map(change, self.partitions)),
+            frame=frame,
+        )
+
+    @property
+    def inner(self) -> Iterator[Expr]:
+        """The expressions that it is made of, without subqueries."""
+        yield from self.parts
+        if self.filter is not None:
+            yield self.filter
+        yield from (one.expression for one in self.orders)
+        yield from self.partitions
+        if self.frame is not None:
+            yield from (one for one in (self.frame.start_by, self.frame.end_by) if one is not None)
+
+    def walk(self) -> Iterator[Expr]:
+        """Yield it and everything in it, without subqueries' insides."""
+        yield self
+        for one in self.inner:
+            yield from one.walk()
+
+
+@dataclass(frozen=True)
+class From:
+    """What a query reads."""
+
+
+@dataclass(frozen=True)
+class Nothing(From):
+    """No FROM."""
+
+
+@dataclass(frozen=True)
+class TableRef(From):
+    """A name of a table, view or WITH query."""
+
+    names: tuple[str, str, str]
+    alias: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Derived(From):
+    """A subquery in FROM."""
+
+    query: Query
+    alias: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Listed(From):
+    """VALUES."""
+
+    rows: tuple[tuple[Expr, ...], ...]
+    alias: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TableFunction(From):
+    """A table function."""
+
+    call: Expr
+    alias: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Show(From):
+    """SHOW and DESCRIBE."""
+
+    kind: str
+    name: str = ""
+    query: Query | None = None
+
+
+@dataclass(frozen=True)
+class Join(From):
+    """A join; `kind` is INNER, LEFT, RIGHT, OUTER, SEMI or ANTI."""
+
+    kind: str
+    left: From
+    right: From
+    condition: Expr | None = None
+    using: tuple[str, ...] = ()
+    natural: bool = False
+
+
+@dataclass(frozen=True)
+class Modifiers:
+    """What stands at the end of a query."""
+
+    distinct: bool = False
+    distinct_on: tuple[Expr, ...] = ()
+    orders: tuple[Order, ...] = ()
+    limit: Expr | None = None
+    offset: Expr | None = None
+    percent: bool = False
+
+    @property
+    def cuts(self) -> bool:
+        """Whether it may leave rows out by their order."""
+        return self.limit is not None or self.offset is not None
+
+
+@dataclass(frozen=True)
+class With:
+    """A WITH query."""
+
+    name: str
+    query: Query
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT, or a set operation of several."""
+
+    withs: tuple[With, ...] = ()
+    modifiers: Modifiers = field(default_factory=Modifiers)
+
+
+@dataclass(frozen=True)
+class Select(Query):
+    """One SELECT."""
+
+    items: tuple[Expr, ...] = ()
+    source: From = field(default_factory=Nothing)
+    where: Expr | None = None
+    groups: tuple[Expr, ...] = ()
+    sets: tuple[tuple[int, ...], ...] = ()
+    group_all: bool = False
+    having: Expr | None = None
+    qualify: Expr | None = None
+
+
+@dataclass(frozen=True)
+class SetOperation(Query):
+    """UNION, EXCEPT or INTERSECT of queries."""
+
+    kind: str = "UNION"
+    every: bool = False
+    parts: tuple[Query, ...] = ()

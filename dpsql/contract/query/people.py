@@ -1,0 +1,288 @@
+"""Subqueries below a core, written as joins: EXISTS, IN, their negations, and scalar subqueries of one person.
+
+Nothing correlated reaches DuckDB, whose plans of it differ between versions. EXISTS and IN become a join with distinct
+keys; where they are negated or part of a larger condition a LEFT JOIN, of which a key is NULL or not. A scalar subquery
+becomes a LEFT JOIN with a group for each key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.cores import UnboundError
+from dpsql.contract.query.joins import member_of
+from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
+from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
+from dpsql.contract.query.rows import Leaf, RowBlock, asks
+from dpsql.contract.query.stages import Stage, replaced
+from dpsql.contract.query.work import Env, Splitting
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import call, identifier
+
+_TRUE, _FALSE, _NULL = (
+    Expr("constant", "boolean", value="true"),
+    Expr("constant", "boolean", value="false"),
+    Expr("constant", "NULL"),
+)
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>", "=": "="}
+TWO_STAGES = (
+    "sql compares rows of people with a released number, which takes two queries. Ask the inner query first, and write "
+    "its answer into the outer one."
+)
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A condition between a subquery and what is around it."""
+
+    inner: Expr
+    sign: str
+    outer: Expr
+
+
+@dataclass
+class Lifter:
+    """Writes subqueries of rows as joins.
+
+    Attributes
+    ----------
+    work : Splitting
+    leaves : callable
+        Returns what reads the FROM items of a query.
+    """
+
+    work: Splitting
+    leaves: Callable[[Env], Leaf]
+
+    def lift(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
+        """Return an expression without subqueries; None where a join took the place of a condition."""
+        if not asks(expr):
+            return expr
+        if expr.what == "subquery":
+            if expr.name == "SCALAR":
+                return self._scalar(block, _query_of(expr))
+            return self._exists(block, expr, top)
+        if expr.what == "not" and expr.parts[0].what == "subquery" and expr.parts[0].name != "SCALAR":
+            found = self._exists(block, expr.parts[0], False)
+            return replace(expr, parts=(found or _TRUE,))
+        return expr.mapped(lambda part: self.lift(block, part, False) or _TRUE)
+
+    # EXISTS and IN.
+
+    def _exists(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
+        env = replace(block.env, depth=block.env.depth + 1)
+        query = _plain(_query_of(expr), whole=expr.name == "EXISTS")
+        inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
+        inner.open(query.source)
+        inner.where(query.where)
+        child: Expr | None = None
+        if expr.name == "ANY":
+            child = given(self.lift(block, expr.parts[0], False))
+        value = self._first(inner, query) if child is not None else None
+        stage = inner.close()
+        pairs = [self._pair(inner, one) for one in inner.correlated]
+        if child is not None and value is not None:
+            pairs.append(_Pair(value, _TURNED[str(expr.value)], child))
+        if stage.member.people and not any(one.sign == "=" and stage.is_owner(one.inner) for one in pairs):
+            raise SourceError(
+                "S012",
+                "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit "
+                "on both sides, or EXISTS with WHERE that equates it.",
+            )
+        return self._met(block, stage, pairs, top, negatable=child if not stage.member.people else None)
+
+    def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
+        equal = [one for one in pairs if one.sign == "="]
+        others = [one for one in pairs if one.sign != "="]
+        if len(others) > 1 or any(one.sign not in _TURNED for one in others):
+            raise ParameterError(
+                "P107",
+                "sql: a subquery meets what is around it by more than equalities and one comparison. Join a grouped "
+                "subquery instead.",
+            )
+        asked = [Expr("call", name, (one.inner,)) for one in others for name in ("min", "max")]
+        if not equal:
+            return self._anywhere(block, stage, others, asked)
+        item, places = self._item(block, stage, [one.inner for one in equal], asked)
+        on = [Expr("compare", "=", (one.outer, places[one.inner])) for one in equal]
+        condition = _some(others, places)
+        if top:
+            block.chosen.append(member_of(item))
+            block.added += on
+            return condition
+        block.looked_up.append((member_of(item), on))
+        there = Expr("present", parts=(places[equal[0].inner],))
+        if condition is not None:
+            return Expr("and", parts=(there, Expr("coalesce", parts=(condition, _FALSE))))
+        if negatable is None or len(equal) > 1:
+            return there
+        # Of IN: NULL where the value is, or where a value of the list is and none is equal.
+        nulls = self._nulls(block, stage, equal[0].inner)
+        unknown = Expr("or", parts=(Expr("null", parts=(negatable,)), nulls[0]))
+        return Expr("case", parts=(there, _TRUE, nulls[1], _FALSE, unknown, _NULL, _FALSE))
+
+    def _nulls(self, block: RowBlock, stage: Stage, value: Expr) -> tuple[Expr, Expr]:
+        """Return whether a public list holds NULL, and whether it holds nothing."""
+        written = stage.write(value).sql
+        some = call("count_if", f"{written} IS NULL")
+        text = f"(SELECT {some} > 0 AS nulls, {call('count_star')} = 0 AS nothing {stage.body})"
+        item = self._alone(block, text, "SELECT true AS nulls, true AS nothing")
+        return (Expr("item", "nulls", value=item.id), Expr("item", "nothing", value=item.id))
+
+    def _anywhere(self, block: RowBlock, stage: Stage, others: list[_Pair], asked: list[Expr]) -> Expr:
+        """Return whether a public query has any row, or one that compares."""
+        if others:
+            item, places = self._item(block, stage, [], asked, alone=True)
+            return Expr("coalesce", parts=(given(_some(others, places)), _FALSE))
+        item = self._alone(block, f"(SELECT {call('count_star')} > 0 AS there {stage.body})", "SELECT true AS there")
+        return Expr("item", "there", value=item.id)
+
+    def _item(
+        self, block: RowBlock, stage: Stage, keys: list[Expr], asked: list[Expr], *, alone: bool = False
+    ) -> tuple[Item, dict[Expr, Expr]]:
+        """Return the groups of a subquery's rows as an item of the query around it."""
+        above, places = stage.grouped(list(dict.fromkeys(keys)), list(dict.fromkeys(asked)))
+        relation = above.scope.items[0].relation
+        relation = relation if stage.member.people else replace(relation, level=PUBLIC)
+        item = block.item(relation, hidden=True)
+        if alone:
+            block.chosen.append(member_of(item))
+        return item, {expr: replace(place, value=item.id) for expr, place in places.items()}
+
+    def _alone(self, block: RowBlock, text: str, stub: str) -> Item:
+        """Return a public query of one row as an item of the query around it."""
+        found = given(self.work.catalogue.typing.columns(stub))
+        columns = PartOfQuery(PUBLIC, (), text)
+        from_types = tuple(Column(name, name, kind) for name, kind in found)
+        item = block.item(replace(columns, columns=from_types), hidden=True)
+        block.chosen.append(member_of(item))
+        return item
+
+    def _pair(self, inner: RowBlock, condition: Expr) -> _Pair:
+        if condition.what == "compare" and condition.name in _TURNED and not asks(condition):
+            left, right = condition.parts
+            if inner.scope.own(left) and not inner.scope.numbers(right):
+                return _Pair(left, condition.name, right)
+            if inner.scope.own(right) and not inner.scope.numbers(left):
+                return _Pair(right, _TURNED[condition.name], left)
+        raise ParameterError(
+            "P107",
+            "sql: a subquery's condition on what is around it is no comparison of one with the other. Join a grouped "
+            "subquery instead.",
+        )
+
+    def _first(self, inner: RowBlock, query: Select) -> Expr:
+        """Return the one column of IN's subquery."""
+        if len(query.items) == 1 and query.items[0].what != "star":
+            return self.work.read(query.items[0], inner.scope)
+        [item] = [one for one in inner.scope.items if not one.hidden][:1]
+        column = item.relation.columns[0]
+        return Expr("item", column.sql, value=item.id)
+
+    def _refusing(self, env: Env) -> Leaf:
+        leaf = self.leaves(env)
+
+        def read(source: From) -> tuple[PartOfQuery, str]:
+            relation, alias = leaf(source)
+            if relation.level == RELEASED:
+                raise ParameterError("P105", TWO_STAGES)
+            return relation, alias
+
+        return read
+
+    # Scalar subqueries.
+
+    def _scalar(self, block: RowBlock, query: Query) -> Expr:
+        before = len(self.work.cores)
+        try:
+            relation = self.work.query(query, replace(block.env, outer=None))
+        except (SourceError, UnboundError) as error:
+            if error.code not in ("DPSQL-S002", "DPSQL-P101"):
+                raise
+            del self.work.cores[before:]
+            return self._correlated(block, query)
+        if relation.level == RELEASED:
+            raise ParameterError("P105", TWO_STAGES)
+        if relation.level == ROWS:
+            raise ParameterError(
+                "P103", "sql: a subquery that stands for one value returns rows of people. Aggregate it by the person."
+            )
+        column = relation.columns[0]
+        text = f"(SELECT {call('min', identifier(column.sql))} AS v FROM {relation.sql} AS s)"
+        item = self._alone(block, text, f"SELECT NULL::{column.type.sql} AS v")
+        return Expr("item", "v", value=item.id)
+
+    def _correlated(self, block: RowBlock, query: Query) -> Expr:
+        if not isinstance(query, Select) or query.groups or query.group_all or len(query.items) != 1:
+            raise ParameterError("P107", _GROUPED)
+        env = replace(block.env, depth=block.env.depth + 1)
+        inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
+        inner.open(query.source)
+        inner.where(query.where)
+        value = self.work.read(query.items[0], inner.scope)
+        stage = inner.close()
+        pairs = [self._pair(inner, one) for one in inner.correlated]
+        aggregates = list(dict.fromkeys(aggregates_in(value)))
+        people = stage.member.people
+        if people and not any(one.sign == "=" and stage.is_owner(one.inner) for one in pairs):
+            raise ParameterError("P105", TWO_STAGES)
+        if (people and not aggregates) or any(one.sign != "=" for one in pairs) or not pairs:
+            raise ParameterError("P107", _GROUPED)
+        if not aggregates:
+            value = Expr("call", "min", (value,))
+            aggregates = [value]
+        item, places = self._item(block, stage, [one.inner for one in pairs], aggregates)
+        on = [Expr("compare", "=", (one.outer, places[one.inner])) for one in pairs]
+        block.looked_up.append((member_of(item), on))
+        zero = Expr("constant", "number", value="0")
+        for one in aggregates:
+            if one.name in ("count", "count_star", "count_if", "countif"):
+                places[one] = Expr("coalesce", parts=(places[one], zero))
+        return replaced(value, places)
+
+
+_GROUPED = (
+    "sql: a subquery for each row is not one aggregate with equalities to what is around it. Join a grouped subquery: "
+    "LEFT JOIN (SELECT key, max(x) AS x FROM ... GROUP BY key) USING (key)."
+)
+
+
+def _query_of(expr: Expr) -> Query:
+    return given(expr.query)
+
+
+def _is_plain(query: Query) -> bool:
+    """Whether a query is rows of its FROM, one by one; for EXISTS its columns do not matter."""
+    return (
+        isinstance(query, Select)
+        and not (query.groups or query.group_all or query.having or query.qualify or query.withs)
+        and not (query.modifiers.cuts or query.modifiers.distinct_on)
+        and not any(aggregates_in(one) or one.what == "window" for one in query.items)
+    )
+
+
+def _plain(query: Query, *, whole: bool) -> Select:
+    """Return a query of rows of a FROM, one by one, that has the rows of any query."""
+    if _is_plain(query) and isinstance(query, Select) and not whole and len(query.items) == 1:
+        return query
+    if whole and isinstance(query, Select) and not query.withs and query.modifiers.limit is not None:
+        first = query.modifiers.limit
+        if first.what == "constant" and first.value not in ("0", None) and query.modifiers.offset is None:
+            return _plain(replace(query, modifiers=replace(query.modifiers, limit=None)), whole=True)
+    if whole and _is_plain(query) and isinstance(query, Select):
+        return query
+    return Select(items=(Expr("star"),), source=Derived(query))
+
+
+def _some(others: list[_Pair], places: dict[Expr, Expr]) -> Expr | None:
+    """Return the condition that one of a group's values compares, from its least and largest."""
+    for one in others:
+        least, most = (places[Expr("call", name, (one.inner,))] for name in ("min", "max"))
+        if one.sign in ("<", "<="):
+            return Expr("compare", one.sign, (least, one.outer))
+        if one.sign in (">", ">="):
+            return Expr("compare", one.sign, (most, one.outer))
+        return Expr("or", parts=tuple(Expr("compare", "<>", (end, one.outer)) for end in (least, most)))
+    return None

@@ -1,0 +1,235 @@
+"""FROM and WHERE over rows of people: tables, joins and conditions of one SELECT become a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from dpsql.contract.parameters import fold
+from dpsql.contract.query.joins import Ids, Joining, Member, member_of
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, given
+from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
+from dpsql.contract.query.stages import Stage
+from dpsql.contract.query.work import Env, Splitting
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import identifier
+
+Leaf = Callable[[From], tuple[PartOfQuery, str]]
+# Rewrites a condition that holds a subquery; None where a join took its place.
+Lift = Callable[["RowBlock", Expr, bool], Expr | None]
+
+
+class RowBlock:
+    """Reads the FROM and WHERE of one SELECT.
+
+    Parameters
+    ----------
+    work : Splitting
+    leaf : callable
+        Returns the relation of a FROM item, and its name.
+    lift : callable
+    env : Env
+    outer : Scope or None
+        The scope around, of a correlated subquery.
+    """
+
+    def __init__(self, work: Splitting, leaf: Leaf, lift: Lift, env: Env, outer: Scope | None = None) -> None:
+        self.work, self._leaf, self._lift, self.env = work, leaf, lift, env
+        self.scope = Scope(outer=outer)
+        self.ids = Ids(chr(ord("a") + min(env.depth, 5)))
+        self.joining = Joining(self.scope, self.ids, work.catalogue, work.expressions, work.parent, work.notes)
+        self.conditions: list[Expr] = []
+        self.known: list[Expr] = []
+        self.added: list[Expr] = []  # conditions that subqueries brought
+        self.correlated: list[Expr] = []  # conditions on the scope around
+        self._opened: list[Member] = []
+        self.chosen: list[Member] = []  # subqueries that became joins
+        self.looked_up: list[tuple[Member, list[Expr]]] = []  # subqueries that became LEFT JOINs
+
+    def open(self, source: From) -> None:
+        """Read a FROM."""
+        self._opened = self._members(source)
+
+    def where(self, where: Expr | None) -> None:
+        """Read a WHERE."""
+        if where is not None:
+            self.conditions += self.conjuncts(where)
+
+    def close(self) -> Stage:
+        """Return the rows: all conditions are known by now, and all subqueries that became joins."""
+        self.correlated = [one for one in self.conditions if not self.scope.own(one)]
+        own = [one for one in self.conditions if self.scope.own(one)]
+        self.known += own
+        lifted = [self._lifted(one) for one in own]
+        conditions = [*(one for one in lifted if one is not None), *self.added]
+        member = self.joining.together([*self._opened, *self.chosen], conditions)
+        for looked_up, on in self.looked_up:
+            equal = list(self.joining.equalities(member, looked_up, on))
+            if len(equal) < len(on):
+                raise SourceError(
+                    "S003", "sql: a subquery is compared with a column of another type. Cast the column in a view."
+                )
+            member = self.joining.left(member, looked_up, equal)
+        known = [one for one in [*self.known, *self.added] if not _asks(one)]
+        return Stage(self.work, self.scope, member, conditions, known)
+
+    def lifted(self, expr: Expr) -> Expr:
+        """Return an expression without subqueries: they become LEFT JOINs."""
+        if not _asks(expr):
+            return expr
+        return given(self._lift(self, expr, False))
+
+    def _lifted(self, condition: Expr) -> Expr | None:
+        return self._lift(self, condition, True) if _asks(condition) else condition
+
+    def item(self, relation: PartOfQuery, alias: str = "", *, hidden: bool = False) -> Item:
+        """Return a new item of the scope."""
+        item = Item(self.ids.next(), _computed_first(relation), alias, hidden)
+        self.scope.items.append(item)
+        return item
+
+    def conjuncts(self, condition: Expr) -> list[Expr]:
+        """Return what a condition demands, one by one, with columns found."""
+        return list(_conjuncts(self.work.read(condition, self.scope)))
+
+    # FROM.
+
+    def _members(self, source: From) -> list[Member]:
+        if isinstance(source, Join):
+            return self._join(source)
+        if isinstance(source, Nothing):
+            return []
+        relation, alias = self._leaf(source)
+        return [member_of(self.item(relation, alias))]
+
+    def _join(self, join: Join) -> list[Member]:
+        if join.kind == "RIGHT":
+            return self._outer(replace(join, kind="LEFT", left=join.right, right=join.left), swapped=True)
+        if join.kind == "LEFT":
+            return self._outer(join)
+        if join.kind == "OUTER":
+            raise ParameterError(
+                "P103", "sql: FULL JOIN of rows of people is not answered. Write LEFT JOIN, or join grouped subqueries."
+            )
+        if join.kind in ("SEMI", "ANTI"):
+            raise ParameterError(
+                "P101", f"sql: {join.kind} JOIN is not read over rows of people. Write WHERE EXISTS, or NOT EXISTS."
+            )
+        before = len(self.scope.items)
+        left = self._members(join.left)
+        middle = len(self.scope.items)
+        right = self._members(join.right)
+        self.conditions += self._using(join, before, middle)
+        if join.condition is not None:
+            self.conditions += self.conjuncts(join.condition)
+        return [*left, *right]
+
+    def _using(self, join: Join, before: int, middle: int) -> list[Expr]:
+        """Return the equalities of USING and NATURAL, and note which column their name stands for."""
+        left, right = self.scope.items[before:middle], self.scope.items[middle:]
+        names = join.using
+        if join.natural:
+            there = {fold(one.name) for item in left for one in item.relation.columns}
+            names = tuple(one.name for item in right for one in item.relation.columns if fold(one.name) in there)
+        out = []
+        for name in names:
+            sides = [self._of(items, name) for items in (left, right)]
+            out.append(Expr("compare", "=", tuple(sides)))
+            self.scope.merged[fold(name)] = sides[0]
+        return out
+
+    def _of(self, items: Sequence[Item], name: str) -> Expr:
+        for item in items:
+            if not item.hidden and (found := item.column(name)) is not None:
+                return item_column(item, found)
+        raise SourceError("S002", f"sql: column {name} of USING is not found on both sides. Write ON.")
+
+    def _outer(self, join: Join, *, swapped: bool = False) -> list[Member]:
+        """Return a LEFT JOIN: conditions on its right side alone become part of that."""
+        around, self.conditions = self.conditions, []
+        before = len(self.scope.items)
+        left = self._members(join.left)
+        ours, self.conditions = self.conditions, []
+        middle = len(self.scope.items)
+        right = self._members(join.right)
+        theirs, self.conditions = self.conditions, around
+        on = self._using(join, before, middle)
+        if join.condition is not None:
+            on += self.conjuncts(join.condition)
+        ids = {one.id for one in self.scope.items[middle:]}
+        equal = []
+        for one in on:
+            if _asks(one):
+                raise ParameterError("P101", "sql: a subquery in the ON of a LEFT JOIN is not read. Put it into WITH.")
+            read = self.scope.numbers(one)
+            if read and read <= ids:
+                theirs.append(one)
+            else:
+                equal.append(one)
+        inner = self._filtered(self.joining.together(right, theirs), theirs)
+        outer = self.joining.together(left, ours)
+        if ours:
+            outer = self._filtered(outer, ours)
+        found = list(self.joining.equalities(outer, inner, equal))
+        if len(found) < len(equal):
+            raise ParameterError(
+                "P101",
+                "sql: ON of a LEFT JOIN has more than equalities of both sides and conditions on the joined table. "
+                "Write the rest into WHERE or CASE.",
+            )
+        for place, item in enumerate(self.scope.items):
+            if item.id in ids:
+                self.scope.items[place] = replace(item, optional=True)
+        return [replace(self.joining.left(outer, inner, found), whole=False)]
+
+    def _filtered(self, member: Member, conditions: list[Expr]) -> Member:
+        """Return a table without the rows that do not meet conditions."""
+        if not conditions:
+            return member
+        if len(member.items) > 1:
+            raise ParameterError(
+                "P101", "sql: a condition on several tables joined at once in ON is not read. Put them into WITH."
+            )
+        [item] = member.items
+        whole = conditions[0] if len(conditions) == 1 else Expr("and", parts=tuple(conditions))
+        where = self.work.expressions.write(whole, self.scope.columns(whole), "BOOLEAN").sql
+        name = identifier(item.id)
+        return replace(member, text=f"(SELECT * FROM {item.relation.sql} AS {name} WHERE {where}) AS {name}")
+
+
+def _computed_first(relation: PartOfQuery) -> PartOfQuery:
+    """Return a public query so that all of it is computed, whichever of its rows meet rows of people.
+
+    What it computes may fail; then it must fail whatever people's rows are.
+    """
+    if relation.level != PUBLIC or not relation.sql.startswith("("):
+        return relation
+    text = f"(WITH query_public AS MATERIALIZED (SELECT * FROM {relation.sql} AS q) SELECT * FROM query_public)"
+    return replace(relation, sql=text)
+
+
+def _conjuncts(expr: Expr) -> list[Expr]:
+    """Return the conditions that all must hold; what all parts of an OR demand is one of them."""
+    if expr.what == "and":
+        return [one for part in expr.parts for one in _conjuncts(part)]
+    if expr.what == "or":
+        demanded = [_conjuncts(part) for part in expr.parts]
+        common = [one for one in demanded[0] if all(one in each for each in demanded[1:])]
+        return [*common, expr]
+    return [expr]
+
+
+def _asks(expr: Expr) -> bool:
+    """Whether an expression holds a subquery."""
+    return any(one.what == "subquery" for one in expr.walk())
+
+
+def asks(expr: Expr) -> bool:
+    """Whether an expression holds a subquery."""
+    return _asks(expr)
+
+
+def levels(relations: Sequence[PartOfQuery]) -> str:
+    """Return the level of rows that are read together."""
+    found = {one.level for one in relations}
+    return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)

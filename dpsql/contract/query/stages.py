@@ -1,0 +1,454 @@
+"""Rows of people after joins and WHERE: what may be computed of them, and the texts of it.
+
+A stage is a FROM with its conditions. Groups and windows of one person's rows make another stage above it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import cached_property
+
+from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.query.expressions import Written
+from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
+from dpsql.contract.query.joins import Member, Place, member_of
+from dpsql.contract.query.keys import KeyFinder
+from dpsql.contract.query.nodes import Expr, Order, given
+from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
+from dpsql.contract.query.work import Splitting, check_written
+from dpsql.errors import ParameterError, SourceError
+from dpsql.rendering import call, cast, identifier
+
+# Sums of one person's rows: values are clipped where they could make a sum of 2**40 rows overflow.
+_CLIP = 1 << 80
+_FIXED = 20
+_SAFE_WIDTH = 26
+_PER_PERSON = frozenset(
+    (
+        *("count_star", "count", "min", "max", "sum", "avg", "mean", "median", "quantile_cont", "bool_and", "bool_or"),
+        *("count_if", "countif"),
+    )
+)
+_WINDOWS = frozenset(
+    (
+        *("lag", "lead", "row_number", "first_value", "last_value", "rank", "dense_rank", "count", "count_star"),
+        *("min", "max"),
+    )
+)
+_INTERPOLATED = frozenset(("median", "quantile_cont"))
+# Between decimals of more digits, or dates, interpolation may overflow.
+_MOST_DIGITS = 18
+
+
+def _sides(first: Limits, second: Limits) -> tuple[tuple[Fraction | None, Fraction | None], ...]:
+    """Return the lower ends of two, and the upper ones."""
+    return (first.lower, second.lower), (first.upper, second.upper)
+
+
+@dataclass
+class Stage:
+    """Rows of people.
+
+    Attributes
+    ----------
+    work : Splitting
+    scope : Scope
+    member : Member
+    conditions : list of Expr
+        What is left of WHERE.
+    """
+
+    work: Splitting
+    scope: Scope
+    member: Member
+    conditions: list[Expr]
+    known: list[Expr] = field(default_factory=list)  # all conditions that rows meet, also those that became joins
+
+    def write(self, expr: Expr, wanted: str | None = None) -> Written:
+        """Return the SQL of an expression over these rows."""
+        return self.work.expressions.write(expr, self.scope.columns(expr), wanted)
+
+    @property
+    def body(self) -> str:
+        """FROM and WHERE."""
+        grouped: dict[frozenset[str], list[Expr]] = {}
+        for one in self.conditions:
+            grouped.setdefault(self.scope.numbers(one), []).append(one)
+        where = []
+        for several in grouped.values():
+            whole = several[0] if len(several) == 1 else Expr("and", parts=tuple(several))
+            where.append(self.write(whole, "BOOLEAN").sql)
+        return f"FROM {self.member.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    @property
+    def owner(self) -> str | None:
+        """The SQL of whom a row belongs to."""
+        if not self.member.owned:
+            return None
+        number_, column = min(self.member.owner)
+        return self.scope.item(number_).sql(column)
+
+    @property
+    def date(self) -> str | None:
+        """The SQL of the column by which rows are dated."""
+        if not self.member.dates:
+            return None
+        number_, column = min(self.member.dates)
+        return self.scope.item(number_).sql(column)
+
+    @property
+    def behind(self) -> list[str]:
+        """What every text of these rows selects behind its columns: the date and the owner."""
+        found = ((self.date, DATE), (self.owner, UNIT))
+        return [f"{sql} AS {identifier(name)}" for sql, name in found if sql is not None]
+
+    @property
+    def _unseen(self) -> tuple[Column, ...]:
+        out = []
+        for places, name in ((self.member.dates, DATE), (self.member.owner, UNIT)):
+            if places:
+                number_, column = min(places)
+                kind = self.scope.item(number_).by_sql(column).type
+                out.append(Column(name, name, kind, owner=name == UNIT, dated=name == DATE))
+        return tuple(out)
+
+    def place(self, expr: Expr) -> Place | None:
+        """Return the column that an expression is."""
+        return (str(expr.value), expr.name) if expr.what == "item" else None
+
+    def is_owner(self, expr: Expr) -> bool:
+        """Whether an expression holds whom a row belongs to."""
+        return self.place(expr) in self.member.owner
+
+    def is_tied(self, expr: Expr) -> bool:
+        """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
+        return any(self.place(expr) == place for place, _ in self.member.ties)
+
+    def interval(self, expr: Expr) -> Limits:
+        """Return what an expression lies in."""
+        return interval(expr, self._interval_of)
+
+    def _interval_of(self, expr: Expr) -> Limits:
+        found = self.scope.column(expr).interval if expr.what == "item" else NOWHERE
+        return found.within(self._said.get(expr, NOWHERE))
+
+    @cached_property
+    def _said(self) -> dict[Expr, Limits]:
+        """What conditions say of numbers."""
+        out: dict[Expr, Limits] = {}
+        for one in self.known:
+            for expr, found in _limits(one):
+                out[expr] = out.get(expr, NOWHERE).within(found)
+        return out
+
+    @property
+    def keys(self) -> KeyFinder:
+        """Finds public values."""
+        return KeyFinder(self.scope, self.work.expressions, self.known, self.interval)
+
+    def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
+        """Return the rows with these columns, and their owner behind them."""
+        columns, listed = [], []
+        for place, (expr, name) in enumerate(outputs):
+            written = self.write(expr)
+            sql = f"c{place}"
+            columns.append(self._output(expr, name, sql, written.type))
+            listed.append(f"{written.sql} AS {identifier(sql)}")
+        listed += self.behind
+        check_written(self.member.text)
+        text = f"(SELECT {', '.join(listed) or '1 AS c0'} {self.body})"
+        return PartOfQuery(
+            ROWS,
+            tuple(columns),
+            text,
+            pending=self.member.pending,
+            owned=self.member.owned,
+            dated=self.member.dated,
+            unseen=self._unseen,
+            tables=self.member.tables,
+        )
+
+    def _output(self, expr: Expr, name: str, sql: str, kind: Type) -> Column:
+        place = self.place(expr)
+        tie = min((key for at, key in self.member.ties if at == place), default=None)
+        origin = self.scope.column(expr).bounds_from if place is not None else "computed"
+        found, stated = self.interval(expr), self.work.stated_limits(name)
+        if stated.lower is not None or stated.upper is not None:
+            lower, upper = (one if one is not None else other for one, other in _sides(stated, found))
+            found, origin = Limits(lower, upper), "stated"
+        return Column(
+            name,
+            sql,
+            kind,
+            found,
+            origin,
+            lambda: self.keys.find(expr),
+            self.is_owner(expr),
+            tie,
+            place in self.member.dates,
+        )
+
+    # Groups and windows of one person's rows.
+
+    def grouped(self, groups: Sequence[Expr], aggregates: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
+        """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
+        inner, columns, made, places = [], [], [], {}
+        item = Item("g0", _empty(self), "")
+        names = []
+        for number_, group in enumerate(groups):
+            written = self.write(group)
+            inner.append(f"{written.sql} AS {identifier(f'g{number_}')}")
+            columns.append(self._output(group, f"g{number_}", f"g{number_}", written.type))
+            names.append(identifier(f"g{number_}"))
+            places[group] = Expr("item", f"g{number_}", value=item.id)
+        for number_, one in enumerate(aggregates):
+            sql, kind, found = self._aggregate(one, number_, inner)
+            made.append(f"{sql} AS {identifier(f'x{number_}')}")
+            columns.append(Column(f"x{number_}", f"x{number_}", kind, found, "computed"))
+            places[one] = Expr("item", f"x{number_}", value=item.id)
+        owner = self.owner
+        if owner is not None:
+            inner.append(f"{owner} AS {identifier(UNIT)}")
+            names.append(identifier(UNIT))
+        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+        text += f" GROUP BY {', '.join(names)}" if names else ""
+        unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
+        return self._above(f"({text})", columns, unseen), places
+
+    def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
+        relation = PartOfQuery(
+            ROWS,
+            tuple(columns),
+            text,
+            pending=self.member.pending,
+            owned=self.member.owned,
+            dated=self.member.dated,
+            unseen=self._unseen if unseen is None else unseen,
+            tables=self.member.tables,
+        )
+        item = Item("g0", relation, "")
+        scope = Scope([item], outer=self.scope.outer)
+        return Stage(self.work, scope, member_of(item), [])
+
+    def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Limits]:
+        """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
+        if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
+            raise ParameterError(
+                "P104",
+                f"sql: {expr.name} is not computed of one person's rows. Below a private aggregate there are count, "
+                "sum, avg, min, max, median, quantile_cont, bool_and and bool_or.",
+            )
+        names = []
+        kinds = []
+        for number_, part in enumerate(expr.parts):
+            if number_ and part.what == "constant":
+                names.append(str(part.value))
+                continue
+            given = part if expr.filter is None else _where(expr.filter, part)
+            written = self.write(given)
+            name = f"a{place}_{number_}"
+            inner.append(f"{written.sql} AS {identifier(name)}")
+            names.append(identifier(name))
+            kinds.append(written.type)
+        if expr.name == "count_star":
+            if expr.filter is None:
+                return call("count_star"), Type("BIGINT"), Limits(number(_constant("1")))
+            written = self.write(expr.filter, "BOOLEAN")
+            inner.append(f"{written.sql} AS {identifier(f'a{place}_0')}")
+            return call("count_if", identifier(f"a{place}_0")), Type("BIGINT"), Limits(number(_constant("0")))
+        found = self.interval(expr.parts[0])
+        kind = kinds[0]
+        if expr.name in ("count", "count_if", "countif"):
+            distinct = "DISTINCT " if expr.flag else ""
+            name = "count" if expr.name == "count" else "count_if"
+            return f"system.main.{name}({distinct}{names[0]})", Type("BIGINT"), Limits(number(_constant("0")))
+        if expr.name == "sum":
+            return *self._sum(names[0], kind), NOWHERE
+        if expr.name in ("avg", "mean"):
+            total, _ = self._sum(names[0], kind)
+            count = call("count", names[0])
+            average = f"CASE WHEN {count} > 0 THEN {call('/', cast(total, 'DOUBLE'), cast(count, 'DOUBLE'))} END"
+            return average, Type("DOUBLE"), found
+        if expr.name in _INTERPOLATED and not (
+            kind.kind in INTEGERS | FLOATS or (kind.kind == "DECIMAL" and kind.sizes[0] <= _MOST_DIGITS)
+        ):
+            raise ParameterError(
+                "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast it to DOUBLE."
+            )
+        sql = call(expr.name, *names)
+        types = self.work.catalogue.typing.columns(f"SELECT {call(expr.name, f'NULL::{kind.sql}', *names[1:])} AS x")
+        if types is None or not (kind.comparable or kind.kind == ZONED_TIMESTAMP):
+            raise ParameterError(
+                "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
+            )
+        kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
+        return sql, types[0][1], kept
+
+    def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
+        """Return a sum that no row can overflow and no order of rows changes."""
+        if kind.kind in INTEGERS and "HUGE" not in kind.kind:
+            return call("sum", name), Type("HUGEINT")
+        if kind.kind == "BOOLEAN":
+            return call("sum", cast(name, "INTEGER")), Type("HUGEINT")
+        if kind.kind in INTEGERS:
+            ends = [cast(str(end), "HUGEINT") for end in (_CLIP, -_CLIP)]
+            clipped = call("greatest", call("least", f"TRY_CAST({name} AS HUGEINT)", ends[0]), ends[1])
+            return call("sum", f"CASE WHEN {name} IS NOT NULL THEN {clipped} END"), Type("HUGEINT")
+        if kind.kind == "DECIMAL" and kind.sizes[0] <= _SAFE_WIDTH:
+            return call("sum", name), Type("DECIMAL", (38, kind.sizes[1]))
+        if kind.kind not in ("DOUBLE", "FLOAT", "DECIMAL"):
+            raise ParameterError("P104", f"sql: sum does not take a {kind.shown}. Cast the value to a number.")
+        value = cast(name, "DOUBLE")
+        most = f"'{float(_CLIP >> _FIXED)!r}'::DOUBLE"
+        least = f"'{-float(_CLIP >> _FIXED)!r}'::DOUBLE"
+        clipped = f"CASE WHEN {value} >= {most} THEN {most} WHEN {value} <= {least} THEN {least} ELSE {value} END"
+        scaled = call(
+            "floor", call("+", call("*", f"({clipped})", f"'{float(1 << _FIXED)!r}'::DOUBLE"), "'0.5'::DOUBLE")
+        )
+        integer = f"CASE WHEN {call('isnan', value)} THEN NULL ELSE TRY_CAST({scaled} AS HUGEINT) END"
+        total = call("/", cast(call("sum", integer), "DOUBLE"), f"'{float(1 << _FIXED)!r}'::DOUBLE")
+        return total, Type("DOUBLE")
+
+    def windowed(self, windows: Sequence[Expr], others: Sequence[Expr]) -> tuple[Stage, dict[Expr, Expr]]:
+        """Return the stage of windows over one person's rows; `others` are the expressions that read these rows."""
+        inner: list[str] = []
+        columns: list[Column] = []
+        places: dict[Expr, Expr] = {}
+
+        def kept(expr: Expr) -> str:
+            if expr not in places:
+                name = f"b{len(columns)}"
+                written = self.write(expr)
+                inner.append(f"{written.sql} AS {identifier(name)}")
+                columns.append(self._output(expr, name, name, written.type))
+                places[expr] = Expr("item", name, value="g0")
+            return identifier(places[expr].name)
+
+        for one in others:
+            for part in one.walk():
+                if part.what == "item":
+                    kept(part)
+        made, wide = [], []
+        for number_, one in enumerate(windows):
+            sql, stub = self._window(one, kept)
+            name = f"w{number_}"
+            made.append(f"{sql} AS {identifier(name)}")
+            kinds = self.work.catalogue.typing.columns(f"SELECT {stub} AS x")
+            if kinds is None:
+                raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
+            wide.append(Column(name, name, kinds[0][1]))
+            places[one] = Expr("item", name, value="g0")
+        inner += self.behind
+        text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
+        # The owner stands among the columns by its name.
+        return self._above(text, [*columns, *wide]), places
+
+    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> tuple[str, str]:
+        """Return the SQL of a window of one person's rows, and of one over no rows."""
+        if expr.name not in _WINDOWS or expr.flag or expr.filter is not None:
+            raise ParameterError(
+                "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
+                "first_value, last_value, rank, dense_rank, count, min and max.",
+            )  # fmt: skip
+        if not any(self.is_owner(one) for one in expr.partitions):
+            raise SourceError(
+                "S012",
+                f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "
+                "privacy unit first.",
+            )
+        given, stubs = [], []
+        for place, part in enumerate(expr.parts):
+            if place and part.what != "constant":
+                raise ParameterError("P104", f"sql: {expr.name} OVER takes a literal there. Write the number itself.")
+            if part.what == "constant" or not any(one.what == "item" for one in part.walk()):
+                sql = self.write(part).sql
+                given.append(sql)
+                stubs.append(sql)
+            else:
+                given.append(kept(part))
+                stubs.append(f"NULL::{self.write(part).type.sql}")
+        parts = f"PARTITION BY {', '.join(kept(one) for one in expr.partitions)}"
+        orders = ", ".join(f"{kept(one.expression)} {_order_words(one)}".strip() for one in expr.orders)
+        over = f"{parts} ORDER BY {orders}" if orders else parts
+        ignoring = f" {expr.value}" if expr.value else ""
+        frame = _frame(expr)
+        return (
+            f"system.main.{expr.name}({', '.join(given)}{ignoring}) OVER ({over}{frame})",
+            f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
+        )
+
+
+def _frame(expr: Expr) -> str:
+    frame = expr.frame
+    if frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
+        return ""
+    if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
+        raise ParameterError("P104", "sql: a frame of RANGE is not computed of one person's rows. Write ROWS.")
+    return f" {frame_sql(expr)}"
+
+
+def frame_sql(expr: Expr) -> str:
+    """Return the SQL of a window's frame, with literal distances."""
+    frame = given(expr.frame)
+    mode = next(
+        (one for one in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(one) or frame.end.endswith(one)), "ROWS"
+    )
+    ends = []
+    for end, by in ((frame.start, frame.start_by), (frame.end, frame.end_by)):
+        words = end.removesuffix(f"_{mode}").removeprefix("EXPR_").replace("_", " ")
+        if by is not None:
+            if by.what != "constant":
+                raise ParameterError("P101", "sql: a frame of computed size is not read. Write its size as a literal.")
+            words = f"{by.value} {words}"
+        ends.append(words)
+    excluded = {"NO_OTHER": ""}.get(frame.exclude, f" EXCLUDE {frame.exclude.replace('_', ' ')}")
+    return f"{mode} BETWEEN {ends[0]} AND {ends[1]}{excluded}"
+
+
+def _order_words(order: Order) -> str:
+    return " ".join(one for one in (order.direction, order.nulls) if one)
+
+
+def order_words(order: Order) -> str:
+    """Return the direction of an order."""
+    return _order_words(order)
+
+
+def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
+    """Return an expression with parts that have a place elsewhere replaced."""
+    if expr in places:
+        return replace(places[expr], alias=expr.alias)
+    return expr.mapped(lambda part: replaced(part, places))
+
+
+def _constant(value: str) -> Expr:
+    return Expr("constant", "number", value=value)
+
+
+def _where(condition: Expr, then: Expr) -> Expr:
+    return Expr("case", parts=(condition, then, Expr("constant", "NULL")))
+
+
+def _empty(stage: Stage) -> PartOfQuery:
+    return PartOfQuery(ROWS, (), "", owned=stage.member.owned)
+
+
+def _limits(condition: Expr) -> list[tuple[Expr, Limits]]:
+    """Return what a condition says of numbers."""
+    if condition.what == "between":
+        low, high = map(number, condition.parts[1:])
+        return [(condition.parts[0], Limits(low, high))]
+    if condition.what != "compare" or condition.name not in ("<", "<=", ">", ">=", "="):
+        return []
+    out = []
+    turned = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(condition.name, "=")
+    first, second = condition.parts
+    for sign, left, right in ((condition.name, first, second), (turned, second, first)):
+        value = number(right)
+        if value is not None:
+            lower = value if sign in (">", ">=", "=") else None
+            upper = value if sign in ("<", "<=", "=") else None
+            out.append((left, Limits(lower, upper)))
+    return out

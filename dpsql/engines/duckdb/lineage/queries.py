@@ -1,0 +1,240 @@
+"""What a query of plain SQL reads: its tables, by the plans of their names, and its texts, by their own plans.
+
+What the splitter of queries takes a table for decides what it writes. What it has written is judged here by the plans
+that DuckDB binds of its texts, as any source is, so a splitter that errs is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from dpsql.contract.expression.kinds import Type, type_of
+from dpsql.contract.keys import key_text
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, PathKey
+from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage.closure import Closure
+from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
+from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
+from dpsql.engines.duckdb.lineage.rows import Key, Leaf
+from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
+from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
+from dpsql.errors import InternalError, SourceError
+from dpsql.rendering import identifier
+
+if TYPE_CHECKING:
+    from dpsql.ledger.budget import Budget
+
+Reference = tuple[str, str, str]
+Plans = Mapping[str, str]
+_PARENT = "/* parent */ "
+# Functions of the catalog, with their columns that tell of rows.
+_CATALOG: Mapping[str, frozenset[str]] = {
+    "duckdb_tables": frozenset(("estimated_size",)),
+    **dict.fromkeys(("duckdb_views", "duckdb_columns", "duckdb_schemas", "duckdb_databases"), frozenset[str]()),
+}
+# The query of the names of tables, whose plan scans more of the catalog than it shows.
+SHOW_TABLES = "SELECT * FROM (SHOW TABLES)"
+
+
+def whole(path: paths.Path) -> str:
+    """Return a path as SQL."""
+    return ".".join(map(identifier, path))
+
+
+def spelled(reference: Reference) -> str:
+    """Return the name of a reference, as it is written in a query."""
+    return ".".join(identifier(part) for part in reference if part)
+
+
+def parents_of(queries: Sequence[str], declarations: Declarations, catalog: paths.Catalog) -> list[str]:
+    """Return the queries whose plans show the tables along the paths of what a name may stand for."""
+    found: dict[str, None] = {}
+    for place in paths.places_of(queries):
+        owner = declarations.owner(catalog.table(place), place[0])
+        for step in () if owner is None else owner.steps:
+            there = catalog.path(step.parent)
+            if there is not None:
+                found[f"{_PARENT}FROM {whole(there)}"] = None
+    return list(found)
+
+
+def parent_path(query: str) -> paths.Path | None:
+    """Return the table of a query of `parents_of`."""
+    return paths.places_of(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
+
+
+@dataclass(frozen=True)
+class SeenTable:
+    """A table or view that a query names.
+
+    Attributes
+    ----------
+    table : CatalogueTable
+    direct : bool
+        Whether it is a table, and no view.
+    """
+
+    table: CatalogueTable
+    direct: bool
+
+
+def table_of(
+    path: paths.Path,
+    node: bound.Node,
+    views: Mapping[str, Leaf],
+    declarations: Declarations,
+    catalog: paths.Catalog,
+    policy_of: Callable[[str], Budget | None],
+) -> SeenTable:
+    """Return what a table or view is, from the plan of reading all of it."""
+    reading = Reading(declarations, catalog)
+    names = bound.output(node) or []
+    types = [_type(expression) for expression in bound.listed(node, "expressions")]
+    try:
+        rows = walk(node, reading.leaf, views)
+    except bound.UnreadableError:
+        raise SourceError(
+            "S014",
+            f"what {show(catalog.display(path))} reads cannot be seen. Make a table of it, CREATE TABLE t AS FROM ..., "
+            "and declare that.",
+        ) from None
+    policy = policy_of(rows.scans[0]) if rows.scans else None
+    columns = tuple(_column(name, kind, policy) for name, kind in zip(names, types, strict=True))
+    dates = [names[place] for place in sorted(rows.date or ())]
+    table = CatalogueTable(
+        path,
+        columns,
+        public=rows.public and not reading.scanned,
+        units=tuple(names[place] for place in sorted(rows.unit)),
+        pending=None if rows.pending is None else _key(rows.pending, catalog),
+        keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
+        date=dates[0] if dates else None,
+        by_unit=rows.by_unit,
+    )
+    return SeenTable(table, is_direct(node, path))
+
+
+def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
+    there = catalog.path(key.table)
+    return None if there is None else PathKey(there, key.column)
+
+
+def _type(expression: object) -> Type:
+    return type_of(bound.as_node(bound.as_node(expression).get("return_type")))
+
+
+def types_of(node: bound.Node) -> tuple[tuple[str, str], ...]:
+    """Return names and SQL types of the columns of a query of all columns of another."""
+    types = (_type(expression).sql for expression in bound.listed(node, "expressions"))
+    return tuple(zip(bound.output(node) or (), types, strict=True))
+
+
+def _column(name: str, kind: Type, policy: Budget | None) -> CatalogueColumn:
+    bounds = {} if policy is None else dict(policy.bounds or {})
+    keys = bounds.get("keys") or {}
+    values = keys.get(fold(name)) if isinstance(keys, Mapping) else None
+    return CatalogueColumn(
+        name,
+        kind,
+        None if values is None else tuple(map(key_text, values)),
+        _bound_of(bounds.get("lower"), name),
+        _bound_of(bounds.get("upper"), name),
+    )
+
+
+def _bound_of(given: object, name: str) -> Fraction | None:
+    if isinstance(given, Mapping):
+        given = next((value for key, value in given.items() if fold(str(key)) == fold(name)), None)
+    return Fraction(str(given)) if isinstance(given, (int, float, Fraction)) and not isinstance(given, bool) else None
+
+
+def refuse_people(
+    node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog, listing: str = ""
+) -> None:
+    """Raise unless a plan reads public tables, lists and the catalog alone.
+
+    `listing` is the plan of `SHOW_TABLES`, which counts as the catalog where it is a part of the plan.
+
+    Raises
+    ------
+    SourceError
+        S014: it reads something that no plan shows, or rows of people. S041: it calls a function of dpsql.
+    """
+    if node is None:
+        raise _people(source)
+    shown = paths.read_plan(listing) if listing else None
+    below = [] if shown is None else bound.children(shown)
+    forms = {bound.normal_form(one) for one in below}
+    within = {id(scan) for one in bound.operators(node) if bound.normal_form(one) in forms for scan in bound.scans(one)}
+    for scan in bound.scans(node):
+        table, function = bound.table_of(scan), bound.function_of(scan)
+        if table is not None:
+            leaf = Reading(declarations, catalog).leaf(table, covered=False)
+            if leaf is None:
+                raise undeclared(catalog.display(table), declarations)
+            if leaf.datasets:
+                raise _people(source)
+        elif function not in GENERATORS and id(scan) not in within:
+            told = _CATALOG.get(function)
+            if told is None or told & set(bound.scanned_columns(scan)):
+                raise _people(source)
+    for name in bound.functions(node):
+        if name.startswith("dpsql_"):
+            raise function_refused(source, name)
+
+
+def _own_with(node: Mapping[str, object]) -> Iterator[object]:
+    """Yield the FROM of a SELECT if it is a plain name that its own WITH defines."""
+    source, withs = node.get("from_table"), node.get("cte_map")
+    defined = withs.get("map") if isinstance(withs, dict) else None
+    names = {one.get("key") for one in defined if isinstance(one, dict)} if isinstance(defined, list) else set()
+    if not isinstance(source, dict) or source.get("catalog_name") or source.get("schema_name"):
+        return
+    if node.get("type") == "SELECT_NODE" and source.get("table_name") in names:
+        yield source
+
+
+def refuse_unpinned(tree: str, cores: Collection[str]) -> None:
+    """Raise if a text names a table in a way that a WITH query of the caller could capture when it runs.
+
+    Every table is named with its database and schema. Plain names have the released tables, which the statement defines
+    itself around the text, and what a SELECT reads of its own WITH, where no other name comes first.
+
+    Raises
+    ------
+    InternalError
+        I036.
+    """
+    parts = list(objects(json.loads(tree)))
+    own = {id(source) for part in parts for source in _own_with(part)}
+    for part in parts:
+        if part.get("type") != "BASE_TABLE" or id(part) in own:
+            continue
+        whole = part.get("catalog_name") and part.get("schema_name")
+        if not whole and part.get("table_name") not in cores:
+            raise InternalError(
+                "I036",
+                f"what was written of the query names {show(part.get('table_name'))} without its place. Report it.",
+            )
+
+
+def _people(source: str) -> SourceError:
+    return SourceError(
+        "S014",
+        f"what {source} reads besides private answers is not public. Have the owner of each table declare it: "
+        "SELECT dp_public('...').",
+    )
+
+
+def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: bool) -> dict[str, str]:
+    """Raise if a text of a query calls what no source may; return the texts of views by their paths."""
+    closure = Closure("the query", catalogued, enums=enums)
+    for text in texts:
+        closure.query(text)
+    return closure.texts

@@ -1,0 +1,483 @@
+"""From a query of plain SQL to the statement that runs: its tables, its split, the judgement of its texts, its plan.
+
+While a statement is bound, DuckDB folds three steps of the macro, of which each gets plans that DuckDB made of the
+texts that the step before returned: `QueryPlanner.tables`, `QueryPlanner.cores` and `QueryPlanner.statement`. Nothing
+is read or charged. What the splitter wrote is judged by those plans alone.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import threading
+import zoneinfo
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import EPSILON
+from dpsql.contract.keys import PRIVATE, key_text
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.periods import DATED, Dated, block_of
+from dpsql.contract.placement import Placement
+from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.split import QueryCore, Split
+from dpsql.contract.query.splitter import split
+from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
+from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage import queries as reading
+from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
+from dpsql.engines.duckdb.lineage.sources import Seen, Sources
+from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.query_statement import QueryStatement, stub_sql
+from dpsql.engines.duckdb.typed_expression import TYPING
+from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
+from dpsql.functions.query_parts import SOURCE, PlacedCore, dated_by, parts_of_cores
+from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.rows import Entry
+from dpsql.progress import listen
+
+Given = Mapping[str, object]
+# A query of all columns of the caller's own text: its plan shows names and types.
+_ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+# How far apart in time the steps of one statement are at most; calls within it share what now() is.
+_ONE_STATEMENT = datetime.timedelta(seconds=5)
+
+
+@dataclass(frozen=True)
+class _Binding:
+    """What one thread's statement is bound by, from its first step on."""
+
+    declarations: Declarations
+    catalog: paths.Catalog
+    search_path: str
+    database: str
+    now: datetime.datetime
+    zone: str
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A query that was split, and the tables that it names."""
+
+    split: Split
+    binding: _Binding
+    direct: bool
+    names: tuple[tuple[str, str], ...]
+
+
+class QueryPlanner:
+    """Plans queries; nothing is charged, and no row is read.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    sources : Sources
+    past : PastReleases
+    """
+
+    def __init__(self, ledger: Ledger, sources: Sources, past: PastReleases) -> None:
+        self._ledger = ledger
+        self._sources = sources
+        self._past = past
+        self._bindings: dict[int, _Binding] = {}
+        self._split: dict[int, tuple[object, _Read]] = {}
+
+    def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
+        """Return the queries whose plans show what a query reads, and its names and types."""
+        listen()
+        written = _text(sql)
+        references = tables_of(read_tree(_tree(tree)))
+        now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
+        if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
+            now = before.now  # DuckDB may ask twice while it binds one statement
+        binding = _Binding(self._sources.declarations(), self._sources.catalog(), search_path, database, now, zone)
+        self._bindings[threading.get_ident()] = binding
+        queries = [_original(written), *_views(binding)]
+        for reference in references:
+            if is_catalog(reference):
+                continue
+            spelled = _spellings(reference, binding)
+            queries += [*spelled, *reading.parents_of(spelled, binding.declarations, binding.catalog)]
+        return list(dict.fromkeys(queries))
+
+    def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
+        """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
+        return list(dict.fromkeys(_texts(self._read(sql, tree, given, seen).split, errors=given.get("errors") is True)))
+
+    def plan(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> tuple[QueryStatement | None, str]:
+        """Return what a query runs, with its plan; of a query that reads nobody's rows its text alone.
+
+        Raises
+        ------
+        ParameterError, SourceError, BudgetError
+            The query, an argument, or what it reads is refused.
+        InternalError
+            I036: the text that was written returns other columns than the query.
+        """
+        read = self._read(sql, tree, given, seen)
+        plans = {text: plan for text, plan, _ in texts}
+        for _, _, written in texts:
+            reading.refuse_unpinned(written, [core.name for core in read.split.cores])
+        self._refuse_other_columns(read, given, plans)
+        for core in read.split.cores:
+            for key in core.keys:
+                if key.query is not None:
+                    reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
+        if not read.split.cores:
+            return None, f"SELECT * FROM (\n{read.split.post}\n)"
+        placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
+        return self._statement(_text(sql), read, placed, given), ""
+
+    def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
+        """Return the split of a query; it is the same in both steps that ask for it."""
+        mine = threading.get_ident()
+        binding = self._bindings.get(mine)
+        if binding is None:
+            raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
+        key = (sql, tree, repr(given), tuple(seen), binding)
+        known_split = self._split.get(mine)
+        if known_split is not None and known_split[0] == key:
+            return known_split[1]
+        found = self._fresh(_text(sql), _tree(tree), given, dict(seen), binding)
+        if len(self._split) > 256:
+            self._split.clear()
+        self._split[mine] = key, found
+        return found
+
+    def _fresh(self, sql: str, tree: str, given: Given, plans: dict[str, str], binding: _Binding) -> _Read:
+        query = read_tree(tree)
+        views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
+
+        def table(path: paths.Path, node: bound.Node) -> reading.SeenTable:
+            return reading.table_of(path, node, views, binding.declarations, binding.catalog, self._ledger.policy)
+
+        tables: dict[tuple[str, str, str], CatalogueTable] = {}
+        parents: dict[paths.Path, CatalogueTable] = {}
+        direct = True
+        for reference in tables_of(query):
+            if is_catalog(reference):
+                continue
+            spelled = _spellings(reference, binding)
+            listed = [(text, plans[text]) for text in spelled]
+            name = reading.spelled(reference)
+            if paths.is_missing(listed[0][1]):
+                raise SourceError("S016", f"source {show(name)} is not a table or view. Check its name.")
+            path, node = paths.pinned_path(name, listed), paths.read_plan(listed[0][1])
+            if path is None or node is None:
+                raise SourceError(
+                    "S018",
+                    f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
+                    "a file or a frame make a table.",
+                )
+            found = table(_as_catalogued(path, node), node)
+            direct = direct and found.direct
+            tables[folded(reference)] = found.table
+            for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
+                there, parent = reading.parent_path(text), paths.read_plan(plans[text])
+                if there is not None and parent is not None:
+                    parents[folded(there)] = table(there, parent).table
+        original = paths.read_plan(plans[_original(sql)])
+        names = () if original is None else reading.types_of(original)
+        options = _options(given, binding.now, names or None)
+        found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        if original is None:
+            raise ParameterError(
+                "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
+            )
+        return _Read(found_split, binding, direct, names)
+
+    def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
+        """Raise unless the post text reads nobody's rows, and returns the columns of the query."""
+        errors = given.get("errors") is True
+        node = _node(plans, stub_sql(read.split, errors=errors))
+        reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
+        found = () if node is None else reading.types_of(node)
+        names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
+        wrong = [(mine, theirs) for mine, theirs in zip(found, names, strict=False) if not _alike(mine, theirs)]
+        if node is not None and (wrong or len(found) != len(names)):
+            told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
+            raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
+
+    def _placed(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read) -> PlacedCore:
+        """Return a core with where its rows come from, by its own plan."""
+        declarations, catalog = _declared(read)
+        views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
+        placement = place_text(SOURCE, plans[core.source], views, declarations, catalog)
+        if not placement.charged:
+            raise InternalError("I037", "a part of the query reads no rows of people. Report it.")
+        content = placement.content
+        if _ZONED in plans[core.source]:
+            content = paths.digest(f"{content}\n{read.binding.now.tzinfo}")
+        policy = self._ledger.policy(placement.charged[0])
+        stated: dict[str, object] = {}
+        if policy is not None:
+            stated = {
+                "neighbours": policy.neighbours,
+                "max_rows_per_unit": policy.max_rows_per_unit,
+                DATED: policy.dated,
+            }
+        content = paths.digest(f"{core.source}\n{content}")
+        return PlacedCore(core, replace(placement, content=content), dated_by(stated, placement.date))
+
+    def _statement(self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given) -> QueryStatement:
+        """Return the plan of the parts of a query, under its name."""
+        filled = ARGUMENTS.fill(given)
+        epsilon = EPSILON.read(filled)
+        delta = ARGUMENTS["delta"].read(filled)
+        filled["during"] = _during(placed, filled["during"])
+        parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
+        charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
+        first = placed[0].placement
+        dated = [part.plan.during for part in parts if part.plan.during is not None]
+        if dated and len(charged) > 1:
+            raise SourceError(
+                "S012",
+                f"the query reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: a "
+                "row may be of two. Ask of each by itself.",
+            )
+        unit = first.unit
+        if len({one.placement.unit is None for one in placed}) > 1:
+            raise SourceError(
+                "S013",
+                f"the query reads several protected tables, and not all of them have a privacy unit: "
+                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
+            )
+        placement = Placement(
+            first.counter,
+            charged,
+            sql,
+            SOURCE,
+            tuple(dict.fromkeys(name for one in placed for name in one.placement.tables)),
+            seen=True,
+            unit=unit,
+            direct=read.direct,
+            enums=any(one.placement.enums for one in placed),
+        )
+        release = filled["release"]
+        plan = QueryPlan(
+            source=SOURCE,
+            layout=Layout("wide", "", (), None, None, None, None, unit and (self._unit(charged[0]) or unit)),
+            epsilon=known(type(epsilon), epsilon),  # type: ignore[arg-type]
+            target_bounds=None,
+            target_levels=None,
+            neighbours=parts[0].plan.neighbours,
+            max_rows_per_unit=max(part.plan.max_rows_per_unit for part in parts),
+            dataset=charged[0],
+            release=None if release is None else parameters.text("release", release, hint="Give the release a name."),
+            placement=placement,
+            during=dated[0] if dated else None,
+            delta=delta,  # type: ignore[arg-type]
+            parts=parts,
+        )
+        errors = parameters.boolean("errors", filled["errors"])
+        named = self._named(plan, filled)
+        return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
+
+    def _unit(self, dataset: str) -> str | None:
+        """Return what a budget's owner calls the privacy unit."""
+        policy = self._ledger.policy(dataset)
+        return None if policy is None else policy.privacy_unit
+
+    def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
+        """Return the plan under the name of a stored release that is young enough, or of a new one.
+
+        A query without a name of its own has that of all that it asks for. When its answer is too old, or is to be
+        fresh, the next answer has the next number behind the name.
+        """
+        fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
+        if plan.release is None:
+            text = json.dumps(plan.public_arguments, sort_keys=True)
+            plan = replace(plan, release=f"query {hashlib.sha256(text.encode()).hexdigest()}")
+            age = USUAL_AGE if age is None else age
+        latest, entry = self._latest(plan)
+        if entry is None or (not fresh and (age is None or _seconds_since(entry.recorded_at) <= age)):
+            return _numbered(plan, latest)
+        return _numbered(plan, latest + 1)
+
+    def _latest(self, plan: QueryPlan) -> tuple[int, Entry | None]:
+        """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
+        entry = self._past.replay(plan)
+        if entry is None:
+            return 0, None
+        low, high, step = 0, None, 1
+        while high is None or high - low > 1:  # numbers follow on each other: doubled steps, then halves
+            tried = low + step if high is None else (low + high) // 2
+            found = self._past.replay(_numbered(plan, tried))
+            if found is None:
+                high = tried
+            else:
+                low, entry, step = tried, found, step * 2
+        return low, entry
+
+
+def _numbered(plan: QueryPlan, number: int) -> QueryPlan:
+    return plan if not number else replace(plan, release=f"{plan.release} #{number + 1}")
+
+
+def _seconds_since(recorded: str) -> float:
+    """Return how long ago something was recorded; endless for a time that cannot be read."""
+    try:
+        then = datetime.datetime.fromisoformat(recorded.replace("Z", "+00:00"))
+    except ValueError:
+        return float("inf")
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.UTC)
+    return (datetime.datetime.now(datetime.UTC) - then).total_seconds()
+
+
+def _text(sql: object) -> str:
+    if not isinstance(sql, str) or not sql.strip():
+        raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
+    check_length(sql)
+    return sql
+
+
+def _tree(tree: object) -> str:
+    if not isinstance(tree, str):
+        raise ParameterError("P100", "sql must be one SELECT, as text. Give 'SELECT ...'.")
+    return tree
+
+
+def _original(sql: str) -> str:
+    return _ORIGINAL.format(sql=sql.rstrip().rstrip(";"))
+
+
+def _zone(name: str) -> datetime.tzinfo:
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):
+        return datetime.UTC
+
+
+def _views(binding: _Binding) -> list[str]:
+    """Return the queries whose plans show declared views."""
+    declared = (binding.catalog.path(one.table) for one in binding.declarations.views() if one.table is not None)
+    return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
+
+
+def _spellings(reference: reading.Reference, binding: _Binding) -> list[str]:
+    return paths.spellings(reading.spelled(reference), binding.search_path, binding.database, [])
+
+
+def _declared(read: _Read) -> tuple[Declarations, paths.Catalog]:
+    return read.binding.declarations, read.binding.catalog
+
+
+def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
+    """Return the plan of a text; raise if DuckDB does not bind it."""
+    if text not in plans:
+        raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
+    node = paths.read_plan(plans[text])
+    if node is None and '"error":true' in plans[text].replace(" ", ""):
+        raise InternalError("I036", f"what was written of the query does not bind: {_why(plans[text])} Report it.")
+    return node
+
+
+def _why(plan: str) -> str:
+    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
+    try:
+        message = str(json.loads(plan).get("error_message", ""))
+    except ValueError:
+        message = ""
+    first = message.splitlines()[0] if message else "there is no plan"
+    return first if first.endswith((".", "!", "?")) else f"{first}."
+
+
+def _texts(found: Split, *, errors: bool) -> list[str]:
+    keys = [key.query for core in found.cores for key in core.keys if key.query is not None]
+    shown = [reading.SHOW_TABLES] if "SHOW " in found.post else []
+    return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
+
+
+def _during(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [one for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or not dated:
+        return given
+    spans: dict[str, None] = {}
+    for one in dated:
+        stated, days = known(Dated, one.stated[DATED]), one.core.dates
+        if days is None:
+            column = stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during := '...', or write WHERE with dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)
+
+
+def _alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
+    """Whether two columns have one type and one name; in plans of DuckDB 1.5 a constant may have no name."""
+    return ours[1] == theirs[1] and (ours[0] == theirs[0] or "" in (ours[0], theirs[0]))
+
+
+def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
+    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    for scan in bound.scans(node) if is_direct(node, path) else ():
+        found = bound.table_of(scan)
+        if found is not None:
+            return found
+    return fold(path[0]), fold(path[1]), fold(path[2])
+
+
+def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
+    """Return what the splitter is told of a call's arguments."""
+    keys, private = given.get("keys"), False
+    listed: dict[str, tuple[str | None, ...]] = {}
+    if isinstance(keys, str):
+        if fold(keys.strip()) != PRIVATE:
+            raise ParameterError(
+                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
+            )
+        private = True
+    elif isinstance(keys, Mapping):
+        for name, values in keys.items():
+            items = list_items(values)
+            if not items:
+                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
+            listed[str(name)] = tuple(map(key_text, items))
+    elif keys is not None:
+        raise ParameterError(
+            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
+        )
+    return Options(
+        keys=listed,
+        private_keys=private,
+        delta=given.get("delta") is not None,
+        lower=_bounds("lower", given.get("lower")),
+        upper=_bounds("upper", given.get("upper")),
+        now=now,
+        zone=str(now.tzinfo),
+        columns=columns,
+        errors=given.get("errors") is True,
+    )
+
+
+def _bounds(name: str, given: object) -> dict[str, Fraction]:
+    if given is None:
+        return {}
+    hint = f"Give numbers by column: {name} := {{days: 0}}."
+    named = given if isinstance(given, Mapping) else {"": given}
+    found = {}
+    for column, value in named.items():
+        checked = parameters.finite_float(name, value, hint=hint)
+        found[str(column)] = Fraction(str(checked))
+    return found

@@ -1,0 +1,71 @@
+"""A query of plain SQL from Python: planned on a connection as its macro plans it, and run once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dpsql.engines.duckdb.query_statement import QueryStatement, shown
+from dpsql.engines.duckdb.releasing import Turns, run_release
+from dpsql.engines.duckdb.session import Session
+from dpsql.errors import InternalError
+from dpsql.functions.query import QueryPlan
+from dpsql.ledger.rows import Entry
+
+_SETTINGS = (
+    "SELECT system.main.current_setting('search_path'), system.main.current_database(), "
+    "system.main.current_setting('TimeZone'), system.main.json_serialize_sql(?)::VARCHAR"
+)
+
+_TREE = "SELECT system.main.json_serialize_sql(?)::VARCHAR"
+
+
+@dataclass(frozen=True)
+class Answered:
+    """The answer of a query.
+
+    Attributes
+    ----------
+    value : pyarrow.Table
+    plan : QueryPlan or None
+        None of a query that reads nobody's rows, which charged nothing.
+    entry : Entry or None
+        Its entry of the ledger.
+    replayed : bool
+        Whether it was stored before, so that nothing was charged.
+    """
+
+    value: pa.Table
+    plan: QueryPlan | None = None
+    entry: Entry | None = None
+    replayed: bool = False
+
+
+def planned_query(
+    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
+) -> tuple[QueryStatement | None, str]:
+    """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
+    if not isinstance(sql, str):
+        session.queries.tables(sql, None, "", "", "")  # which refuses it
+    [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
+    seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
+    written = turns.plans(session.queries.cores(sql, tree, arguments, seen))
+    texts = [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
+    return session.queries.plan(sql, tree, arguments, seen, texts)
+
+
+def run_query(session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]) -> Answered:
+    """Return the answer of a query: asked and charged, or read from the ledger."""
+    with turns.alone():
+        found, free = planned_query(session, turns, sql, arguments)
+        if found is None:
+            return Answered(turns.table(free))
+        session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))
+        stored = session.past.replay(found.plan)
+        value = run_release(session, turns, found.sql() if stored is None else found.stored_sql(), found.plan)
+    entry = stored or session.past.replay(found.plan)
+    if entry is None:
+        raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
+    return Answered(value, found.plan, entry, stored is not None)

@@ -1,0 +1,216 @@
+"""The statement of a query of plain SQL: all its parts as one relation, and what follows from their answers.
+
+Every part is the chain of steps that a call of its function runs (`dpsql.engines.duckdb.steps`), in a frame of its own.
+They share one gate, which gives each part a ticket, and one release, to which each hands its statistic. So the release
+is one value of one materialized query: if anything reads an answer, all parts are charged in one transaction, and
+otherwise none is.
+
+The answers of a core are a table of its name; the post text reads these tables and public ones alone, which its plan
+shows before the statement is written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from dpsql.contract.json import Json
+from dpsql.contract.parameters import known
+from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
+from dpsql.engines.duckdb.result_rows import catalogued_sql
+from dpsql.engines.duckdb.statements import part_of_query
+from dpsql.engines.duckdb.steps.source import key_types
+from dpsql.engines.duckdb.steps.step import Frame, Step
+from dpsql.functions.query import QueryPlan
+from dpsql.rendering import call, cast, element, field, identifier, struct, text
+
+# What the release of a query is in SQL.
+CORES = (
+    "STRUCT(sequence BIGINT, guarantee VARCHAR, cores STRUCT(keys VARCHAR[], numbers VARCHAR[], "
+    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[])[][])"
+)
+GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
+# The materialized query of the release, and the step of the gate.
+_DP, _WHOLE = "__dp", "whole"
+
+
+@dataclass(frozen=True)
+class QueryStatement:
+    """What a query runs.
+
+    Attributes
+    ----------
+    plan : QueryPlan
+    split : Split
+    answers : sequence of mapping
+        Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
+    errors : bool
+        Whether released tables have the errors of their numbers.
+    """
+
+    plan: QueryPlan
+    split: Split
+    answers: Sequence[Mapping[str, Json]]
+    errors: bool = False
+
+    @property
+    def asked(self) -> str:
+        """What the release hands over, as JSON text."""
+        cores = []
+        for core, answers in zip(self.split.cores, self.answers, strict=True):
+            listed = list(known(list, answers["answers"]))
+            more = [{**listed[place], "over": count} for place, count in self._spread(core)]
+            cores.append({**answers, "answers": [*listed, *more]})
+        return json.dumps({"confidence": self._confidence, "cores": cores})
+
+    def _spread(self, core: QueryCore) -> list[tuple[int, int]]:
+        """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
+        return spread(self.split, core) if self.errors else []
+
+    @property
+    def _confidence(self) -> float:
+        found = [getattr(part.plan, "confidence", None) for part in self.plan.parts]
+        return next((float(one) for one in found if one is not None), 0.95)
+
+    def sql(self, *, noted: bool = False) -> str:
+        """Return the statement that asks, charges and releases."""
+        return self._over(self._release(noted=noted), noted=noted)
+
+    def stored_sql(self) -> str:
+        """Return the statement that reads the stored release; no table of people is touched."""
+        released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), _texts(self.plan))
+        return self._over(f"SELECT {released} AS release")
+
+    def _over(self, release: str, *, noted: bool = False) -> str:
+        """Return the post text over the released tables of a release."""
+        note = "-- What follows from the answers; it reads no row of people.\n" if noted else ""
+        tables = [f"{identifier(_DP)} AS MATERIALIZED (\n{release}\n)"]
+        for number, core in enumerate(self.split.cores):
+            tables.append(f"{identifier(core.name)} AS (\n  {self._released(number, core)}\n)")
+        return "WITH\n" + ",\n".join(tables) + f"\n{note}SELECT * FROM (\n{self.split.post}\n)"
+
+    def _released(self, number: int, core: QueryCore) -> str:
+        """Return the query of the released table of a core."""
+        rows = call("unnest", element(field("release", "cores"), number + 1))
+        columns = [
+            f"{cast(element(field('entry', 'keys'), place), key.type)} AS {identifier(key.column)}"
+            for place, key in enumerate(core.keys, start=1)
+        ]
+        for place, one in enumerate(core.aggregates, start=1):
+            columns.append(f"{cast(element(field('entry', 'numbers'), place), one.type)} AS {identifier(one.name)}")
+        for position, (place, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
+            names = error_names(core.aggregates[place].name, count)
+            fields = zip(("errors", "lower", "upper"), names, strict=True)
+            columns += [f"{element(field('entry', part), position)} AS {identifier(name)}" for part, name in fields]
+        return f"SELECT {', '.join(columns)} FROM (SELECT {rows} AS entry FROM {identifier(_DP)})"
+
+    def _release(self, *, noted: bool) -> str:
+        """Return the statement whose one value is the release of all parts."""
+        parts: list[tuple[Frame, list[Step], str]] = []
+        for part in self.plan.parts:
+            keyed, drawing = (None if one is None else parts[one][0] for one in (part.keys_of, part.rows_of))
+            parts.append(part_of_query(part.plan, part.plan.function, keyed, drawing))
+        frames = [frame for frame, _, _ in parts]
+        whole = frames[0].name(_WHOLE)
+        steps = [(frame, chain[0]) for frame, chain, _ in parts]
+        steps.append((frames[0], self._gate(frames)))
+        for number, (frame, chain, _) in enumerate(parts, start=1):
+            mine = element(f"(SELECT {field('gate', 'parts')} FROM {whole})", number)
+            note = f"The ticket of part {number} of {len(parts)}. Every scan below waits for it."
+            steps.append((frame, Step("gate", note, f"SELECT {mine} AS gate", kept=True)))
+            steps += [(frame, step) for step in chain[2:]]
+        listed = ",\n".join(frame.sql(step, noted=noted) for frame, step in steps)
+        tickets = call("list_value", *(frame.closing_ticket for frame in frames))
+        statistics = call("list_value", *(cast(found, "BIGINT[]") for _, _, found in parts))
+        ticket = f"(SELECT {field('gate', 'ticket')} FROM {whole})"
+        note = "-- Charge, draw and store all parts, in one transaction of the ledger.\n" if noted else ""
+        released = call("dpsql_query_release", ticket, tickets, statistics, text(self.asked))
+        return f"WITH\n{listed}\n{note}SELECT {released} AS release"
+
+    def _gate(self, frames: Sequence[Frame]) -> Step:
+        """Return the step of the gate of all parts, which has a ticket for each."""
+        probes = struct({f"p{n}": f"(SELECT probe FROM {frame.name('types')})" for n, frame in enumerate(frames)})
+        kinds = [(key_types(frame) or ["CAST(NULL AS VARCHAR[])"])[0] for frame in frames]
+        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), _texts(self.plan)]
+        return Step(
+            _WHOLE,
+            "Check arguments, column types and budget of all parts before any row is read.",
+            f"SELECT {call('dpsql_query_gate', *given)} AS gate",
+            kept=True,
+        )
+
+
+def _texts(plan: QueryPlan) -> str:
+    """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
+    if plan.placement is None or plan.placement.direct:
+        return "NULL"
+    return catalogued_sql(made=True, tables=True)
+
+
+def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
+    """Return the numbers of a core of which columns are made: the place of each, and of how many the column is made.
+
+    An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
+    j-th of the chance.
+    """
+    places = {one.name: place for place, one in enumerate(core.aggregates)}
+    return [(places[aggregate], count) for name, aggregate, count in split.told if name == core.name]
+
+
+def stub_sql(split: Split, *, errors: bool) -> str:
+    """Return the post text over tables of no rows, which have the names and types of the released ones."""
+    tables = []
+    for core in split.cores:
+        columns = [f"CAST(NULL AS {key.type}) AS {identifier(key.column)}" for key in core.keys]
+        for one in core.aggregates:
+            columns.append(f"CAST(NULL AS {one.type}) AS {identifier(one.name)}")
+        for place, count in spread(split, core) if errors else ():
+            names = error_names(core.aggregates[place].name, count)
+            columns += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names]
+        tables.append(f"{identifier(core.name)} AS (SELECT {', '.join(columns)} WHERE false)")
+    before = f"WITH {', '.join(tables)} " if tables else ""
+    return f"SELECT * FROM (\n{before}SELECT * FROM (\n{split.post}\n)\n)"
+
+
+def shown(statement: QueryStatement) -> tuple[str, ...]:
+    """Return what is told of a query before it runs, line by line, and the statement as the last."""
+    plan, lines = statement.plan, list(statement.split.notes)
+    if plan.during is not None:
+        lines.append(f"rows of {plan.during.text}, by the {plan.during.dated.period}")
+    for number, core in enumerate(statement.split.cores):
+        of_core = [part for part in plan.parts if part.core == number]
+        parts = [part.plan for part in of_core]
+        drawn = {id(part.plan) for part in of_core if part.rows_of is not None}
+        lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
+        if core.unit is not None:
+            whose = f"rows per {plan.layout.privacy_unit}"
+            most = "what is drawn" if drawn else f"at most {max(part.max_rows_per_unit for part in parts)}"
+            lines.append(f"{whose}: {most} count; what others hold is left out")
+        for key in core.keys:
+            lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
+        for one in core.aggregates:
+            lines += _bounds_told(one)
+        for part in parts:
+            named = part.function.removeprefix(f"{plan.function}.")
+            lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
+            if id(part) not in drawn:
+                lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
+    lines = list(dict.fromkeys(lines))
+    return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
+
+
+# Quantities of `dp_estimate` that are told of a part.
+_TOLD = ("count_std_error", "rank_error", "least_count", "persons_off")
+
+
+def _bounds_told(one: QueryAggregate) -> list[str]:
+    if one.kind in ("rows", "values", "units", "items"):
+        return []
+    if one.lower is None or one.upper is None:
+        return (
+            [f"bounds of {one.column}: none are public"]
+            if one.kind == "quantile"
+            else [f"bounds of {one.column}: drawn privately"]
+        )
+    return [f"bounds of {one.column}: {float(one.lower):g} to {float(one.upper):g}, {one.bounds_from or 'stated'}"]

@@ -1,0 +1,280 @@
+"""dp_query: a query of plain SQL, as one release of all that its cores ask.
+
+The query is split (`dpsql.contract.query`) into cores and what follows from their answers. A core is answered in parts:
+its counts and sums as one vector, the quantiles of each column, moments of pairs of columns, and numbers of different
+items. Every part has an equal share of epsilon; delta goes, in equal shares as well, to those that need it. All parts
+are one measurement: they have one ticket, one gate and one charge, and their noise is drawn in one transaction.
+
+By basic composition the parts together cost epsilon and delta: they read tables that differ in one privacy unit, which
+is bounded in each part by itself.
+
+**A drawn limit.** With ``max_rows_per_unit := 'drawn'`` a part of each core draws how many rows of a person count, and
+the others have it as their limit (`dpsql.functions.query_rows`). It costs its share, and they are mechanisms that are
+chosen by it: each costs its own share whatever the limit is.
+
+**Private keys.** Which groups a core has is drawn once, by one of its parts, at its share of epsilon and the core's
+share of delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly those groups: its
+keys are public once they are released, so it is a mechanism with public keys, chosen by what was released before. It
+costs its share of epsilon whichever keys these are, and composition is basic for mechanisms that are chosen like this
+too: all parts cost epsilon, and delta of the part that draws keys. A unit's rows are limited in each part by itself,
+over the rows of the groups that it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import ClassVar, Self
+
+from dpsql.contract import parameters
+from dpsql.contract.arguments import EPSILON, OPTIONAL_DELTA, RELEASE, REQUIRED, Argument, Signature, flag
+from dpsql.contract.call import Call, TargetCode
+from dpsql.contract.fold import Collector
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
+from dpsql.contract.measurement import Draw, Measurement, measurement_of
+from dpsql.contract.parameters import known
+from dpsql.contract.plan import Plan, Quantity
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
+from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
+from dpsql.functions.query_margins import MarginsCall, MarginsPlan
+from dpsql.functions.query_rows import RowsCall, RowsPlan
+from dpsql.functions.query_vector import VectorPlan
+from dpsql.progress import Progress
+
+# Seconds after which a query is asked anew, unless a call says otherwise.
+USUAL_AGE = 24 * 60 * 60
+# The plans and calls of parts, by the names of their functions.
+PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
+    VectorPlan.function: (VectorPlan, AggregateCall),
+    CountPlan.function: (CountPlan, AggregateCall),
+    QuantilePlan.function: (QuantilePlan, QuantileCall),
+    RowsPlan.function: (RowsPlan, RowsCall),
+    MarginsPlan.function: (MarginsPlan, MarginsCall),
+}
+
+SQL = Argument(
+    "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str"
+)
+ARGUMENTS = Signature(
+    EPSILON,
+    replace(
+        OPTIONAL_DELTA,
+        doc="Chance that the guarantee fails, from 1e-300 to 0.1. Without it pure DP; with it noise may be Gaussian, "
+        "and keys may be private.",
+    ),
+    flag("errors", "Whether every column of noisy numbers has its error, interval and verdict beside it.", False),
+    Argument(
+        "keys",
+        "Public values of the columns to group by, which the owner has not stated: a struct of lists by column. "
+        "'private' releases keys that many units have, and needs delta.",
+        shown="what the query and the owner say",
+        kind="Keys",
+    ),
+    Argument(
+        "lower",
+        "Public lower bounds of columns whose values are summed, a struct by column.",
+        shown="what the query and the owner say, or drawn privately",
+        kind="Bounds",
+    ),
+    Argument("upper", "Public upper bounds, in the same form as lower.", shown="as lower", kind="Bounds"),
+    Argument(
+        "during",
+        "Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12' "
+        "from the first to the last.",
+        shown="required where the owner stated periods",
+        kind="Names",
+    ),
+    Argument(
+        "max_rows_per_unit",
+        "Rows that one person may contribute, from 1 to 1000000000, of those that a core groups. A random choice of "
+        "them counts. 'drawn' spends 5 % of epsilon to draw it: the 99th percentile of the rows per person.",
+        shown="stated by the owner",
+        kind="Integer",
+    ),
+    MAX_GROUPS_PER_UNIT,
+    CONFIDENCE,
+    RELEASE,
+    Argument(
+        "max_age",
+        "How old an answer to the same query may be to be returned again at no cost: an INTERVAL, or a number of "
+        "hours.",
+        shown="24 hours; with release, any age",
+        kind="Number",
+    ),
+    flag("fresh", "Whether the query is asked anew, at a charge, although its answer is stored.", False),
+)
+
+
+@dataclass(frozen=True)
+class QueryPart:
+    """One part of a query.
+
+    Attributes
+    ----------
+    core : int
+        The number of its core, from 0.
+    plan : Plan
+    keys_of : int or None
+        The number of an earlier part of the same core, whose released keys are its groups.
+    rows_of : int or None
+        The number of the earlier part that draws how many rows of a person count in it.
+    """
+
+    core: int
+    plan: Plan
+    keys_of: int | None = None
+    rows_of: int | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the part as JSON values."""
+        drawn = {"keys_of": self.keys_of, "rows_of": self.rows_of}
+        known_of = {name: part for name, part in drawn.items() if part is not None}
+        return {"core": self.core, "plan": self.plan.to_json(), **known_of}
+
+    @classmethod
+    def read(cls, record: Mapping[str, object]) -> Self:
+        """Return the part that `to_json` wrote."""
+        plan = json.loads(known(str, record["plan"]))
+        drawn = (record.get(name) for name in ("keys_of", "rows_of"))
+        keys_of, rows_of = (None if part is None else known(int, part) for part in drawn)
+        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan), keys_of, rows_of)
+
+    @property
+    def call(self) -> type[Call]:
+        """The class of its call."""
+        return PARTS[self.plan.function][1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryPlan(Plan):
+    """The checked public arguments of one ``dp_query`` call, with the plans of its parts."""
+
+    delta: Fraction | None
+    parts: tuple[QueryPart, ...]
+
+    function: ClassVar[str] = "dp_query"
+    target_needs_bounds: ClassVar[bool] = False
+    arguments: ClassVar[Signature] = ARGUMENTS
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        raise InternalError("I032", "a query was planned without its parts. Report it.")
+
+    @property
+    def told_rows(self) -> int | None:
+        """How many rows of a unit count at most; None where it is drawn."""
+        return None if any(part.rows_of is not None for part in self.parts) else self.max_rows_per_unit
+
+    @cached_property
+    def measurement(self) -> Measurement:
+        """The measurements of all parts."""
+        return measurement_of(*(part.plan.measurement for part in self.parts))
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return nothing: the noise of each part is told by its own function."""
+        return []
+
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments of every part, see `Plan.public_arguments`."""
+        parts: list[Json] = [
+            {"core": part.core, "function": part.plan.function, "arguments": part.plan.public_arguments}
+            for part in self.parts
+        ]
+        record = {
+            "source": self.source,
+            "dataset": self.dataset,
+            "epsilon": str(self.epsilon),
+            "delta": None if self.delta is None else str(self.delta),
+            "neighbours": self.neighbours,
+            "max_rows_per_unit": self.max_rows_per_unit,
+            "layout": {name: value for name, value in vars(self.layout).items() if value is not None},
+            "during": None if self.during is None else self.during.to_json(),
+            "parts": parts,
+        }
+        return {name: value for name, value in record.items() if value is not None}
+
+    def _record(self) -> dict[str, object]:
+        return {**super()._record(), "parts": [part.to_json() for part in self.parts]}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Json]) -> Self:
+        """Return the plan that `to_json` wrote."""
+        parts = tuple(QueryPart.read(known(dict, part)) for part in known(list, record["parts"]))
+        return replace(super().from_record({**record, "parts": []}), parts=parts)
+
+
+@dataclass(frozen=True)
+class QueryCall(Call):
+    """A call of dp_query, with the calls of its parts.
+
+    Attributes
+    ----------
+    calls : tuple of Call
+        Of the parts, each with the column types of its core.
+    """
+
+    plan: QueryPlan
+    calls: tuple[Call, ...] = ()
+
+    def told(self, calls: Iterable[Call]) -> Self:
+        """Return the call with what is told of its parts beside the guarantee: how many rows of a person count."""
+        drawn = [str(call.drawn) for call in calls if isinstance(call, RowsCall)]
+        unit = self.plan.layout.privacy_unit
+        return replace(self, left_out=f"rows per {unit} that count, drawn: {', '.join(drawn)}") if drawn else self
+
+    @classmethod
+    def of(cls, plan: QueryPlan, calls: Iterable[Call]) -> Self:
+        """Return the call whose parts were resolved."""
+        return cls(plan, (), TargetCode(), (), calls=tuple(calls))
+
+    def start(self) -> Collector | None:
+        """Return nothing: every part has a collector of its own."""
+        return None
+
+    def prepare(self, statistic: Sequence[tuple[Call, Collector]], progress: Progress) -> Callable[[], Json] | Draw:
+        """Return the draw of all parts, from their calls and collectors at the end of their last passes."""
+        draws = [call.prepare(collector, progress) for call, collector in statistic]
+        run = [draw.run if isinstance(draw, Draw) else draw for draw in draws]
+
+        def all_parts() -> Json:
+            return {"parts": [one() for one in run]}
+
+        if not any(isinstance(draw, Draw) for draw in draws):
+            return all_parts
+        spent = (
+            draw.measurement if isinstance(draw, Draw) else call.plan.measurement
+            for draw, (call, _) in zip(draws, statistic, strict=True)
+        )
+        return Draw(measurement_of(*spent), all_parts)
+
+
+def read_age(given: object) -> float | None:
+    """Return `max_age` in seconds; None where it is left out.
+
+    Raises
+    ------
+    ParameterError
+        P021: it is no length of time.
+    """
+    if given is None:
+        return None
+    seconds = getattr(given, "total_seconds", None)
+    hint = "Give an INTERVAL, or a number of hours such as 24."
+    if seconds is not None:
+        found = float(seconds())
+    else:
+        found = 3600.0 * float(parameters.number_from_zero("max_age", given, hint=hint))
+    if not found >= 0:
+        raise ParameterError("P021", f"max_age must not be negative. {hint}")
+    return found
+
+
+read_flag = partial(parameters.boolean)

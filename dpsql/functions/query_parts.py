@@ -1,0 +1,487 @@
+"""The parts of which the cores of a query are answered, and where in their results each answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+
+from dpsql.contract.json import Json
+from dpsql.contract.keys import PRIVATE, RELEASED, PublicKeys
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.periods import DATED, Dated
+from dpsql.contract.placement import Placement
+from dpsql.contract.plan import Plan
+from dpsql.contract.query.split import QueryAggregate, QueryCore
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.quantile import QuantilePlan
+from dpsql.functions.query import QueryPart
+from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query_rows import AT, DRAWN, LIMITS, MOST_ROWS, SHARE, STEPS, RowsPlan
+from dpsql.functions.query_vector import VectorPlan
+from dpsql.rendering import call, double, identifier, text
+from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
+
+# The column of a core in which every row has a value, and the source's name in messages and in the ledger.
+ALL, SOURCE = "dpsql_all", "the query"
+# The column of the persons of whom a row has a value.
+_SOME = "dpsql_some"
+_VALUED = {
+    "sum": SUM,
+    "avg": AVG,
+    "var_samp": VARIANCE,
+    "var_pop": VARIANCE,
+    "stddev_samp": STDDEV,
+    "stddev_pop": STDDEV,
+    "values": COUNT,
+}
+_DIFFERENT = ("units", "items")
+# What a row of a pair tells: the first and the second column, and their mean, each between -1 and 1.
+_MOMENTS = (COUNT, AVG, VARIANCE)
+
+
+@dataclass(frozen=True)
+class PlacedCore:
+    """A core, and where its rows come from.
+
+    Attributes
+    ----------
+    core : QueryCore
+    placement : Placement
+    stated : mapping
+        What the owner stated of its budget: ``neighbours``, and how its rows are dated.
+    """
+
+    core: QueryCore
+    placement: Placement
+    stated: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass
+class _Part:
+    """A part that has no share of the budget yet."""
+
+    core: int
+    kind: type[Plan]
+    given: dict[str, object]
+    more: dict[str, str] = field(default_factory=dict)  # columns that it adds to the core's, as SQL
+    takes_delta: bool = True
+    needs_delta: bool = False
+    keys_of: int | None = None  # the part that releases its keys
+    rows_of: int | None = None  # the part that draws its limit on rows
+    weight: int = 1  # of its share of epsilon
+
+
+@dataclass
+class Answers:
+    """Where the answer of every aggregate of a core is, and from which part the keys of its groups are.
+
+    Attributes
+    ----------
+    parts : int
+        The number of the first part.
+    listed : list of dict
+        By aggregate: the part, the position of the target in it, what is read of that, and the SQL type.
+    margin : _Margin or None
+        The grouping set that the core is, where several share their sums.
+    limit : int or None
+        The part that draws how many rows of a person count; grouping sets share it.
+    vectors : dict
+        By target: its part, and its place in it.
+    """
+
+    parts: int
+    listed: list[dict[str, Json]] = field(default_factory=list)
+    margin: _Margin | None = None
+    limit: int | None = None
+    vectors: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the answers as JSON values."""
+        of_set: dict[str, Json] = {} if self.margin is None else {"keys_set": self.margin.number}
+        return {"keys_of": self.parts, "answers": list(self.listed), **of_set}
+
+
+@dataclass(frozen=True)
+class _Pair:
+    first: str
+    second: str
+    bounds: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
+
+
+def parts_of_cores(
+    cores: Sequence[PlacedCore],
+    arguments: Mapping[str, object],
+    epsilon: Fraction,
+    delta: Fraction | None,
+) -> tuple[tuple[QueryPart, ...], list[Answers]]:
+    """Return the parts of a query, and where in them the answers are.
+
+    Parameters
+    ----------
+    cores : sequence of PlacedCore
+    arguments : mapping
+        What the call says of all of them: ``max_rows_per_unit``, ``max_groups_per_unit``, ``confidence``, ``during``.
+    epsilon, delta : Fraction
+        Of the whole query.
+
+    Raises
+    ------
+    ParameterError
+        An argument does not fit, or bounds are missing.
+    """
+    found: list[_Part] = []
+    answers: dict[int, Answers] = {}
+    drawing = _draws_rows(arguments)
+    margins = _margins([placed.core for placed in cores])
+    for number in sorted(range(len(cores)), key=lambda number: number in margins and margins[number].finest != number):
+        placed, margin = cores[number], margins.get(number)
+        shared = _shared(placed, arguments, drawn=drawing)
+        of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
+        limit = None if of_finest is None else of_finest.limit
+        if drawing and "privacy_unit" in shared and of_finest is None:
+            limit = len(found)
+            found.append(_rows(number, shared))
+        answers[number] = Answers(len(found), margin=margin, limit=limit)
+        for one in _parts(number, placed.core, shared, answers[number], of_finest):
+            stated = limit is None or one.given["max_rows_per_unit"] != MOST_ROWS
+            found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
+    needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
+    shares = _shares(found, epsilon)
+    parts = []
+    for one, share in zip(found, shares, strict=True):
+        placed = cores[one.core]
+        given = {**one.given, "epsilon": share}
+        if delta is not None and any(one is each for each in needing):
+            given["delta"] = delta / len(needing)
+        plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
+        item = _item(placed.core, one.more)
+        placement = replace(placed.placement, joined=item)
+        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of, one.rows_of))
+    return tuple(parts), [answers[number] for number in range(len(cores))]
+
+
+@dataclass(frozen=True)
+class _Margin:
+    """The grouping set that a core is, among those of which one core has all keys.
+
+    Attributes
+    ----------
+    finest : int
+        The number of that core.
+    number : int
+        Of the set; 0 is the finest.
+    sets : tuple of tuple of int
+        The positions of the keys of every set among those of the finest.
+    """
+
+    finest: int
+    number: int
+    sets: tuple[tuple[int, ...], ...]
+
+
+def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
+    """Return the grouping sets that share sums, by the numbers of their cores."""
+    found: dict[int, _Margin] = {}
+    numbers = {core.name: number for number, core in enumerate(cores)}
+    for finest, core in enumerate(cores):
+        if core.margin_of != core.name or core.private_keys or not _vectors(core):
+            continue
+        names = [key.column for key in core.keys]
+        others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
+        members = [finest, *others]
+        sets = tuple(tuple(names.index(key.column) for key in cores[one].keys) for one in members)
+        if others:
+            found |= {one: _Margin(finest, place, sets) for place, one in enumerate(members)}
+    return found
+
+
+def _draws_rows(arguments: Mapping[str, object]) -> bool:
+    """Whether a call has the rows of a person that count drawn."""
+    given = arguments.get("max_rows_per_unit")
+    if not isinstance(given, str):
+        return False
+    if fold(given.strip()) != DRAWN:
+        raise ParameterError(
+            "P021", f"max_rows_per_unit must be a number, or 'drawn'; got {show(given)}. Give one of both."
+        )
+    if arguments.get("max_groups_per_unit") is not None:
+        raise ParameterError(
+            "P045", "max_groups_per_unit has no effect beside max_rows_per_unit := 'drawn'. Leave it out."
+        )
+    return True
+
+
+def _rows(number: int, shared: Mapping[str, object]) -> _Part:
+    """Return the part that draws how many rows of a person count."""
+    names = ("dataset", "neighbours", "during", "privacy_unit")
+    given = {name: shared[name] for name in names if name in shared}
+    given |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(LIMITS)), "cells": len(LIMITS)}
+    given |= {"interval_share": 0, "max_rows_per_unit": 1, "by": None}
+    return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
+
+
+def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
+    """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
+    drawing = sum(one.kind is RowsPlan for one in parts)
+    left = epsilon * (1 - SHARE) if drawing else epsilon
+    weights = sum(one.weight for one in parts if one.kind is not RowsPlan)
+    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left * one.weight / weights for one in parts]
+
+
+def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool) -> dict[str, object]:
+    """Return the arguments that all parts of a core share; where a limit is `drawn`, the largest stands for it."""
+    core, placement = placed.core, placed.placement
+    by = [key.column for key in core.keys]
+    given: dict[str, object] = {
+        "by": by or None,
+        "dataset": placement.charged[0],
+        "neighbours": placed.stated.get("neighbours"),
+        "confidence": arguments.get("confidence"),
+        "during": arguments.get("during"),
+    }
+    if by and not core.private_keys:
+        given["keys"] = _public(core)
+    if placement.unit is not None:
+        given["privacy_unit"] = placement.unit
+        rows = MOST_ROWS if drawn else arguments.get("max_rows_per_unit")
+        given["max_rows_per_unit"] = (
+            rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
+        )
+        if by:
+            given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
+    return given
+
+
+def dated_by(stated: Mapping[str, object], date: str | None) -> dict[str, object]:
+    """Return what an owner stated, with the column of the date as a source calls it."""
+    dated = stated.get(DATED)
+    if not isinstance(dated, Dated) or date is None:
+        return dict(stated)
+    base = None if date.casefold() == dated.column.casefold() else dated.column
+    return {**stated, DATED: replace(dated, column=date, base=base)}
+
+
+def _public(core: QueryCore) -> PublicKeys:
+    """Return the public keys of a core: lists, or a FROM item that lists them."""
+    if all(key.values is not None for key in core.keys):
+        return PublicKeys(tuple(key.values for key in core.keys))
+    items = []
+    for number, key in enumerate(core.keys):
+        if key.query is not None:
+            rows = key.query
+        elif key.values is not None:
+            listed = call("list_value", *("NULL" if one is None else text(one) for one in key.values))
+            rows = f"SELECT {call('unnest', f'CAST({listed} AS VARCHAR[])')}"
+        else:
+            raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
+        items.append(f"({rows}) AS dpsql_keys{number}({identifier(key.column)})")
+    return PublicKeys((None,) * len(core.keys), table=f"(SELECT * FROM {' CROSS JOIN '.join(items)})")
+
+
+def _parts(
+    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
+) -> Iterator[_Part]:
+    """Yield the parts of a core, and note where the answers are.
+
+    Of private keys the first part says which are released, and the others answer these. Where the core is a grouping
+    set, its sums are those of the core that has all keys, whose answers are given.
+    """
+    for place, one in enumerate(_asked(number, core, shared, answers, of_finest)):
+        if not core.private_keys:
+            yield one
+        elif place == 0:
+            yield replace(one, given={**one.given, "keys": PRIVATE}, needs_delta=True)
+        else:
+            released = PublicKeys((None,) * len(core.keys), table=RELEASED)
+            yield replace(one, given={**one.given, "keys": released}, keys_of=answers.parts)
+
+
+def _asked(
+    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
+) -> Iterator[_Part]:
+    """Yield what a core is asked, and note where the answers are; what can draw private keys comes first.
+
+    A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
+    """
+    vectors = _vectors(core) if of_finest is None else []
+    places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
+    count = answers.parts
+    kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
+    sets = () if answers.margin is None else answers.margin.sets
+    different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
+    persons = ("units", None)
+    deciding = [persons] if persons in different else []
+    if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
+        deciding = [persons] if "privacy_unit" in shared else []
+        vectors = [] if deciding else [({ALL: [COUNT]}, {})]
+    if core.private_keys:
+        for kind, column in deciding:
+            places[kind, str(column)] = count, 0
+            count += 1
+            yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
+    else:
+        deciding = []
+    for targets, bounds in vectors:
+        given = {**shared, "target": list(targets), "left_out_share": 0}
+        given["wanted"] = tuple(tuple(names) for names in targets.values())
+        ends = [bounds.get(name) for name in targets]
+        given["lowest"] = tuple(None if pair is None else float(pair[0]) for pair in ends)
+        given["highest"] = tuple(None if pair is None else float(pair[1]) for pair in ends)
+        for place, name in enumerate(targets):
+            places["vector", name] = count, place
+        count += 1
+        more_of = {"sets": sets} if sets else {}
+        yield _Part(number, kind_of_vector, {**given, **more_of}, weight=len(sets) or 1)
+    if of_finest is not None:
+        answers.parts = of_finest.parts
+    answers.vectors = {key: place for key, place in places.items() if key[0] == "vector"}
+    for kind, column in different:
+        if (kind, column) in deciding:
+            continue
+        places[kind, str(column)] = count, 0
+        count += 1
+        yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
+    quantiles = _quantiles(core)
+    for column, asked in quantiles.items():
+        first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
+        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
+        if first.lower is not None and first.upper is not None:
+            given |= {"lower": float(first.lower), "upper": float(first.upper)}
+        given.pop("confidence")
+        places["quantile", column] = count, 0
+        count += 1
+        yield _Part(number, QuantilePlan, given, takes_delta=False)
+    pairs = _pairs(core)
+    if pairs:
+        names, more = _pair_columns(pairs)
+        given = {**shared, "target": names, "left_out_share": 0, "wanted": (_MOMENTS,) * len(names)}
+        given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
+        for place, pair in enumerate(pairs):
+            places["pair", pair.first, pair.second] = count, 3 * place
+        yield _Part(number, VectorPlan, given, more)
+    for one in core.aggregates:
+        found = _answer(one, places, quantiles, pairs)
+        if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
+            found["set"] = answers.margin.number
+        answers.listed.append(found)
+
+
+def _counted(
+    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the arguments of a count of different persons or items, and the columns that it adds."""
+    given: dict[str, object] = {**shared, "distinct_of": column, "left_out_share": 0}
+    if kind != "units":
+        return given, {}
+    if column is None:
+        return {**given, "distinct_of": shared.get("privacy_unit")}, {}
+    # Of the rows with a value: each person is one item.
+    unit = identifier(str(shared.get("privacy_unit")))
+    given["distinct_of"] = _SOME
+    given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1
+    return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
+
+
+def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tuple[Fraction, Fraction]]]]:
+    """Return the vectors of a core, each with the aggregates by target, and the public bounds of targets.
+
+    Targets with public bounds, and those that are only counted, are one vector; those whose bounds are drawn another.
+    """
+    wanted: dict[str, list[str]] = {}
+    bounds: dict[str, tuple[Fraction, Fraction]] = {}
+    for one in core.aggregates:
+        if one.kind != "rows" and one.kind not in _VALUED:
+            continue
+        column = ALL if one.kind == "rows" else str(one.column)
+        names = wanted.setdefault(column, [])
+        name = COUNT if one.kind == "rows" else _VALUED[one.kind]
+        if name not in names:
+            names.append(name)
+        if name != COUNT and one.lower is not None and one.upper is not None:
+            bounds[column] = one.lower, one.upper
+    drawn = {column for column, names in wanted.items() if set(names) != {COUNT} and column not in bounds}
+    split = [{c: n for c, n in wanted.items() if (c in drawn) == is_drawn} for is_drawn in (False, True)]
+    return [(targets, bounds) for targets in split if targets]
+
+
+def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
+    """Return the quantiles of each column, ascending."""
+    found: dict[str, set[Fraction]] = {}
+    for one in core.aggregates:
+        if one.kind == "quantile" and one.quantile is not None:
+            found.setdefault(str(one.column), set()).add(one.quantile)
+    return {column: sorted(asked) for column, asked in found.items()}
+
+
+def _pairs(core: QueryCore) -> list[_Pair]:
+    """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
+    found: dict[tuple[str, str], _Pair] = {}
+    for one in core.aggregates:
+        if one.other is None:
+            continue
+        pair = str(one.column), one.other
+        if pair in found or pair[::-1] in found:
+            continue
+        if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
+            raise ParameterError(
+                "P003",
+                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
+                "from domain knowledge.",
+            )
+        found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
+    return list(found.values())
+
+
+def _pair_columns(pairs: Sequence[_Pair]) -> tuple[list[str], dict[str, str]]:
+    """Return the names of the columns of pairs, three of each, and their SQL."""
+    columns: dict[str, str] = {}
+    for number, pair in enumerate(pairs):
+        values = [f"TRY_CAST({identifier(name)} AS DOUBLE)" for name in (pair.first, pair.second)]
+        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
+        units = []
+        for value, ends in zip(values, pair.bounds, strict=True):
+            lower, upper = map(float, ends)
+            middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
+            clipped = call("least", call("greatest", value, double(lower)), double(upper))
+            units.append(call("/", call("-", clipped, double(middle)), double(half)))
+        units.append(call("/", call("+", *units), double(2.0)))
+        for name, unit in zip("uvw", units, strict=True):
+            columns[f"dpsql_{name}{number}"] = f"CASE WHEN {known} THEN {unit} END"
+    return list(columns), columns
+
+
+def _item(core: QueryCore, more: Mapping[str, str]) -> str:
+    """Return the FROM item of a core's rows, with a column in which every row has a value."""
+    columns = [f"true AS {ALL}", "*", *(f"{sql} AS {name}" for name, sql in more.items())]
+    return f"(SELECT {', '.join(columns)} FROM ({core.source}) AS dpsql_core)"
+
+
+def _answer(
+    one: QueryAggregate,
+    places: Mapping[tuple[str, ...], tuple[int, int]],
+    quantiles: Mapping[str, Sequence[Fraction]],
+    pairs: Sequence[_Pair],
+) -> dict[str, Json]:
+    """Return where an aggregate's answer is."""
+    column = str(one.column)
+    answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
+    if one.kind == "rows" or one.kind in _VALUED:
+        part, place = places["vector", ALL if one.kind == "rows" else column]
+        answer |= {"aggregate": COUNT if one.kind == "rows" else _VALUED[one.kind]}
+        answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
+    elif one.kind in ("units", "items"):
+        part, place = places[one.kind, column]
+        answer |= {"aggregate": COUNT, "ddof": 1}
+    elif one.kind == "quantile":
+        part, place = places["quantile", column]
+        if one.quantile is None:
+            raise InternalError("I032", "a quantile has no number. Report it.")
+        answer["quantile"] = quantiles[column].index(one.quantile)
+    else:
+        found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
+        part, place = places["pair", found.first, found.second]
+        ends = found.bounds if found.first == column else found.bounds[::-1]
+        answer |= {"swapped": found.first != column, "bounds": [[float(end) for end in pair] for pair in ends]}
+    return {**answer, "part": part, "place": place}

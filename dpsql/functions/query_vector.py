@@ -1,0 +1,107 @@
+"""The vector of one core of dp_query: several targets in the same groups, each with aggregates of its own, in one draw.
+
+A target of which only values are counted is a count, and needs no bounds. What differs from `dp_aggregate` is this
+alone: sensitivity, noise and shares are those of its blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.bounds import refuse_extremes
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import known, text_list
+from dpsql.contract.plan import Quantity
+from dpsql.errors import InternalError
+from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
+from dpsql.functions.grouped.plan import read_share
+from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, log_errors
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.covariance import estimates
+from dpsql.statistics.aggregates import COUNT, Block, GroupCount, blocks_for
+
+
+def _wanted(given: object) -> tuple[tuple[str, ...], ...]:
+    """Return the aggregates of every target."""
+    return tuple(text_list("wanted", one, hint="") for one in known(tuple, given))
+
+
+def _ends(given: object) -> tuple[float | None, ...]:
+    return tuple(None if end is None else float(known(float, end)) for end in known(tuple, given))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorPlan(AggregatePlan):
+    """The plan of one vector: the targets of a core, each with the aggregates that are wanted of it.
+
+    Its bounds are all public, or all drawn; of a target that is only counted there are none.
+    """
+
+    wanted: tuple[tuple[str, ...], ...]
+    lowest: tuple[float | None, ...]  # public bounds by target; None where it is only counted, or bounds are drawn
+    highest: tuple[float | None, ...]
+
+    function: ClassVar[str] = "dp_query.vector"
+    result_columns: ClassVar[tuple[str, ...]] = ()
+    computes: ClassVar[tuple[str, ...]] = (COUNT,)
+    arguments: ClassVar[Signature] = Signature(
+        *AggregatePlan.arguments.values(),
+        Argument("wanted", "The aggregates of each target.", check=_wanted),
+        Argument("lowest", "The lower bound of each target.", check=_ends),
+        Argument("highest", "The upper bound of each target.", check=_ends),
+    )
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = dict(super()._own({**given, "lower": None, "upper": None}, layout))
+        own |= cls._read(given, "wanted", "lowest", "highest")
+        wanted, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
+        valued = [place for place, names in enumerate(wanted) if set(names) != {COUNT}]
+        stated = [place for place in valued if lowest[place] is not None]
+        if stated and stated != valued:
+            raise InternalError("I032", "a vector has public bounds and drawn ones. Report it.")
+        refuse_extremes([(lowest[place], highest[place]) for place in stated])
+        return {**own, "bounds_share": read_share(given) if valued and not stated else None}
+
+    def _of_target(self, place: int, law: str) -> tuple[Block, ...]:
+        """Return the blocks that a target may have."""
+        names, lower, upper = self.wanted[place], self.lowest[place], self.highest[place]
+        if set(names) == {COUNT}:
+            return (GroupCount(),)
+        bounds = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
+        return blocks_for(names, *bounds, law)
+
+    def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
+        """Return the part with noise of one law, for the best block of each target."""
+
+        def errors(block: Block, names: Sequence[str]) -> float:
+            return round(log_errors((block,), self._public((block,), law).lattices[-1:], names), 9)
+
+        best = tuple(
+            min(self._of_target(place, law), key=lambda block, names=names: errors(block, names))  # type: ignore[misc]
+            for place, names in enumerate(self.wanted)
+        )
+        return [self._keyed(best, law) if self.has_private_keys else self._public(best, law)]
+
+    def _log_errors(self, part: GroupedNoise | KeyedNoise) -> float:
+        """Return the logarithms of the errors of what is wanted, so far rounded that ties go to the first."""
+        noise, count = part.noise if isinstance(part, KeyedNoise) else part, len(self.targets)
+        each = zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True)
+        return round(sum(log_errors((block,), (lattice,), names) for block, lattice, names in each), 9)
+
+    def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
+        """Return how noisy the counts of the vector would be, and the least count of a private key."""
+        count, part = len(self.targets), self.part
+        noise = part.noise if isinstance(part, KeyedNoise) else part
+        out: list[Quantity] = []
+        if isinstance(part, KeyedNoise):
+            out.append(("least_count", part.least_count, "count that a key needs to be released in half of calls"))
+        for block, lattice, names in zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True):
+            if COUNT in names:
+                found = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
+                error = float(found.std_error[0])
+                out.append(("count_std_error", error, "standard deviation of the noise on count"))
+        return out

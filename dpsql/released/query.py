@@ -1,0 +1,254 @@
+"""What the parts of a query released, as rows of one table for each core. Everything here is free post-processing.
+
+A number is written as a text that DuckDB casts to the type which the original query has there: counts and sums are
+rounded, half to even, and NULL where the type has no such value. Beside every number stand its standard error and its
+interval.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.arrays import Doubles
+from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.released.covariance import Estimated, estimates
+from dpsql.released.margins import fitted_block
+from dpsql.released.shapes import rounded_up
+from dpsql.released.stored_blocks import restored_block
+from dpsql.released.verdicts import FAILURE
+from dpsql.statistics.aggregates import COUNT
+
+_INTEGERS = {
+    "TINYINT": 8,
+    "SMALLINT": 16,
+    "INTEGER": 32,
+    "BIGINT": 64,
+    "HUGEINT": 128,
+}
+_NATURALS = {"UTINYINT": 8, "USMALLINT": 16, "UINTEGER": 32, "UBIGINT": 64, "UHUGEINT": 128}
+_DECIMAL = re.compile(r"DECIMAL\((\d+),\s*(\d+)\)")
+Key = tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class CoreRows:
+    """The released table of a core: keys and numbers by row."""
+
+    keys: list[Key]
+    numbers: list[list[str | None]]
+    errors: list[list[float | None]]
+    lower: list[list[float | None]]
+    upper: list[list[float | None]]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return the rows as mappings of lists."""
+        columns = zip(self.keys, self.numbers, self.errors, self.lower, self.upper, strict=True)
+        names = ("keys", "numbers", "errors", "lower", "upper")
+        return [dict(zip(names, map(list, row), strict=True)) for row in columns]
+
+
+def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence: float) -> CoreRows:
+    """Return the released table of a core.
+
+    Parameters
+    ----------
+    result : mapping
+        What the ledger keeps of a query: ``parts``, the results of all its parts in their order.
+    answers : mapping
+        ``keys_of``, the part that says which groups there are; and ``answers``, for each number its part, its place in
+        it, what is read there and the SQL type.
+    confidence : float
+        Coverage of the intervals.
+    """
+    parts = result["parts"]
+    keys = _keys(_of_set(parts[answers["keys_of"]], answers.get("keys_set")))
+    columns = []
+    for one in answers["answers"]:
+        part = parts[one["part"]]
+        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one.get("over", 1))
+        order = _places(keys, _keys(_of_set(part, one.get("set"))))
+        columns.append((one["type"], _taken(found, order)))
+    texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
+    return CoreRows(
+        keys,
+        _by_row(texts, len(keys)),
+        _by_row(
+            [rounded_up(pa.array(_known(found.std_error), pa.float64())).to_pylist() for _, found in columns], len(keys)
+        ),
+        *(_by_row([_known(getattr(found, name)) for _, found in columns], len(keys)) for name in ("lower", "upper")),
+    )
+
+
+def _by_row(columns: Sequence[Sequence[Any]], rows: int) -> list[list[Any]]:
+    return [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in range(rows)]
+
+
+def _known(values: Doubles) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]
+
+
+def _keys(part: Any) -> list[Key]:
+    """Return the keys of the groups of a part; one group of all rows has no key."""
+    columns = part.get("keys") if isinstance(part, Mapping) else None
+    return list(zip(*columns, strict=True)) if columns else [()]
+
+
+def _of_set(part: Any, number: int | None) -> Any:
+    """Return what the ledger keeps of one grouping set of a part, or of a part without any."""
+    return part if number is None else part["sets"][number]
+
+
+def _places(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
+    """Return where each key stands among others; -1 where it does not."""
+    where = {key: place for place, key in enumerate(others)}
+    return np.array([where.get(key, -1) for key in keys], dtype=np.int64)
+
+
+def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
+    """Return the estimates of some groups; NaN for a group that is not there."""
+
+    def taken(values: Doubles) -> Doubles:
+        out = np.full(len(order), np.nan)
+        out[order >= 0] = np.asarray(values, dtype=np.float64)[order[order >= 0]]
+        return out
+
+    return Estimated(taken(found.value), taken(found.std_error), taken(found.lower), taken(found.upper))
+
+
+def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimated:
+    if "quantile" in one:
+        found = _quantile(part, one["quantile"])
+        told = confidence <= 1.0 - FAILURE + 1e-12  # its interval was drawn for this confidence
+        missing = np.full(len(found.value), np.nan)
+        return found if told else replace(found, lower=missing, upper=missing)
+    if "bounds" in one:
+        return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one)
+    stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
+    name = one["aggregate"]
+    kind = "stddev" if one["kind"].startswith("stddev") else name
+    if "set" in one:
+        noisy = fitted_block(part["sets"], one["set"], one["place"], confidence)
+    else:
+        noisy = restored_block(stored)
+    found = estimates(noisy, (kind,), confidence=confidence, ddof=one["ddof"])[kind]
+    undrawn = None in stored.get("drawn", ())
+    return found if name == COUNT or not undrawn else _unknown(len(found.value))
+
+
+def _unknown(groups: int) -> Estimated:
+    return Estimated(*(np.full(groups, np.nan) for _ in range(4)))
+
+
+def _quantile(part: Any, place: int) -> Estimated:
+    """Return one quantile of every group."""
+    if not isinstance(part, Mapping):
+        part = {"values": part}
+    groups = part["values"] if "keys" in part and part.get("keys") else None
+    if groups is None:
+        pairs = part["values"]
+        value = [pairs[place][1]]
+        ends = [[part[name][place]] if name in part else [None] for name in ("lower", "upper")]
+    else:
+        value = [group[place] for group in groups]
+        ends = [[group[place] for group in part[name]] if name in part else [None] * len(value) for name in _ENDS]
+    columns = [np.array([np.nan if one is None else one for one in listed], dtype=np.float64) for listed in ends]
+    values = np.array([np.nan if one is None else one for one in value], dtype=np.float64)
+    return Estimated(values, np.full(len(values), np.nan), *columns)
+
+
+_ENDS = ("lower", "upper")
+# A variance must be so many standard errors of the noise above 0 for a slope or a correlation.
+_CLEAR = 2.0
+
+
+@dataclass(frozen=True)
+class _Moments:
+    """The noisy moments of a pair, in units of the half widths of the bounds: of u, v, and w = (u + v) / 2."""
+
+    count: Doubles
+    rows: Doubles  # the same, where there are rows enough
+    first: Doubles
+    second: Doubles
+    of_first: Doubles
+    of_second: Doubles
+    product: Doubles
+
+    @classmethod
+    def of(cls, blocks: Sequence[NoisyBlock]) -> _Moments:
+        """Return the moments that three blocks tell."""
+        sums = [np.array(block.block.moments) @ block.values for block in blocks]
+        rows = np.mean([each[0] for each in sums], axis=0)
+        known = np.where(rows >= 2.0, rows, np.nan)
+        means = [np.clip(each[1] / known, -1.0, 1.0) for each in sums]
+        squares = [np.clip(each[2] / known, 0.0, 1.0) for each in sums]
+        spread = [np.clip(square - mean**2, 0.0, None) for square, mean in zip(squares, means, strict=True)]
+        product = 2.0 * spread[2] - (spread[0] + spread[1]) / 2.0
+        reach = np.sqrt(spread[0] * spread[1])
+        return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
+
+
+def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any]) -> Estimated:
+    """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
+    moments = _Moments.of(blocks)
+    y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
+    if one["swapped"]:
+        y, x = x, y
+    (mean_y, var_y), (mean_x, var_x) = y, x
+    (low_y, high_y), (low_x, high_x) = one["bounds"]
+    half_y, half_x = (high_y - low_y) / 2.0, (high_x - low_x) / 2.0
+    middle_y, middle_x = (high_y + low_y) / 2.0, (high_x + low_x) / 2.0
+    rows, cov = moments.rows, moments.product
+    noise = np.max([block.deviation for block in blocks]) / rows
+    spread_x, spread_y = (np.where(var > _CLEAR * noise, var, np.nan) for var in (var_x, var_y))
+    slope = cov / spread_x * half_y / half_x
+    average_y, average_x = middle_y + half_y * mean_y, middle_x + half_x * mean_x
+    kinds = {
+        "corr": cov / np.sqrt(spread_x * spread_y),
+        "covar_pop": cov * half_x * half_y,
+        "covar_samp": cov * half_x * half_y * rows / (rows - 1.0),
+        "regr_slope": slope,
+        "regr_intercept": average_y - slope * average_x,
+        "regr_r2": cov**2 / (spread_x * spread_y),
+        "regr_count": moments.count,
+        "regr_avgx": average_x,
+        "regr_avgy": average_y,
+        "regr_sxx": var_x * half_x**2 * rows,
+        "regr_syy": var_y * half_y**2 * rows,
+        "regr_sxy": cov * half_x * half_y * rows,
+    }
+    value = np.asarray(kinds[one["kind"]], dtype=np.float64)
+    missing = np.full(len(value), np.nan)
+    return Estimated(value, missing, missing, missing)
+
+
+def _text(value: float, kind: str) -> str | None:
+    """Return a number as a text of a SQL type; None for NULL, and where the type has no such value."""
+    if math.isnan(value):
+        return None
+    bits = _INTEGERS.get(kind)
+    if bits is not None or kind in _NATURALS:
+        whole = _rounded(value)
+        least, most = (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if bits else (0, (1 << _NATURALS[kind]) - 1)
+        return str(whole) if whole is not None and least <= whole <= most else None
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal is None:
+        return repr(value)
+    width, scale = int(decimal[1]), int(decimal[2])
+    if not math.isfinite(value) or abs(value) >= 10.0 ** (width - scale):
+        return None
+    with localcontext(prec=400):
+        found = Decimal(value).quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_EVEN)
+    return None if len(found.as_tuple().digits) > width else format(found, "f")
+
+
+def _rounded(value: float) -> int | None:
+    return round(value) if math.isfinite(value) else None

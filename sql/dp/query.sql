@@ -1,0 +1,37 @@
+-- dpsql_query_reads(sql, tree) → [{query, plan}]: what DuckDB says of the tables that a query names, bound in the
+-- caller's own session. It is folded while a statement is bound, reads no row and charges nothing. Not for direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_query_reads(sql, tree) AS
+  system.main.list_transform(
+    system.main.dpsql_query_tables(
+      sql, tree, system.main.current_setting('search_path'), system.main.current_database(),
+      system.main.current_setting('TimeZone')),
+    lambda q: system.main.struct_pack(query := q, plan := system.main.json_serialize_plan(q)::VARCHAR));
+
+-- dpsql_query_text(sql, tree, given, seen) → the statement that a query runs. Not for direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
+  system.main.dpsql_query_plan(sql, tree, given, seen,
+    system.main.list_transform(
+      system.main.dpsql_query_cores(sql, tree, given, seen),
+      lambda q: system.main.struct_pack(
+        query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
+        tree := system.main.json_serialize_sql(q)::VARCHAR)));
+
+-- dp_query: Answer a query of plain SQL privately.
+-- Guarantee: Pure epsilon-DP without `delta`, (epsilon, delta)-DP with it, for all of the statement together: it is
+-- split into private *cores* and what DuckDB computes from their answers. The cores have equal parts of epsilon, are
+-- drawn under one receipt, and are charged at once. Private keys are drawn by one part of a core, and are public for
+-- its others: parts that are chosen by what earlier ones released compose like any. [From SQL to a private
+-- answer](../plain-sql.md) says how a statement is split, which groups come back, and what to write in place of what is
+-- refused.
+-- More: docs/functions/dp_query.md
+CREATE OR REPLACE TEMP MACRO dp_query(
+  sql, epsilon := NULL, delta := NULL, errors := NULL, keys := NULL, lower := NULL, upper := NULL, during := NULL,
+  max_rows_per_unit := NULL, max_groups_per_unit := NULL, confidence := NULL, release := false, max_age := NULL,
+  fresh := NULL
+) AS TABLE
+  SELECT * FROM system.main.query(dpsql_query_text(
+    sql, system.main.json_serialize_sql(sql)::VARCHAR, system.main.struct_pack(
+      epsilon := epsilon, delta := delta, errors := errors, keys := keys, lower := lower, upper := upper,
+      during := during, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
+      confidence := confidence, release := release, max_age := max_age, fresh := fresh),
+    dpsql_query_reads(sql, system.main.json_serialize_sql(sql)::VARCHAR)));

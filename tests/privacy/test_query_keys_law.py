@@ -1,0 +1,72 @@
+"""The law of what parts answer whose groups another part has released, through SQL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+import dpsql
+from support.audits import judge
+from support.sql_text import literal
+
+COPIES = 1000
+CAP = 2
+PEOPLE = 40
+ROWS = 2 * PEOPLE
+RUNS = 100_000
+SQL = "SELECT copy, count(*) AS n, count(DISTINCT who) AS m FROM visits GROUP BY copy"
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        opened.execute(
+            f"CREATE TABLE visits AS SELECT copy, {PEOPLE} * copy + p AS who FROM range({PEOPLE}) AS v(p), range(2), "
+            f"range({COPIES}) AS c(copy)"
+        )
+        opened.execute(
+            f"SELECT dp_protect('visits', epsilon := 1e9, delta := 0.09, privacy_unit := 'who', max_rows_per_unit := {CAP})"
+        )
+        yield opened
+
+
+def geometric(scale: Fraction) -> dict[int, float]:
+    decay = math.exp(-1 / scale)
+    reach = range(-math.ceil(12 * scale), math.ceil(12 * scale) + 1)
+    return {at: (1 - decay) / (1 + decay) * decay ** abs(at) for at in reach}
+
+
+def test_rows_of_released_keys_have_noise_of_half_of_epsilon(con: Any) -> None:
+    """Persons draw the keys at one half; rows, of which a person has two, are counted at the other."""
+
+    def sampled(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[int] = []
+        call = (
+            f"dp_query({literal(SQL)}, epsilon := {float(epsilon)!r}, delta := 1e-6, keys := 'private', fresh := true)"
+        )
+        while len(found) < runs:
+            rows = con.execute(f"SELECT n - {ROWS} FROM {call}").fetchall()
+            assert len(rows) == COPIES
+            found += [row[0] for row in rows]
+        return found[:runs]
+
+    judge(sampled, lambda epsilon: geometric(2 * CAP / epsilon), Fraction(4), runs=RUNS)
+
+
+def test_a_drawn_limit_leaves_the_rest_of_epsilon(con: Any) -> None:
+    """All people have two rows, so that two is what is drawn; rows are counted at 95 % of epsilon."""
+    sql = "SELECT copy, count(*) AS n FROM visits GROUP BY copy"
+    more = f"max_rows_per_unit := 'drawn', keys := struct_pack(copy := range({COPIES})), fresh := true"
+
+    def sampled(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[int] = []
+        call = f"dp_query({literal(sql)}, epsilon := {float(epsilon)!r}, {more})"
+        while len(found) < runs:
+            found += [row[0] for row in con.execute(f"SELECT n - {ROWS} FROM {call}").fetchall()]
+        return found[:runs]
+
+    judge(sampled, lambda epsilon: geometric(2 / (epsilon * Fraction(19, 20))), Fraction(4), runs=RUNS)

@@ -1,0 +1,166 @@
+"""Where keys of groups come from, and bounds of what is summed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import duckdb
+import pytest
+
+from dpsql.errors import ParameterError
+from tests.support.split_queries import hospital, split_of
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    found = hospital()
+    yield found
+    found.close()
+
+
+def keys(con: duckdb.DuckDBPyConnection, key: str, where: str = "true", source: str = "visits") -> list[object]:
+    """Return the values of the one key of a query."""
+    sql = f"SELECT {key} AS k, count(*) FROM {source} WHERE {where} GROUP BY k"
+    [core] = split_of(con, sql, delta=False).cores
+    [found] = core.keys
+    if found.query is None:
+        assert found.values is not None
+        return list(found.values)
+    assert "visits" not in found.query
+    assert "people" not in found.query
+    rows = [value for (value,) in con.execute(found.query).fetchall()]
+    assert len(set(rows)) == len(rows)
+    assert con.execute(f"SELECT typeof(v) FROM ({found.query}) AS q(v) LIMIT 1").fetchall() == [(found.type,)]
+    return sorted(rows, key=lambda one: (one is not None, str(one)))
+
+
+def test_declared_enum_and_boolean(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "ward") == ["A", "B", "C", "D"]
+    assert keys(con, "outcome") == ["well", "ill", "dead"]
+    assert keys(con, "smoker", source="patients") == ["true", "false"]
+
+
+def test_case_booleans_and_literals(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "CASE WHEN days > 3 THEN 'long' ELSE 'short' END") == ["long", "short"]
+    assert keys(con, "CASE days WHEN 1 THEN 'one' WHEN 2 THEN 'two' END") == ["one", "two", None]
+    assert keys(con, "days > 3") == ["true", "false", None]
+    assert keys(con, "days IS NULL") == ["true", "false"]
+    assert keys(con, "CASE WHEN days > 3 THEN ward ELSE 'none' END") == ["A", "B", "C", "D", "none"]
+
+
+def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
+    bounded = "visit_date >= DATE '2024-02-10' AND visit_date < DATE '2024-04-01'"
+    assert [str(one)[:10] for one in keys(con, "date_trunc('month', visit_date)", bounded)] == [
+        "2024-02-01",
+        "2024-03-01",
+    ]
+    assert len(keys(con, "visit_date", bounded)) == 51
+    assert keys(con, "year(visit_date)", "visit_date BETWEEN '2023-12-31' AND '2025-01-01'") == [2023, 2024, 2025]
+    assert len(keys(con, "date_trunc('hour', CAST(visit_date AS TIMESTAMP))", "visit_date = DATE '2024-02-10'")) == 1
+    of_a_day = "CAST(CAST(visit_date AS TIMESTAMP) AS DATE) = DATE '2024-02-10'"
+    assert len(keys(con, "hour(CAST(visit_date AS TIMESTAMP))", of_a_day)) == 24
+    assert len(keys(con, "date_trunc('hour', CAST(visit_date AS TIMESTAMP))", of_a_day)) == 24
+    twice = bounded + " AND visit_date >= DATE '2024-03-02' AND visit_date <= DATE '2024-12-01'"
+    assert [str(one)[:10] for one in keys(con, "date_trunc('month', visit_date)", twice)] == ["2024-03-01"]
+    last = "visit_date > CURRENT_DATE - INTERVAL 30 DAY AND visit_date <= CURRENT_DATE"
+    assert keys(con, "visit_date", last)[-1].isoformat() == "2026-11-26"  # type: ignore[attr-defined]
+    [(first,)] = con.execute("SELECT time_bucket(INTERVAL '2 weeks', DATE '2024-02-10')").fetchall()
+    assert keys(con, "time_bucket(INTERVAL '2 weeks', visit_date)", bounded)[0] == first
+
+
+def test_parts_of_dates(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "month(visit_date)") == [str(one) for one in range(1, 13)]
+    assert len(keys(con, "extract(isodow FROM visit_date)")) == 7
+    assert len(keys(con, "week(visit_date)")) == 53
+
+
+def test_values_in_where(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "doctor", "doctor IN ('Ann', 'Bob')") == ["Ann", "Bob"]
+    assert keys(con, "doctor", "doctor = 'Ann'") == ["Ann"]
+    assert keys(con, "doctor", "(doctor = 'Ann' AND days > 1) OR (days < 1 AND doctor = 'Bob')") == ["Ann", "Bob"]
+    with pytest.raises(ParameterError, match="P065"):
+        keys(con, "doctor", "doctor = 'Ann' OR days > 1")
+    with pytest.raises(ParameterError, match="P065"):
+        keys(con, "doctor", "NOT (doctor = 'Ann')")
+
+
+def test_columns_of_public_tables(con: duckdb.DuckDBPyConnection) -> None:
+    joined = "visits JOIN wards USING (ward)"
+    assert keys(con, "building", source=joined) == ["N", "S"]
+    assert keys(con, "building", "beds > 8", joined) == ["N", "S"]
+    assert keys(con, "beds", "building = 'N'", joined) == [10, 5]
+    assert keys(con, "building", source="visits LEFT JOIN wards ON wards.ward = visits.ward") == [None, "N", "S"]
+
+
+def test_bins_and_images(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "floor(age / 50) * 50", source="patients") == [0.0, 100.0, 50.0]
+    assert len(keys(con, "age // 10", source="patients")) == 13
+    assert keys(con, "lower(ward) || '!'") == ["a!", "b!", "c!", "d!"]
+    assert len(keys(con, "ward || sex", source="visits JOIN patients USING (patient)")) == 8
+    assert keys(con, "least(age // 60, 1)", source="patients") == [0, 1]
+
+
+def test_keys_that_are_stated_or_drawn(con: duckdb.DuckDBPyConnection) -> None:
+    sql = "SELECT doctor AS d, count(*) FROM visits GROUP BY d"
+    with pytest.raises(ParameterError, match="P065"):
+        split_of(con, sql, delta=False)
+    for name in ("doctor", "D"):
+        [core] = split_of(con, sql, delta=False, keys={name: ("Ann",)}).cores
+        assert core.keys[0].values == ("Ann",)
+    [core] = split_of(con, sql).cores
+    assert core.private_keys
+    [core] = split_of(con, "SELECT ward, count(*) FROM visits GROUP BY ward", private_keys=True).cores
+    assert core.private_keys
+    assert core.keys[0].values is None
+
+
+def test_keys_of_a_table_that_groups_are_joined_with(con: duckdb.DuckDBPyConnection) -> None:
+    sql = """
+        SELECT beds, n FROM wards w, (SELECT upper(note) AS u, count(*) AS n FROM visits GROUP BY u) v WHERE w.ward = v.u
+    """
+    [core] = split_of(con, sql, delta=False).cores
+    assert core.keys[0].origin == "the public wards"
+    outer = sql.replace("FROM wards w, (", "FROM (").replace(") v WHERE", ") v LEFT JOIN wards w ON")
+    with pytest.raises(ParameterError, match="P065"):
+        split_of(con, outer, delta=False)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        ("days", 0, 365),
+        ("days * 2 + 1", 1, 731),
+        ("-days", -365, 0),
+        ("abs(days - 100)", 0, 265),
+        ("days / 4.0", 0, Fraction(365, 4)),
+        ("CASE WHEN outcome = 'dead' THEN 1 ELSE 0 END", 0, 1),
+        ("CASE WHEN outcome = 'dead' THEN 1 END", 0, 1),
+        ("coalesce(days, -1)", -1, 365),
+        ("least(days, 30)", 0, 30),
+        ("greatest(days, 30)", 30, 365),
+        ("CAST(days > 3 AS INTEGER)", 0, 1),
+        ("month(visit_date)", 1, 12),
+        ("days % 7", 0, 7),
+        ("days * (1 - days / 365.0)", 0, 365),
+    ],
+)
+def test_bounds_by_interval_arithmetic(con: duckdb.DuckDBPyConnection, value: str, low: object, high: object) -> None:
+    [core] = split_of(con, f"SELECT sum({value}) FROM visits").cores
+    [one] = core.aggregates
+    assert (one.lower, one.upper) == (low, high)
+
+
+@pytest.mark.parametrize("value", ["cost", "1 / days", "days / (days - 10)", "sqrt(days)", "cost * days"])
+def test_bounds_that_are_drawn(con: duckdb.DuckDBPyConnection, value: str) -> None:
+    [core] = split_of(con, f"SELECT sum({value}) FROM visits").cores
+    assert core.aggregates[0].lower is None
+    assert core.aggregates[0].bounds_from == "drawn"
+
+
+def test_bounds_that_where_or_the_caller_says(con: duckdb.DuckDBPyConnection) -> None:
+    [core] = split_of(con, "SELECT sum(cost) FROM visits WHERE cost BETWEEN 10 AND 200.5").cores
+    assert (core.aggregates[0].lower, core.aggregates[0].upper) == (10, Fraction(401, 2))
+    stated = {"lower": {"cost": Fraction(0)}, "upper": {"cost": Fraction(900)}}
+    [core] = split_of(con, "SELECT avg(cost / 2) FROM visits", **stated).cores
+    assert (core.aggregates[0].lower, core.aggregates[0].upper) == (0, 450)

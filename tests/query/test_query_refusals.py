@@ -1,0 +1,229 @@
+"""What a private query refuses: before a row is read, at no charge, and with a next step that runs.
+
+A reader that fails stands behind the tables, so that a refusal that reads rows would be seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from support.answers import private
+from support.worlds import hospital, known_statements, tpch
+
+DASHBOARDS = {one["name"]: one for one in known_statements("dashboards")}
+TPCH = {one["query"]: one["sql"].rstrip().rstrip(";") for one in known_statements("tpch")}
+DEEP = 60
+# By code: queries that are refused with it.
+REFUSED: dict[str, tuple[str, ...]] = {
+    "P100": (
+        "PIVOT visits ON ward USING count(*)",
+        "SELECT 1; SELECT 2",
+        "INSERT INTO visits SELECT * FROM visits",
+        "SELECT count(*) FROM",
+        "",
+        "COPY visits TO 'x.csv'",
+        f"SELECT {'(' * 60}1{')' * 60}{' + 1' * 50} FROM visits",
+        "SELECT " + " + ".join(["days"] * 400) + " FROM visits",
+        "SELECT count(*) FROM " + "(SELECT * FROM " * 30 + "visits" + ")" * 30,
+        "SELECT count(*) FROM visits WHERE days IN (" + ", ".join(map(str, range(12000))) + ")",
+        "SELECT 1 -- " + "x" * 100_001,
+    ),
+    "P101": (
+        "SUMMARIZE visits",
+        "SELECT estimated_size FROM duckdb_tables()",
+        "SELECT count(*) FROM visits, LATERAL (SELECT days + 1)",
+        "WITH dpsql_w AS (SELECT 1) SELECT count(*) FROM visits, dpsql_w",
+        "WITH __dp_0 AS (SELECT 1) SELECT count(*) FROM visits, __dp_0",
+        "SELECT count(*) FROM (VALUES (1)) AS dpsql_v(x), visits",
+    ),
+    "P102": (
+        "SELECT * FROM visits LIMIT 1001",
+        "SELECT patient, count(*) FROM visits GROUP BY patient",
+        "SELECT DISTINCT patient FROM visits",
+        "SELECT name FROM patients WHERE age > 90",
+        "SELECT days FROM visits UNION ALL SELECT age FROM patients",
+        "SELECT v.ward, p.name FROM visits v JOIN patients p ON p.id = v.patient",
+        "SELECT ward, (SELECT count(*) FROM labs l WHERE l.visit = v.id) FROM visits v",
+    ),
+    "P103": (
+        "SELECT avg(days) FROM (SELECT * FROM visits ORDER BY visit_date DESC LIMIT 1000)",
+        "SELECT count(*) FROM visits TABLESAMPLE 10%",
+        "SELECT count(*) FROM (SELECT patient FROM visits EXCEPT SELECT id FROM patients)",
+        "SELECT count(*) FROM (SELECT patient FROM visits INTERSECT SELECT id FROM patients)",
+        "SELECT count(*) FROM visits POSITIONAL JOIN patients",
+        "SELECT count(*) FROM visits v ASOF JOIN patients p ON v.patient = p.id AND v.visit_date >= p.born",
+        "SELECT avg(days) FROM (SELECT DISTINCT ON (ward) * FROM visits)",
+        "WITH RECURSIVE r AS (SELECT patient FROM visits UNION ALL SELECT patient + 1 FROM r WHERE patient < 3) "
+        "SELECT count(*) FROM r",
+    ),
+    "P104": (
+        "SELECT * FROM pragma_storage_info('visits')",
+        "SELECT count(*) FROM read_csv('x.csv')",
+        "SELECT count(*) FROM query('SELECT * FROM visits')",
+        "SELECT sql FROM duckdb_views()",
+        "SELECT * FROM duckdb_settings()",
+        "SELECT avg(s) FROM (SELECT patient, stddev(days) AS s FROM visits GROUP BY patient)",
+        "SELECT avg(s) FROM (SELECT patient, skewness(days) AS s FROM visits GROUP BY patient)",
+        "SELECT avg(s) FROM (SELECT patient, corr(days, cost) AS s FROM visits GROUP BY patient)",
+        "SELECT avg(len(s)) FROM (SELECT patient, string_agg(doctor, ',') AS s FROM visits GROUP BY patient)",
+        "SELECT avg(len(s)) FROM (SELECT patient, list(days) AS s FROM visits GROUP BY patient)",
+        "SELECT avg(s) FROM (SELECT patient, arg_max(days, cost) AS s FROM visits GROUP BY patient)",
+        "SELECT avg(s) FROM (SELECT patient, product(days) AS s FROM visits GROUP BY patient)",
+    ),
+    "P105": (
+        "SELECT count(*) FROM visits WHERE days > (SELECT avg(days) FROM visits)",
+        "SELECT t0.ward, SUM(t0.days) / SUM(t1.n) AS r FROM visits t0 JOIN (SELECT ward, COUNT(1) AS n FROM visits "
+        "GROUP BY 1) t1 ON t0.ward = t1.ward GROUP BY 1",
+        "SELECT count(*) FROM visits WHERE ward IN (SELECT ward FROM visits GROUP BY ward HAVING count(*) > 100)",
+        "SELECT avg(days - m) FROM visits, (SELECT avg(days) AS m FROM visits)",
+        "WITH m AS (SELECT median(age) AS a FROM patients) SELECT count(*) FROM patients, m WHERE age > a",
+        "SELECT sum(days) FROM visits v WHERE EXISTS (SELECT 1 FROM (SELECT count(*) AS n FROM patients) WHERE n > 5)",
+    ),
+    "P106": (
+        "SELECT min(visit_date), max(visit_date) FROM visits",
+        "SELECT ward, string_agg(doctor, ',') FROM visits GROUP BY ward",
+        "SELECT ward, arg_max(doctor, days) FROM visits GROUP BY ward",
+        "SELECT mode(ward) FROM visits",
+        "SELECT list(days) FROM visits",
+        "SELECT first(name) FROM patients",
+        "SELECT any_value(name) FROM patients",
+        "SELECT histogram(days) FROM visits",
+        "SELECT bool_or(smoker) FROM patients",
+        "SELECT sum(DISTINCT days) FROM visits",
+    ),
+    "P107": (
+        "SELECT w.ward, (SELECT count(*) FROM visits v WHERE v.ward = w.ward) FROM wards w",
+        "SELECT w.ward FROM wards w WHERE w.beds > (SELECT count(*) FROM visits v WHERE v.ward = w.ward)",
+        "SELECT c.d, (SELECT sum(days) FROM visits v WHERE v.visit_date = c.d) FROM calendar c",
+        "SELECT w.ward FROM wards w WHERE EXISTS (SELECT count(*) FROM visits v WHERE v.ward = w.ward HAVING count(*) > 5)",
+        "SELECT max(w.beds * (SELECT avg(days) FROM visits v WHERE v.ward = w.ward)) FROM wards w",
+    ),
+    "P065": (
+        "SELECT doctor, count(*) FROM visits GROUP BY doctor",
+        "SELECT date_trunc('day', visit_date), count(*) FROM visits GROUP BY 1",
+        "SELECT city, avg(age) FROM patients GROUP BY city",
+        "SELECT days, count(*) FROM visits GROUP BY days + random_days",
+        "SELECT born, count(*) FROM patients GROUP BY born",
+    )[:3],
+    "S012": (
+        "SELECT avg(r) FROM (SELECT patient, rank() OVER (ORDER BY days) AS r FROM visits)",
+        "SELECT count(*) FROM labs l JOIN visits v ON l.taken = v.visit_date",
+        "SELECT count(*) FROM visits a JOIN visits b ON a.ward = b.ward AND a.visit_date = b.visit_date",
+        "SELECT count(*) FROM visits a JOIN patients b ON a.days = b.age",
+        "SELECT count(*) FROM patients a, patients b",
+        "SELECT count(*) FROM patients WHERE age IN (SELECT days FROM visits)",
+        "SELECT count(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.days = p.age)",
+    ),
+}
+# By what was refused: the query that its message asks for.
+MENDED = {
+    "SELECT * FROM visits LIMIT 1001": "SELECT ward, count(*) FROM visits GROUP BY ward LIMIT 1001",
+    "SELECT avg(days) FROM (SELECT * FROM visits ORDER BY visit_date DESC LIMIT 1000)": (
+        "SELECT avg(days) FROM visits WHERE visit_date >= DATE '2026-01-01'"
+    ),
+    "SELECT avg(s) FROM (SELECT patient, stddev(days) AS s FROM visits GROUP BY patient)": (
+        "SELECT avg(s) FROM (SELECT patient, avg(days) AS s FROM visits GROUP BY patient)"
+    ),
+    "SELECT count(*) FROM visits WHERE days > (SELECT avg(days) FROM visits)": (
+        "SELECT count(*) FROM visits WHERE days > 14.5"
+    ),
+    "SELECT min(visit_date), max(visit_date) FROM visits": "SELECT quantile_cont(days, 0.01) FROM visits",
+    "SELECT w.ward, (SELECT count(*) FROM visits v WHERE v.ward = w.ward) FROM wards w": (
+        "SELECT w.ward, v.n FROM wards w JOIN (SELECT ward, count(*) AS n FROM visits GROUP BY ward) v USING (ward)"
+    ),
+    "SELECT count(*) FROM visits a JOIN visits b ON a.ward = b.ward AND a.visit_date = b.visit_date": (
+        "SELECT count(*) FROM visits a JOIN visits b ON a.patient = b.patient AND a.visit_date = b.visit_date"
+    ),
+    "SELECT count(*) FROM visits TABLESAMPLE 10%": "SELECT count(*) FROM visits",
+    "PIVOT visits ON ward USING count(*)": "SELECT ward, count(*) FROM visits GROUP BY ward",
+}
+TPCH_CODES = {3: "P102", 10: "P102", 17: "P105", 18: "P102", 20: "P107", 22: "P105"}
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        hospital(opened)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        tpch(opened)
+        yield opened
+
+
+def refusal(con: Any, sql: str, more: str = "") -> str:
+    """Return the message with which a query is refused; nothing may be charged."""
+    before = con.execute("FROM dp_budget()").fetchall()
+    with pytest.raises(duckdb.Error) as raised:
+        con.execute(private(sql, more)).fetchall()
+    assert con.execute("FROM dp_budget()").fetchall() == before
+    return str(raised.value)
+
+
+def code_of(message: str) -> str:
+    """Return the code of a message of ours; '' for one of DuckDB's."""
+    found = re.search(r"DPSQL-([A-Z]\d{3})", message)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize(("code", "sql"), [(code, sql) for code, listed in REFUSED.items() for sql in listed])
+def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str) -> None:
+    message = refusal(con, sql)
+    assert code_of(message) == code, message
+    said = message.partition("] ")[2].partition("\n\n")[0].rstrip()
+    assert said.endswith("."), said
+
+
+@pytest.mark.parametrize("sql", MENDED)
+def test_what_a_refusal_advises_runs(con: Any, sql: str) -> None:
+    refusal(con, sql)
+    assert con.execute(private(MENDED[sql])).fetchall()
+
+
+@pytest.mark.parametrize("code", REFUSED)
+def test_every_code_is_asked_for_often(code: str) -> None:
+    assert len(REFUSED[code]) >= (3 if code == "P065" else 5)
+
+
+@pytest.mark.parametrize("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"])
+def test_a_dashboard_that_asks_too_much_is_refused(con: Any, name: str) -> None:
+    message = refusal(con, DASHBOARDS[name]["sql"], "delta := 1e-6")
+    assert code_of(message) == DASHBOARDS[name]["why"][:4], message
+
+
+@pytest.mark.parametrize("number", TPCH_CODES if TPCH else ())
+def test_tpch_that_asks_too_much_is_refused(shop: Any, number: int) -> None:
+    message = refusal(shop, TPCH[number], "delta := 1e-6")
+    assert code_of(message) == TPCH_CODES[number], message
+
+
+def test_no_refusal_reads_a_row() -> None:
+    """Behind the table stands a reader that fails: what is refused never comes to it, what is answered does."""
+    pyarrow = pytest.importorskip("pyarrow")
+    read: list[int] = []
+
+    def batches() -> Iterator[Any]:
+        read.append(1)
+        yield pyarrow.record_batch({"id": [1], "ward": ["A"], "days": [3]})
+
+    schema = pyarrow.schema({"id": pyarrow.int64(), "ward": pyarrow.string(), "days": pyarrow.int64()})
+    with dpsql.connect() as opened:
+        opened.register("stays", pyarrow.RecordBatchReader.from_batches(schema, batches()))
+        for sql in (
+            "SELECT * FROM stays",
+            "SELECT max(days) FROM stays",
+            "SELECT count(*) FROM stays WHERE days > (SELECT avg(days) FROM stays)",
+            "SELECT ward, count(*) FROM stays GROUP BY ward",
+        ):
+            with pytest.raises(duckdb.Error):
+                opened.execute(private(sql, "max_rows_per_unit := 1")).fetchall()
+        assert read == []

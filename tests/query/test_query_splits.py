@@ -1,0 +1,165 @@
+"""What a query splits into means what the query says: cores answered exactly, and the post text over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import pytest
+
+from tests.support.split_queries import answered_exactly, hospital, plain, split_of
+
+# Each is answered as DuckDB answers it, but for groups that have no row.
+ANSWERED = """
+SELECT ward, count(*), sum(cost), avg(cost), var_samp(days), stddev(days), median(days) FROM visits GROUP BY ALL ORDER BY ALL
+SELECT count(*) FROM patients p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.patient = p.id AND v.ward = 'A')
+SELECT count(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = p.id AND v.ward = 'A')
+SELECT count(*) FROM patients p WHERE id NOT IN (SELECT patient FROM visits WHERE days = 3)
+SELECT count(*) FROM patients p WHERE age > 50 OR id IN (SELECT patient FROM visits WHERE days = 3)
+SELECT count(*) FROM patients p WHERE age > 90 OR EXISTS (SELECT * FROM visits v WHERE v.patient = p.id AND v.days > p.age / 5)
+SELECT avg(m) FROM (SELECT id, (SELECT max(days) FROM visits v WHERE v.patient = p.id) AS m FROM patients p)
+SELECT sum((SELECT count(*) FROM visits v WHERE v.patient = p.id AND days > 20)) FROM patients p
+SELECT count(*) FROM visits WHERE days > (SELECT avg(beds) FROM wards)
+SELECT ward, count(*) FROM visits v WHERE days > (SELECT beds FROM wards w WHERE w.ward = v.ward) GROUP BY ward
+SELECT count(*) FROM visits WHERE ward NOT IN (SELECT ward FROM wards WHERE building = 'N')
+SELECT building, sum(days) FROM visits JOIN wards USING (ward) GROUP BY building
+SELECT building, count(*) FROM visits v LEFT JOIN wards w ON v.ward = w.ward AND w.beds > 6 GROUP BY building
+SELECT w.building, count(*) AS n FROM wards w, visits v WHERE v.ward = w.ward AND w.beds > 6 GROUP BY 1 ORDER BY n
+SELECT sex, count(*), count(v.id) FROM patients p LEFT JOIN visits v ON v.patient = p.id AND v.ward = 'A' GROUP BY sex
+SELECT ward, avg(n) FROM (SELECT patient, ward, count(*) AS n, sum(days) AS s FROM visits GROUP BY patient, ward HAVING count(*) > 1) GROUP BY ward
+SELECT avg(s), max_n FROM (SELECT patient, sum(cost) AS s, count(*) > 9 AS max_n FROM visits GROUP BY patient) GROUP BY max_n
+SELECT n, count(*) FROM (SELECT DISTINCT patient, ward FROM visits) t JOIN (SELECT patient, count(*) % 3 AS n FROM visits GROUP BY patient) u USING (patient) GROUP BY n
+SELECT count(*), what FROM (SELECT patient, 'v' AS what FROM visits UNION ALL SELECT id, 'p' FROM patients) GROUP BY what
+SELECT extract(year FROM visit_date) AS y, month(visit_date) AS m, count(*) FROM visits WHERE visit_date >= '2024-02-01' AND visit_date < '2025-03-05' GROUP BY y, m ORDER BY y, m
+SELECT strftime(visit_date, '%Y-%m') AS ym, count(*) FROM visits WHERE visit_date BETWEEN '2024-02-01' AND '2025-03-05' GROUP BY ym
+SELECT CASE WHEN age < 18 THEN 'child' WHEN age < 65 THEN 'adult' END AS band, count(*) FROM patients GROUP BY band
+SELECT age // 10 * 10 AS decade, count(*) FROM patients GROUP BY decade ORDER BY 1
+SELECT age > 50 AS old, smoker, count(*) FROM patients GROUP BY ALL
+SELECT upper(ward) || '!' AS w, count(*) FROM visits GROUP BY w
+SELECT ward, count(DISTINCT doctor), count(DISTINCT patient) FILTER (WHERE days > 5) FROM visits GROUP BY ward
+SELECT ward, outcome, sum(days), grouping(ward, outcome) FROM visits GROUP BY GROUPING SETS ((ward), (outcome), ())
+SELECT ward, n, rank() OVER (ORDER BY n DESC) r FROM (SELECT ward, count(*) n FROM visits WHERE days < 9 GROUP BY ward) QUALIFY r <= 2
+SELECT ward, count(*) n FROM visits GROUP BY ward QUALIFY row_number() OVER (ORDER BY n DESC, ward) = 1
+SELECT v.ward, w.beds, (SELECT max(beds) FROM wards) AS most, count(*) FROM visits v JOIN wards w ON v.ward = w.ward GROUP BY v.ward, w.beds ORDER BY 1
+SELECT ward, (SELECT beds FROM wards w WHERE w.ward = v.ward) AS beds, count(*) FROM visits v GROUP BY ward
+WITH a AS (SELECT ward, count(*) AS n FROM visits GROUP BY ward), b AS (SELECT sum(n) AS t FROM a) SELECT ward, n / t FROM a, b
+SELECT sum(CASE WHEN outcome = 'dead' THEN 1 ELSE 0 END), count_if(days > 3), count(*) FILTER (days > 3) FROM visits
+SELECT corr(days, cost), covar_pop(days, cost), regr_slope(cost, days), regr_count(cost, days), regr_avgx(cost, days) FROM visits
+SELECT avg(gap), count(gap) FROM (SELECT patient, visit_date - lag(visit_date) OVER (PARTITION BY patient ORDER BY visit_date, id) AS gap FROM visits)
+SELECT count(*) FROM (SELECT * FROM visits QUALIFY row_number() OVER (PARTITION BY patient ORDER BY visit_date, id) = 1) f JOIN patients p ON p.id = f.patient WHERE sex = 'F'
+SELECT p.*, 1 AS x FROM (SELECT ward, count(*) AS c FROM visits GROUP BY ward) p
+SELECT count(*) FROM visits v WHERE EXISTS (SELECT 1 FROM labs l WHERE l.visit = v.id AND l.result > 400)
+SELECT ward, avg(n) FROM visits v JOIN (SELECT visit, count(*) n FROM labs GROUP BY visit) l ON l.visit = v.id GROUP BY ward
+SELECT avg(n) FROM (SELECT visit, count(*) n FROM labs GROUP BY visit)
+SELECT date_trunc('week', visit_date) w, count(*) FROM visits WHERE visit_date >= DATE '2025-01-01' AND visit_date < DATE '2025-01-01' + INTERVAL 90 DAY GROUP BY w
+SELECT 'x' AS a, NULL AS b, count(*) FROM visits
+SELECT ward FROM visits GROUP BY ward HAVING avg(days) > (SELECT min(beds) FROM wards) ORDER BY avg(days) DESC LIMIT 3
+SELECT DISTINCT ward FROM visits ORDER BY ward
+SELECT count(*) FROM visits v1 JOIN visits v2 ON v1.patient = v2.patient AND v1.id < v2.id WHERE v1.ward = 'A' AND v2.ward = 'B'
+SELECT dayname(visit_date) d, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-03-20' GROUP BY d
+SELECT coalesce(building, 'none') AS b, count(*) FROM visits v LEFT JOIN wards w ON v.ward = w.ward AND w.beds > 6 GROUP BY b
+SELECT sum(days * (1 - cost / 1100)) FROM visits
+SELECT sex, round(avg(age), 1) FROM patients GROUP BY sex
+SELECT ward IN ('A', 'B') AS ab, count(*) FROM visits GROUP BY 1
+SELECT COALESCE(SUM(days), 0) AS s, concat('n=', CAST(count(*) AS VARCHAR)) AS c FROM visits WHERE ward LIKE 'A%' AND note NOT LIKE '%x%'
+SELECT count(*) AS n FROM visits WHERE ward = 'A' UNION ALL SELECT count(*) FROM visits WHERE ward = 'B' ORDER BY n LIMIT 1
+SELECT w.ward, coalesce(n, 0) FROM wards w LEFT JOIN (SELECT ward, count(*) n FROM visits WHERE days > 12 GROUP BY ward) v ON v.ward = w.ward
+SELECT ward, sum(n) OVER (ORDER BY ward) AS running FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward) ORDER BY ward
+SELECT list_transform([count(*), 1], lambda x: x + 1) FROM visits
+SELECT count(*) + 1, -count(*), count(*)::DOUBLE / 2, sqrt(count(*)) FROM visits
+SELECT x.ward, y.n FROM (VALUES ('A'), ('B')) x(ward) JOIN (SELECT ward, count(*) n FROM visits GROUP BY ward) y USING (ward)
+SELECT ward, max(n) FROM (SELECT ward, outcome, count(*) n FROM visits GROUP BY ward, outcome) GROUP BY ward
+SELECT count(*) FROM visits WHERE (ward, days) = ('A', 1)
+SELECT i, count(*) FROM visits, range(3) r(i) WHERE days > i GROUP BY i
+SELECT count(*) FROM visits WHERE 1 = 1 AND abs(days) BETWEEN 2 AND 7 AND true
+SELECT sum(1), sum(0.05), count(CASE WHEN 2 > 1 THEN days END) FROM visits
+SELECT count(*) FROM (SELECT t1.test AS p0, t1.result AS p1 FROM labs t1 WHERE lower(t1.test) <> 'a') t3 WHERE t3.p0 IS NOT NULL
+SELECT count(*) FROM visits WHERE days % 3 NOT BETWEEN 1 AND 2
+SELECT time_bucket(INTERVAL '2 weeks', visit_date) b, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-08-20' GROUP BY b
+SELECT time_bucket(INTERVAL '5 months', visit_date) b, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2025-08-20' GROUP BY b
+SELECT time_bucket(INTERVAL 3 DAY, CAST(visit_date AS TIMESTAMP)) b, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-03-20' GROUP BY b
+SELECT time_bucket(INTERVAL '6 hours', CAST(visit_date AS TIMESTAMP)) b, count(*) FROM visits GROUP BY b
+SELECT c.month, count(*) FROM visits v JOIN calendar c ON c.month = date_trunc('month', v.visit_date) GROUP BY c.month
+SELECT p.sex, v.ward, avg(l.result), count(*) FROM patients p JOIN visits v ON v.patient = p.id LEFT JOIN labs l ON l.visit = v.id GROUP BY p.sex, v.ward
+SELECT sex, avg(n) FROM (SELECT p.sex, p.id, count(v.id) AS n FROM patients p LEFT JOIN visits v ON v.patient = p.id GROUP BY p.sex, p.id) GROUP BY sex
+SELECT ward, avg(days) FROM (SELECT *, row_number() OVER (PARTITION BY patient ORDER BY visit_date DESC, id) AS rn FROM visits) WHERE rn = 1 GROUP BY ward
+WITH v AS (SELECT patient, ward, days FROM visits WHERE days > 2), p AS (SELECT id, sex FROM patients) SELECT sex, ward, sum(days) FROM v JOIN p ON p.id = v.patient GROUP BY ALL
+SELECT count(*) FROM patients WHERE id IN (SELECT patient FROM visits v JOIN wards w USING (ward) WHERE w.building = 'N' GROUP BY patient HAVING count(*) > 2)
+SELECT CASE WHEN n > 5 THEN 'many' ELSE 'few' END AS what, count(*) FROM (SELECT patient, count(*) AS n FROM visits GROUP BY patient) GROUP BY what
+SELECT w.building, x.n FROM (SELECT building, sum(beds) b FROM wards GROUP BY building) w JOIN (SELECT building, count(*) n FROM visits JOIN wards USING (ward) GROUP BY building) x USING (building) ORDER BY 2
+SELECT ward, count(*) AS n, round(100.0 * n / (SELECT sum(beds) FROM wards), 1) AS pct FROM visits GROUP BY ward
+SELECT ward, outcome, count(*) FROM visits GROUP BY CUBE (ward, outcome) HAVING count(*) > 100 ORDER BY ward NULLS LAST, outcome
+SELECT count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x.w
+SELECT x.w, count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x.w GROUP BY x.w
+SELECT sum(days) FILTER (WHERE ward = 'A') / sum(days) AS share FROM visits
+SELECT ward, (SELECT count(*) FROM patients) AS all_patients, count(*) FROM visits GROUP BY ward
+SELECT max(n), min(n), avg(n) FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward)
+SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
+SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
+"""
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[duckdb.DuckDBPyConnection]:
+    found = hospital()
+    yield found
+    found.close()
+
+
+@pytest.mark.parametrize("sql", ANSWERED.strip().splitlines())
+def test_a_split_means_what_the_query_says(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    found = split_of(con, sql)
+    got = answered_exactly(con, found)
+    assert plain(got) == plain(con.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize("sql", ANSWERED.strip().splitlines()[:20])
+def test_names_and_types_are_those_of_the_query(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    found = split_of(con, sql)
+    answered_exactly(con, found)
+    shown = [row[:2] for row in con.execute(f"DESCRIBE {found.post}").fetchall()]
+    assert shown == [row[:2] for row in con.execute(f"DESCRIBE {sql}").fetchall()]
+
+
+def test_equal_rows_and_keys_are_one_core(con: duckdb.DuckDBPyConnection) -> None:
+    sql = """
+        WITH d AS (SELECT ward, count(*) AS n FROM visits GROUP BY ward)
+        SELECT d.ward, e.s / d.n FROM d JOIN (SELECT ward, sum(days) AS s FROM visits GROUP BY ward) e USING (ward)
+    """
+    [core] = split_of(con, sql).cores
+    assert [one.kind for one in core.aggregates] == ["rows", "sum"]
+
+
+def test_order_limit_and_having_are_not_in_a_core(con: duckdb.DuckDBPyConnection) -> None:
+    plain_one = split_of(con, "SELECT ward, count(*) AS n FROM visits GROUP BY ward")
+    sorted_one = split_of(
+        con, "SELECT WARD w, COUNT(*) c FROM visits GROUP BY 1 HAVING count(*) > 3 ORDER BY c LIMIT 2"
+    )
+    assert plain_one.cores == sorted_one.cores
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT * FROM visits LIMIT 0", "SELECT * FROM (SELECT * FROM visits) q WHERE 1 = 0", "SELECT 1",
+            "SELECT ward, count(*) FROM visits WHERE false GROUP BY ward", "SELECT sum(beds) FROM wards"],
+)  # fmt: skip
+def test_what_reads_no_person_has_no_core(con: duckdb.DuckDBPyConnection, sql: str) -> None:
+    found = split_of(con, sql)
+    assert not found.cores
+    assert con.execute(f"DESCRIBE {found.post}").fetchall() == con.execute(f"DESCRIBE {sql}").fetchall()
+    assert '"main"."visits"' not in found.post
+
+
+def test_the_owner_comes_last_and_text_names_everything_in_full(con: duckdb.DuckDBPyConnection) -> None:
+    con.execute("CREATE OR REPLACE TEMP MACRO date_trunc(a, b) AS DATE '1900-01-01'")
+    con.execute("CREATE OR REPLACE TEMP MACRO upper(a) AS 'captured'")
+    sql = """
+        SELECT upper(ward) AS w, count(*) AS n FROM visits
+        WHERE date_trunc('month', visit_date) >= DATE '2024-02-01' GROUP BY w
+    """
+    found = split_of(con, sql)
+    [core] = found.cores
+    assert core.source.split(" FROM ")[0].endswith('AS "unit_of_row"')
+    rows = answered_exactly(con, found)
+    con.execute("DROP MACRO upper")
+    con.execute("DROP MACRO date_trunc")
+    assert plain(rows) == plain(con.execute(sql).fetchall())

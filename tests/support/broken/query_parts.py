@@ -1,0 +1,64 @@
+"""Broken parts of a query: faults that are small enough to look right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpsql.engines.duckdb.steps import grouped, limits
+from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
+from dpsql.functions import query_rows
+from dpsql.functions.query_rows import RowsCall
+from dpsql.mechanisms.margins import MarginsNoise
+from dpsql.rendering import call
+from support.broken.planting import Fault
+
+
+def _keys_of_rows(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
+    rows = call("list", call("list_value", *(f"k{column}_data" for column in keyed.columns)))
+    learned = call("dpsql_learn_keys", frame.ticket, f"(SELECT {rows} FROM {keyed.name('numbered')})")
+    return Step("learned", "", f"SELECT {learned} AS ticket", kept=True)
+
+
+KEYS_OF_ROWS = Fault(
+    "A part of private keys answers all keys that occur, in place of those that are released.",
+    ((grouped, "released_keys", _keys_of_rows),),
+)
+
+
+def _all_rows(frame: Frame) -> str:
+    return str(frame.plan.max_rows_per_unit)
+
+
+def _of_pairs(*parts: str) -> list[str]:
+    return ["dpsql_unit // 2 AS unit_number", "''::BLOB AS unit_bytes"]
+
+
+def _most_of_all(running: RowsCall, collector: Any) -> RowsCall:
+    counts = np.flatnonzero(collector.cells.counts)
+    return replace(running, drawn=query_rows.LIMITS[int(counts.max()) if len(counts) else 0])
+
+
+NO_LIMIT = Fault(
+    "Noise is for the limit on rows that was drawn, and all rows count.",
+    ((Frame, "most_of_unit", property(_all_rows)),),
+)
+ROWS_OF_TWO = Fault(
+    "Rows are counted for each value that DuckDB calls equal, which may be two persons.",
+    ((limits, "identities", _of_pairs),),
+)
+MOST_OF_ALL = Fault("The limit is the number of rows of the person with most.", ((RowsCall, "after", _most_of_all),))
+
+
+_all_lattices: Any = vars(MarginsNoise)["all_lattices"].func
+
+
+def _all_lattices_of_each(part: MarginsNoise) -> Any:
+    return _all_lattices(replace(part, epsilon=part.epsilon * len(part.contributions)))
+
+
+EPSILON_FOR_EACH_SET = Fault(
+    "Every grouping set has all of epsilon.", ((MarginsNoise, "all_lattices", property(_all_lattices_of_each)),)
+)

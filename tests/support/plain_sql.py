@@ -1,0 +1,568 @@
+"""Random plain SQL over four tables of people and two public ones, and random rows of them.
+
+Rows are few and nasty: NaN, infinities, dates without end, keys that repeat, rows of nobody, and text that only looks
+like a number. Queries are of the grammar that `dp_query` reads, and of what it must refuse; a mutation makes one of
+the other.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from support.several import without
+
+# Columns by table, with types; the keys are at the places that `support.several` reads.
+COLUMNS: dict[str, dict[str, str]] = {
+    "people": {
+        "id": "BIGINT",
+        "age": "DOUBLE",
+        "sex": "VARCHAR",
+        "born": "DATE",
+        "score": "DECIMAL(9, 2)",
+        "flag": "BOOLEAN",
+    },
+    "orders": {
+        **{
+            "ok": "BIGINT",
+            "who": "BIGINT",
+            "x": "DOUBLE",
+            "n": "BIGINT",
+            "ward": "VARCHAR",
+            "day": "DATE",
+            "kind": "KIND",
+        },
+        "note": "VARCHAR",
+    },
+    "lines": {
+        "o": "BIGINT",
+        "lk": "BIGINT",
+        "price": "DOUBLE",
+        "qty": "BIGINT",
+        "code": "VARCHAR",
+        "sent": "TIMESTAMP",
+    },
+    "notes": {"o": "BIGINT", "y": "DOUBLE"},
+    "parts": {"l": "BIGINT", "w": "DOUBLE", "m": "INTEGER", "tag": "VARCHAR"},
+    "wards": {"ward": "VARCHAR", "beds": "INTEGER", "building": "VARCHAR"},
+    "calendar": {"d": "DATE", "month": "DATE", "holiday": "BOOLEAN"},
+}
+PEOPLE = (1, 2, 3)
+CAP = 2
+PROTECT = f"""
+SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {CAP},
+  keys := {{sex: ['F', 'M', 'f'], ward: ['A', 'B', 'x'], code: ['A', 'é', '1'], tag: ['A', 'a']}},
+  lower := {{age: 0, x: -4, n: 0, price: 0, qty: -2, w: 0, m: 0, y: 0}},
+  upper := {{age: 120, x: 4, n: 9, price: 100, qty: 2, w: 1, m: 5, y: 8}},
+  tables := {{people: 'id', orders: 'who', lines: 'o -> orders.ok', notes: 'o -> orders.ok', parts: 'l -> lines.lk'}})
+"""
+_DOUBLES = ("'nan'", "-0.0", "'inf'", "'-inf'", "NULL", "1.0", "2.5", "1e308", "-3.25", "5e-324")
+_INTEGERS = ("NULL", "0", "1", "-1", "7", "9223372036854775807", "-9223372036854775808")
+_SMALL = ("NULL", "0", "1", "-1", "5", "2147483647", "-2147483648")
+_TEXTS = (
+    "'A'",
+    "'a'",
+    "'B'",
+    "'x'",
+    "''",
+    "' '",
+    "NULL",
+    "'1'",
+    "'é'",
+    "'e\u0301'",
+    "'F'",
+    "'M'",
+    "'f'",
+    "'2024-02-30'",
+)
+_DATES = (
+    "NULL",
+    "'infinity'",
+    "'-infinity'",
+    "'2024-01-31'",
+    "'2024-02-29'",
+    "'2025-12-31'",
+    "'0044-03-15 (BC)'",
+    "'9999-12-31'",
+)
+_VALUES = {
+    "DOUBLE": _DOUBLES,
+    "BIGINT": _INTEGERS,
+    "INTEGER": _SMALL,
+    "VARCHAR": _TEXTS,
+    "DATE": _DATES,
+    "TIMESTAMP": (
+        "NULL",
+        "'infinity'",
+        "'2024-02-29 23:59:59.999999'",
+        "'2025-01-01 00:00:00'",
+        "'1969-12-31 12:00:00'",
+    ),
+    "BOOLEAN": ("NULL", "true", "false"),
+    "DECIMAL(9, 2)": ("NULL", "0.05", "1.15", "-9999999.99", "15.00"),
+    "KIND": ("NULL", "'a'", "'b'", "'c'"),
+}
+_KEYS = {"people": 1, "orders": 2, "lines": 2, "notes": 1, "parts": 1}
+Database = dict[str, list[tuple[Any, ...]]]
+
+
+def create(con: Any) -> None:
+    """Make the tables, the public ones with rows, a view over two of them, and protect them."""
+    con.execute("CREATE TYPE KIND AS ENUM ('a', 'b', 'c')")
+    for table, columns in COLUMNS.items():
+        con.execute(f"CREATE TABLE {table} ({', '.join(f'{name} {kind}' for name, kind in columns.items())})")
+    con.execute("INSERT INTO wards VALUES ('A', 3, 'N'), ('B', 0, 'S'), ('x', NULL, 'N'), ('A', 5, NULL)")
+    con.execute(
+        "INSERT INTO calendar SELECT d, date_trunc('month', d), day(d) = 1 FROM range(DATE '2024-01-30', DATE '2024-03-02', INTERVAL 1 day) r(d)"
+    )
+    con.execute("CREATE VIEW bought AS SELECT who, orders.x, ward, price, qty FROM orders JOIN lines ON ok = o")
+    con.execute(PROTECT)
+    for table in ("wards", "calendar"):
+        con.execute(f"SELECT dp_public('{table}')")
+
+
+def random_rows(draw: random.Random) -> Database:
+    """Return some rows of each table of people; keys repeat, children are shared, and ids and keys may be NULL."""
+
+    def rows(table: str, *keys: tuple[int | None, ...], most: int = 6) -> list[tuple[Any, ...]]:
+        kinds = [*COLUMNS[table].values()][len(keys) :]
+        return [
+            (*(draw.choice(one) for one in keys), *(draw.choice(_VALUES[kind]) for kind in kinds))
+            for _ in range(draw.randint(0, most))
+        ]
+
+    some, who = (1, 2, 3, None), (1, 2, 3, None)
+    return {
+        "people": rows("people", (1, 2, 3), most=4),
+        "orders": rows("orders", some, who),
+        "lines": rows("lines", some, some),
+        "notes": rows("notes", some, most=2),
+        "parts": rows("parts", some),
+    }
+
+
+def fill(con: Any, database: Database) -> None:
+    """Put these rows in place of those that the tables of people have."""
+    for table, rows in database.items():
+        con.execute(f"DELETE FROM {table}")
+        if rows:
+            values = ", ".join(f"({', '.join('NULL' if one is None else str(one) for one in row)})" for row in rows)
+            con.execute(f"INSERT INTO {table} VALUES {values}")
+
+
+def neighbours(database: Database) -> list[Database]:
+    """Return the database, and those without each of the people whose going changes it."""
+    others = [without(database, person) for person in PEOPLE]
+    return [database, *(one for one in others if one != database)]
+
+
+@dataclass
+class Scope:
+    """What a FROM clause offers.
+
+    Attributes
+    ----------
+    text : str
+        The clause, without FROM.
+    columns : dict
+        Type by the column as it is written.
+    unit : str
+        The person's column as it is written; '' where a path leads to it.
+    where : list of str
+        Conditions that the clause needs.
+    """
+
+    text: str
+    columns: dict[str, str]
+    unit: str = ""
+    where: list[str] = field(default_factory=list)
+
+    def of(self, *kinds: str) -> list[str]:
+        """Return the columns of some types."""
+        return [name for name, kind in self.columns.items() if kind in kinds]
+
+
+_NUMBERS = ("DOUBLE", "BIGINT", "INTEGER", "DECIMAL(9, 2)")
+_UNITS = {"people": "id", "orders": "who", "bought": "who"}
+_VIEW = {"who": "BIGINT", "x": "DOUBLE", "ward": "VARCHAR", "price": "DOUBLE", "qty": "BIGINT"}
+# Public keys, of which a column of these names has no other values that count.
+_DECLARED = ("sex", "ward", "code", "tag", "kind", "flag")
+
+
+class Writer:
+    """Writes random queries.
+
+    Parameters
+    ----------
+    draw : random.Random
+    """
+
+    def __init__(self, draw: random.Random) -> None:
+        self.draw = draw
+        self._names = 0
+
+    def query(self) -> str:
+        """Return a query, of one core or of several."""
+        form = self.draw.random()
+        if form < 0.7:
+            return self.core()
+        if form < 0.78:
+            return f"{self.core(bare=True)} UNION ALL {self.core(bare=True)}" if form < 0.74 else self._of_cte()
+        if form < 0.86:
+            name, sql = self._fresh(), self._keyed("ward")
+            joined = self.draw.choice(("JOIN", "LEFT JOIN", "FULL JOIN"))
+            return f"SELECT {name}.*, o.beds FROM ({sql}) {name} {joined} wards o ON {name}.k = o.ward ORDER BY 1, 2"
+        if form < 0.94:
+            return f"SELECT a.k, a.v / nullif(b.v, 0) AS r FROM ({self._keyed('ward')}) a JOIN ({self._keyed('ward')}) b ON a.k = b.k"
+        return (
+            f"SELECT ({self.core(bare=True, keyless=True)}) AS one, ({self.core(bare=True, keyless=True)}) + 1 AS other"
+        )
+
+    def _keyed(self, key: str) -> str:
+        scope = self._base("orders")
+        return f"SELECT {scope.unit.replace('who', key)} AS k, {self.aggregate(scope, lists=False)} AS v FROM {scope.text} GROUP BY 1"
+
+    def _of_cte(self) -> str:
+        scope = self.scope()
+        keep = ", ".join(
+            f"{one} AS c{place}" for place, one in enumerate([scope.unit or "1", *scope.of(*_NUMBERS)[:2]])
+        )
+        where = self._where(scope)
+        return f"WITH t AS (SELECT {keep} FROM {scope.text}{where}) SELECT count(*), count(c0), sum(c0 % 3) FROM t WHERE c0 IS NOT NULL"
+
+    def _fresh(self) -> str:
+        self._names += 1
+        return f"t{self._names}"
+
+    def core(self, *, bare: bool = False, keyless: bool = False) -> str:
+        """Return one SELECT with aggregates."""
+        scope = self.scope()
+        draw = self.draw
+        keys = [] if keyless or bare or draw.random() < 0.25 else self._keys(scope)
+        lists = not (bare or keyless)
+        aggregates = [self.aggregate(scope, lists=lists) for _ in range(draw.randint(1, 3) if lists else 1)]
+        shown = [f"{key} AS k{place}" for place, key in enumerate(keys)]
+        shown += [f"{one} AS a{place}" for place, one in enumerate(aggregates)]
+        sql = f"SELECT {', '.join(shown)} FROM {scope.text}{self._where(scope)}"
+        if keys:
+            sql += (
+                f" GROUP BY {draw.choice((', '.join(str(place + 1) for place in range(len(keys))), ', '.join(keys)))}"
+            )
+            if len(keys) == 2 and draw.random() < 0.15:
+                sql = (
+                    sql.rpartition(" GROUP BY ")[0] + f" GROUP BY {draw.choice(('ROLLUP', 'CUBE'))} ({', '.join(keys)})"
+                )
+        if not bare and not keyless:
+            if keys and draw.random() < 0.3:
+                sql += f" HAVING {draw.choice(('count(*) > 1', aggregates[0] + ' IS NOT NULL', 'count(*) >= 0'))}"
+            if draw.random() < 0.3:
+                sql += f" ORDER BY {draw.choice(('1', 'a0 DESC', 'a0 NULLS FIRST'))}"
+            if draw.random() < 0.2:
+                sql += f" LIMIT {draw.randint(0, 3)}"
+            if draw.random() < 0.1:
+                sql = f"SELECT *, sum(a0) OVER () AS s FROM ({sql})"
+        return sql
+
+    def _base(self, table: str, alias: str | None = None) -> Scope:
+        alias = alias or self._fresh()
+        columns = _VIEW if table == "bought" else COLUMNS[table]
+        unit = f"{alias}.{_UNITS[table]}" if table in _UNITS else ""
+        return Scope(f"{table} {alias}", {f"{alias}.{name}": kind for name, kind in columns.items()}, unit)
+
+    def scope(self, depth: int = 0) -> Scope:
+        """Return a FROM clause over rows of people."""
+        draw = self.draw
+        form = draw.random()
+        if form < 0.34 or depth > 1:
+            return self._base(draw.choice(("people", "orders", "orders", "lines", "parts", "notes", "bought")))
+        if form < 0.52:
+            return self._joined()
+        if form < 0.62:
+            return self._with_public(self.scope(depth + 1))
+        if form < 0.74:
+            return self._per_person()
+        if form < 0.82:
+            return self._window()
+        if form < 0.92:
+            return self._derived(self.scope(depth + 1))
+        return self._union()
+
+    def _joined(self) -> Scope:
+        draw = self.draw
+        pairs = (
+            ("people", "orders", "{0}.id = {1}.who"),
+            ("orders", "lines", "{0}.ok = {1}.o"),
+            ("orders", "people", "{1}.id = {0}.who"),
+            ("orders", "orders", "{0}.who = {1}.who"),
+            ("orders", "notes", "{0}.ok = {1}.o"),
+            ("lines", "orders", "{0}.o = {1}.ok"),
+        )
+        one, other, on = draw.choice(pairs)
+        left, right = self._base(one), self._base(other)
+        on = on.format(left.text.split()[1], right.text.split()[1])
+        columns, unit = {**left.columns, **right.columns}, left.unit or right.unit
+        form = draw.random()
+        if form < 0.3:
+            joined = Scope(f"{left.text}, {right.text}", columns, unit, [on])
+        else:
+            how = draw.choice(("JOIN", "LEFT JOIN", "JOIN", "RIGHT JOIN", "FULL JOIN"))
+            joined = Scope(f"{left.text} {how} {right.text} ON {on}", columns, unit)
+        if one == "orders" and other == "lines" and draw.random() < 0.3:
+            below = self._base("parts")
+            joined.text += f" JOIN {below.text} ON {below.text.split()[1]}.l = {right.text.split()[1]}.lk"
+            joined.columns.update(below.columns)
+        return joined
+
+    def _with_public(self, scope: Scope) -> Scope:
+        draw = self.draw
+        texts, dates = scope.of("VARCHAR"), scope.of("DATE")
+        public = self._base("wards" if texts or not dates else "calendar")
+        alias = public.text.split()[1]
+        if not texts and not dates:
+            return scope
+        on = f"{draw.choice(texts)} = {alias}.ward" if texts else f"{draw.choice(dates)} = {alias}.d"
+        how = draw.choice(("JOIN", "LEFT JOIN"))
+        return Scope(
+            f"{scope.text} {how} {public.text} ON {on}", {**scope.columns, **public.columns}, scope.unit, scope.where
+        )
+
+    def _per_person(self) -> Scope:
+        draw = self.draw
+        inner = self._base(draw.choice(("orders", "people", "orders", "bought")))
+        number = draw.choice(inner.of(*_NUMBERS))
+        what = draw.choice(
+            (
+                f"sum({number})",
+                f"avg({number})",
+                f"min({number})",
+                f"max({number})",
+                "count(*)",
+                f"count(DISTINCT {number})",
+                f"median({number})",
+                f"bool_or({number} > 0)",
+                f"sum(CAST({number} AS HUGEINT))",
+            )
+        )
+        extra = draw.choice(inner.of("VARCHAR") or [inner.unit]) if draw.random() < 0.3 else ""
+        keys = f"{inner.unit}{', ' + extra if extra else ''}"
+        alias = self._fresh()
+        text = f"(SELECT {inner.unit} AS u, {what} AS v{', ' + extra + ' AS e' if extra else ''} FROM {inner.text}{self._where(inner)} GROUP BY {keys}) {alias}"
+        columns = {
+            f"{alias}.u": "BIGINT",
+            f"{alias}.v": "DOUBLE",
+            **({f"{alias}.e": "VARCHAR"} if extra and extra != inner.unit else {}),
+        }
+        return Scope(text, columns, f"{alias}.u")
+
+    def _window(self) -> Scope:
+        draw = self.draw
+        inner = self._base("orders")
+        name = inner.text.split()[1]
+        what = draw.choice(
+            ("lag({0}.x)", "lead({0}.n)", "row_number()", "first_value({0}.x)", "rank()", "sum({0}.x)")
+        ).format(name)
+        by = draw.choice(
+            (f"PARTITION BY {name}.who ", f"PARTITION BY {name}.who, {name}.ward ", f"PARTITION BY {name}.ward ", "")
+        )
+        alias = self._fresh()
+        text = f"(SELECT {name}.who AS u, {name}.ward AS ward, {what} OVER ({by}ORDER BY {name}.day, {name}.x, {name}.n) AS v FROM {inner.text}) {alias}"
+        return Scope(text, {f"{alias}.u": "BIGINT", f"{alias}.ward": "VARCHAR", f"{alias}.v": "DOUBLE"}, f"{alias}.u")
+
+    def _derived(self, scope: Scope) -> Scope:
+        draw = self.draw
+        alias = self._fresh()
+        picked = draw.sample([*scope.columns], min(len(scope.columns), draw.randint(1, 4)))
+        if scope.unit and scope.unit not in picked and draw.random() < 0.5:
+            picked.append(scope.unit)
+        made = {f"p{place}": one for place, one in enumerate(picked)}
+        columns = {f"{alias}.{name}": scope.columns[one] for name, one in made.items()}
+        if draw.random() < 0.3:
+            made["q"] = self.number(scope, 1)
+            columns[f"{alias}.q"] = "DOUBLE"
+        distinct = "DISTINCT " if scope.unit in picked and draw.random() < 0.2 else ""
+        listed = ", ".join(f"{one} AS {name}" for name, one in made.items())
+        unit = next((f"{alias}.{name}" for name, one in made.items() if one == scope.unit), "")
+        return Scope(f"(SELECT {distinct}{listed} FROM {scope.text}{self._where(scope)}) {alias}", columns, unit)
+
+    def _union(self) -> Scope:
+        alias, one, other = self._fresh(), self._base("people"), self._base("orders")
+        text = (
+            f"(SELECT {one.unit} AS u, {one.text.split()[1]}.age AS v FROM {one.text} UNION ALL "
+            f"SELECT {other.unit}, {other.text.split()[1]}.x FROM {other.text}{self._where(other)}) {alias}"
+        )
+        return Scope(text, {f"{alias}.u": "BIGINT", f"{alias}.v": "DOUBLE"}, f"{alias}.u")
+
+    def _where(self, scope: Scope) -> str:
+        draw = self.draw
+        terms = list(scope.where)
+        if draw.random() < 0.55:
+            terms.append(self.condition(scope, 2))
+        if scope.unit and draw.random() < 0.2:
+            terms.append(self._by_person(scope))
+        return f" WHERE {' AND '.join(terms)}" if terms else ""
+
+    def _by_person(self, scope: Scope) -> str:
+        inner = self._base(self.draw.choice(("orders", "people")))
+        where = f" AND {self.condition(inner, 1)}" if self.draw.random() < 0.5 else ""
+        form = self.draw.choice(("EXISTS", "NOT EXISTS", "IN", "NOT IN", ">"))
+        if form.endswith("EXISTS"):
+            return f"{form} (SELECT 1 FROM {inner.text} WHERE {inner.unit} = {scope.unit}{where})"
+        if form == ">":
+            return f"(SELECT count(*) FROM {inner.text} WHERE {inner.unit} = {scope.unit}{where}) > 0"
+        return f"{scope.unit} {form} (SELECT {inner.unit} FROM {inner.text} WHERE true{where})"
+
+    def number(self, scope: Scope, depth: int) -> str:
+        """Return a numeric expression over one row."""
+        draw = self.draw
+        columns = scope.of(*_NUMBERS)
+        if depth == 0 or draw.random() < 0.35 or not columns:
+            return (
+                draw.choice([*columns, *columns, "2", "0.05"])
+                if columns and draw.random() < 0.3
+                else draw.choice(columns or ["1"])
+            )
+        one, other = self.number(scope, depth - 1), self.number(scope, depth - 1)
+        forms = (
+            f"({one} + {other})",
+            f"({one} * {other})",
+            f"({one} / {other})",
+            f"({one} % 3)",
+            f"abs({one})",
+            f"sqrt({one})",
+            f"ln({one})",
+            f"coalesce({one}, 0)",
+            f"least({one}, {other})",
+            f"CASE WHEN {self.condition(scope, depth - 1)} THEN {one} ELSE {other} END",
+            f"TRY_CAST({one} AS INTEGER)",
+            f"CAST({one} AS BIGINT)",
+            f"round({one}, 1)",
+            f"({one} // {other})",
+            *(f"CAST({text} AS INTEGER)" for text in scope.of("VARCHAR")[:1]),
+            *(
+                f"date_part('{draw.choice(('year', 'epoch', 'julian', 'era', 'doy'))}', {day})"
+                for day in scope.of("DATE", "TIMESTAMP")[:1]
+            ),
+            *(f"length({text})" for text in scope.of("VARCHAR")[:1]),
+        )
+        return draw.choice(forms)
+
+    def condition(self, scope: Scope, depth: int) -> str:
+        """Return a condition on one row."""
+        draw = self.draw
+        number = self.number(scope, max(0, depth - 1))
+        forms = [f"{number} > {draw.choice(('0', '1.5', '-3'))}", f"{number} IS NOT NULL", f"{number} BETWEEN 0 AND 7"]
+        for text in scope.of("VARCHAR"):
+            forms += [
+                f"{text} IN ('A', 'é')",
+                f"{text} LIKE 'A%'",
+                f"lower({text}) = 'a'",
+                f"CAST({text} AS DOUBLE) > 0",
+            ]
+        for day in scope.of("DATE", "TIMESTAMP"):
+            forms += [f"{day} >= DATE '2024-02-01'", f"date_trunc('month', {day}) = DATE '2024-02-01'"]
+            forms += [f"CAST({day} AS DATE) < CURRENT_DATE", f"{day} + INTERVAL 1 month > DATE '2024-03-01'"]
+        forms += scope.of("BOOLEAN")
+        found = draw.choice(forms)
+        if depth > 0 and draw.random() < 0.4:
+            return f"({found} {draw.choice(('AND', 'OR'))} NOT {self.condition(scope, depth - 1)})"
+        return found
+
+    def _keys(self, scope: Scope) -> list[str]:
+        draw = self.draw
+        forms = [one for one in scope.columns if one.rpartition(".")[2] in _DECLARED]
+        forms += [f"upper({one})" for one in scope.of("VARCHAR") if one.rpartition(".")[2] in _DECLARED]
+        forms.append(f"CASE WHEN {self.condition(scope, 1)} THEN 'yes' WHEN {self.condition(scope, 0)} THEN 'no' END")
+        forms.append(f"({self.condition(scope, 0)})")
+        for day in scope.of("DATE", "TIMESTAMP"):
+            forms += [f"month({day})", f"dayofweek({day})", f"date_part('hour', CAST({day} AS TIMESTAMP))"]
+            scope.where += [f"{day} >= DATE '2024-01-15'", f"{day} < DATE '2024-04-01'"] if draw.random() < 0.3 else []
+            forms += (
+                [f"date_trunc('month', {day})", f"CAST({day} AS DATE)"]
+                if f"{day} < DATE '2024-04-01'" in scope.where
+                else []
+            )
+        for one in scope.columns:
+            if one.rpartition(".")[2] in ("age", "n", "m"):
+                forms.append(f"floor({one} / 3)")
+        if draw.random() < 0.08:
+            forms.append(draw.choice([*scope.columns]))
+        return draw.sample(forms, min(len(forms), draw.choice((1, 1, 2))))
+
+    def aggregate(self, scope: Scope, *, lists: bool = True) -> str:
+        """Return an aggregate; one that is a list only where it may be."""
+        draw = self.draw
+        number = self.number(scope, draw.choice((0, 0, 1, 2)))
+        plain = draw.choice(scope.of(*_NUMBERS) or ["1"])
+        forms = [
+            *(
+                "count(*)",
+                "count(*)",
+                f"count({number})",
+                f"sum({number})",
+                f"sum({plain})",
+                f"avg({number})",
+                f"avg({plain})",
+            ),
+            *(f"count_if({self.condition(scope, 1)})", f"stddev({plain})", f"var_pop({plain})", f"median({plain})"),
+            *(
+                f"quantile_cont({plain}, 0.25)",
+                f"quantile_disc({plain}, {'[0.1, 0.9]' if lists else '0.9'})",
+                f"corr({plain}, {number})",
+            ),
+            *(f"regr_slope({plain}, {number})", f"count(*) FILTER (WHERE {self.condition(scope, 1)})"),
+            *(
+                f"sum({number}) FILTER (WHERE {self.condition(scope, 0)})",
+                f"sum({plain}) / count(*)",
+                f"100 * avg({plain}) - 1",
+            ),
+            *([f"count(DISTINCT {scope.unit})"] * 2 if scope.unit else []),
+        ]
+        rare = [
+            f"min({plain})",
+            f"mode({plain})",
+            f"count(DISTINCT {plain})",
+            f"sum(DISTINCT {plain})",
+            f"list({plain})",
+        ]
+        return draw.choice(rare if draw.random() < 0.05 else forms)
+
+
+_SWAPS = (
+    (r"\bLEFT JOIN\b", "FULL JOIN"),
+    (r"\bJOIN\b", "CROSS JOIN"),
+    (r"\bON (\S+) = (\S+)", r"ON \1 >= \2"),
+    (r"\bON (\S+) = (\S+)", "ON true"),
+    (r"\bON (\S+) = (\S+)", r"ON \1 IS NOT DISTINCT FROM \2"),
+    (r"\.who\b", ".n"),
+    (r"\.who\b", ".ok"),
+    (r"\.ok\b", ".who"),
+    (r"\.u\b", ".v"),
+    (r"\.o\b", ".lk"),
+    (r"\bPARTITION BY \S+ ", ""),
+    (r"\bGROUP BY (\S+)", r"GROUP BY (\1 % 2)"),
+    (r"\bUNION ALL\b", "UNION"),
+    (r"\bUNION ALL\b", "EXCEPT"),
+    (r"\bSELECT (DISTINCT )?", "SELECT DISTINCT "),
+    (r"\) (t\d+)", r" LIMIT 2) \1"),
+    (r"\bWHERE\b", "WHERE NOT"),
+    (r"\bcount\(\*\)", "max(1)"),
+    (r"\bwards\b", "orders"),
+    (r"\borders\b", "lines"),
+    (r"\bpeople\b", "orders"),
+    (r"\bNOT IN\b", "IN"),
+    (r" = ", " <> "),
+    (r"\bAND\b", "OR"),
+)
+
+
+def mutated(sql: str, draw: random.Random) -> str:
+    """Return the query with one or two of its pieces changed, which often makes it one that must be refused."""
+    for _ in range(draw.choice((1, 1, 2))):
+        found = [(match, new) for old, new in _SWAPS for match in re.finditer(old, sql)]
+        if not found:
+            break
+        match, new = draw.choice(found)
+        sql = sql[: match.start()] + match.expand(new) + sql[match.end() :]
+    return sql

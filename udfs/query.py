@@ -1,0 +1,184 @@
+"""The steps of a query of plain SQL: what it reads, its plan at bind, one gate for all parts, and one release."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from dpsql.engines.duckdb.lineage.texts import catalogued
+from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
+from dpsql.engines.duckdb.running import RunningCall, resolved
+from dpsql.engines.duckdb.session import Session
+from dpsql.errors import InternalError
+from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.query import QueryCall, QueryPlan
+from dpsql.functions.query_rows import MOST_ROWS, RowsCall, limited
+from dpsql.functions.registry import plan_from_json
+from dpsql.ledger.ledger import Entry
+from dpsql.released.query import core_rows
+from dpsql.udfs.release import left_out
+from dpsql.udfs.values import Plans, UdfSpec, nested, seen_of
+
+_ROW = pa.struct(
+    [
+        ("keys", pa.list_(pa.string())),
+        ("numbers", pa.list_(pa.string())),
+        *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper")),
+    ]
+)
+_RELEASE = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))])
+_TICKET = [("ticket", pa.int64()), ("zero", pa.float64())]
+_GATE = pa.struct([*_TICKET, ("parts", pa.list_(pa.struct(_TICKET)))])
+
+
+def tables(session: Session) -> Callable[..., list[str]]:
+    """Bind (sql, tree, search path, database, time zone) → the queries whose plans show what the query reads. Pure."""
+    return session.queries.tables
+
+
+def cores(session: Session) -> Callable[..., list[str]]:
+    """Bind (sql, tree, arguments, what its tables read) → the texts of its cores and of what follows. Pure."""
+
+    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans) -> list[str]:
+        return session.queries.cores(sql, tree, left_out("dp_query", given), seen_of(seen))
+
+    return run
+
+
+def plan(session: Session) -> Callable[..., str]:
+    """Bind (sql, tree, arguments, what its tables read, what its texts read) → the statement that runs. Pure."""
+
+    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans, texts: Plans) -> str:
+        arguments = left_out("dp_query", given)
+        bound = [(one["query"], one["plan"], one["tree"]) for one in texts or ()]
+        found, free = session.queries.plan(sql, tree, arguments, seen_of(seen), bound)
+        if found is None:
+            return free
+        session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))
+        return found.sql() if session.past.replay(found.plan) is None else found.stored_sql()
+
+    return run
+
+
+def gate(session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan, probes of the parts' rows, SQL types of their keys, texts) → a ticket, and one for each part."""
+
+    def run(plans: pa.Array, probes: pa.StructArray, types: pa.Array, texts: pa.Array) -> pa.Array:
+        if len(plans) != 1:
+            raise nested()
+        checked = _query(plan_from_json(plans[0].as_py()))
+        session.gate_query(checked, catalogued(texts[0].as_py()))
+        kinds, spelled = [field.type for field in probes.type], types[0].as_py()
+        calls = [
+            resolved(part.plan, part.plan.function, probe, listed or ())
+            for part, probe, listed in zip(checked.parts, kinds, spelled, strict=True)
+        ]
+        session.check(checked)
+        ticket, tickets = session.open_query(QueryCall.of(checked, calls))
+        parts = [{"ticket": one, "zero": 0.0} for one in tickets]
+        return pa.array([{"ticket": ticket, "zero": 0.0, "parts": parts}], type=_GATE)
+
+    return run
+
+
+def learn_rows(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part has learned it."""
+
+    def one(ticket: int, drawing: int) -> int:
+        def learn(running: RunningCall) -> int:
+            other = session.running(drawing, private=True)
+            found = other.call_as(RowsCall).drawn
+            if running.whole is None or other.whole is not running.whole or found is None:
+                raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+            plan = running.call.plan
+            each = plan.rows_per_group if isinstance(plan, GroupedPlan) and plan.rows_per_group < MOST_ROWS else None
+            known = replace(running.call, plan=limited(plan, found, each))
+            known.check()
+            running.limit_rows(known, found)
+            return ticket
+
+        return session.guarded(ticket, learn, private=True)
+
+    def run(tickets: pa.Array, drawing: pa.Array) -> pa.Array:
+        given = zip(tickets.to_pylist(), drawing.to_pylist(), strict=True)
+        return pa.array([one(*row) for row in given], type=pa.int64())
+
+    return run
+
+
+def limit(session: Session) -> Callable[..., int | None]:
+    """Bind (ticket) → how many rows of a unit count in the part."""
+    return lambda ticket: session.running(ticket, private=True).limit
+
+
+def release(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket, tickets of the parts, their statistics, what is asked) → all answers, in one charge."""
+
+    def one(ticket: int, tickets: Sequence[int], statistics: pa.Array) -> Entry:
+        def work(running: RunningCall) -> Entry:
+            def read(_: RunningCall) -> Any:
+                found = [session.running(part, private=True) for part in tickets]
+                if any(part.whole is not running for part in found) or len(found) != len(running.parts):
+                    raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+                if isinstance(running.call, QueryCall):
+                    running.call = running.call.told(part.call for part in found)
+                return [(part.call, part.complete(row)) for part, row in zip(found, statistics, strict=True)]
+
+            return session.finish(ticket, running, session.guarded(ticket, read))
+
+        return session.release_once(ticket, work)
+
+    def run(tickets: pa.Array, parts: pa.Array, statistics: pa.Array, asked: pa.Array) -> pa.Array:
+        rows = zip(tickets, parts, statistics, asked, strict=True)
+        return _answers(
+            [(one(ticket.as_py(), listed.as_py(), row.values), text.as_py()) for ticket, listed, row, text in rows]
+        )
+
+    return run
+
+
+def stored(session: Session) -> Callable[..., pa.Array]:
+    """Bind (plan, what is asked, texts) → the answers of all cores from the ledger."""
+
+    def run(plans: pa.Array, asked: pa.Array, texts: pa.Array) -> pa.Array:
+        return _answers(
+            [
+                (session.stored_query(_query(plan_from_json(text.as_py())), catalogued(found.as_py())), one.as_py())
+                for text, one, found in zip(plans, asked, texts, strict=True)
+            ]
+        )
+
+    return run
+
+
+def _query(found: object) -> QueryPlan:
+    if not isinstance(found, QueryPlan):
+        raise InternalError("I004", "an internal function was given another plan. Use the dp_ functions.")
+    return found
+
+
+def _answers(entries: Sequence[tuple[Entry, str]]) -> pa.Array:
+    """Return releases as a result of SQL."""
+    out = []
+    for entry, text in entries:
+        asked = json.loads(text)
+        found = [core_rows(entry.result, core, asked["confidence"]).rows() for core in asked["cores"]]
+        out.append({"sequence": entry.sequence, "guarantee": entry.receipt, "cores": found})
+    return pa.array(out, type=_RELEASE)
+
+
+SPECS = (
+    UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True),
+    UdfSpec("dpsql_query_cores", cores, "VARCHAR[]", native=True, pure=True),
+    UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_query_gate", gate, GATE),
+    UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),
+    UdfSpec("dpsql_limit", limit, "BIGINT", native=True),
+    UdfSpec("dpsql_query_release", release, CORES),
+    UdfSpec("dpsql_query_stored", stored, CORES),
+)
