@@ -43,6 +43,7 @@ from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
 from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
+from dpsql.functions.query_margins import MarginsCall, MarginsPlan
 from dpsql.functions.query_rows import RowsCall, RowsPlan
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.progress import Progress
@@ -55,6 +56,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     CountPlan.function: (CountPlan, AggregateCall),
     QuantilePlan.function: (QuantilePlan, QuantileCall),
     RowsPlan.function: (RowsPlan, RowsCall),
+    MarginsPlan.function: (MarginsPlan, MarginsCall),
 }
 
 SQL = Argument(

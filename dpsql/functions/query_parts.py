@@ -17,6 +17,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import QueryPart
+from dpsql.functions.query_margins import MarginsPlan
 from dpsql.functions.query_rows import AT, DRAWN, LIMITS, MOST_ROWS, SHARE, STEPS, RowsPlan
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.rendering import call, double, identifier, text
@@ -69,6 +70,7 @@ class _Part:
     needs_delta: bool = False
     keys_of: int | None = None  # the part that releases its keys
     rows_of: int | None = None  # the part that draws its limit on rows
+    weight: int = 1  # of its share of epsilon
 
 
 @dataclass
@@ -81,14 +83,24 @@ class Answers:
         The number of the first part.
     listed : list of dict
         By aggregate: the part, the position of the target in it, what is read of that, and the SQL type.
+    margin : _Margin or None
+        The grouping set that the core is, where several share their sums.
+    limit : int or None
+        The part that draws how many rows of a person count; grouping sets share it.
+    vectors : dict
+        By target: its part, and its place in it.
     """
 
     parts: int
     listed: list[dict[str, Json]] = field(default_factory=list)
+    margin: _Margin | None = None
+    limit: int | None = None
+    vectors: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
         """Return the answers as JSON values."""
-        return {"keys_of": self.parts, "answers": list(self.listed)}
+        of_set: dict[str, Json] = {} if self.margin is None else {"keys_set": self.margin.number}
+        return {"keys_of": self.parts, "answers": list(self.listed), **of_set}
 
 
 @dataclass(frozen=True)
@@ -120,16 +132,19 @@ def parts_of_cores(
         An argument does not fit, or bounds are missing.
     """
     found: list[_Part] = []
-    answers = []
+    answers: dict[int, Answers] = {}
     drawing = _draws_rows(arguments)
-    for number, placed in enumerate(cores):
+    margins = _margins([placed.core for placed in cores])
+    for number in sorted(range(len(cores)), key=lambda number: number in margins and margins[number].finest != number):
+        placed, margin = cores[number], margins.get(number)
         shared = _shared(placed, arguments, drawn=drawing)
-        limit = None
-        if drawing and "privacy_unit" in shared:
+        of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
+        limit = None if of_finest is None else of_finest.limit
+        if drawing and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
             found.append(_rows(number, shared))
-        answers.append(Answers(len(found)))
-        for one in _parts(number, placed.core, shared, answers[-1]):
+        answers[number] = Answers(len(found), margin=margin, limit=limit)
+        for one in _parts(number, placed.core, shared, answers[number], of_finest):
             stated = limit is None or one.given["max_rows_per_unit"] != MOST_ROWS
             found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
     needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
@@ -144,7 +159,42 @@ def parts_of_cores(
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
         parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of, one.rows_of))
-    return tuple(parts), answers
+    return tuple(parts), [answers[number] for number in range(len(cores))]
+
+
+@dataclass(frozen=True)
+class _Margin:
+    """The grouping set that a core is, among those of which one core has all keys.
+
+    Attributes
+    ----------
+    finest : int
+        The number of that core.
+    number : int
+        Of the set; 0 is the finest.
+    sets : tuple of tuple of int
+        The positions of the keys of every set among those of the finest.
+    """
+
+    finest: int
+    number: int
+    sets: tuple[tuple[int, ...], ...]
+
+
+def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
+    """Return the grouping sets that share sums, by the numbers of their cores."""
+    found: dict[int, _Margin] = {}
+    numbers = {core.name: number for number, core in enumerate(cores)}
+    for finest, core in enumerate(cores):
+        if core.margin_of != core.name or core.private_keys or not _vectors(core):
+            continue
+        names = [key.column for key in core.keys]
+        others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
+        members = [finest, *others]
+        sets = tuple(tuple(names.index(key.column) for key in cores[one].keys) for one in members)
+        if others:
+            found |= {one: _Margin(finest, place, sets) for place, one in enumerate(members)}
+    return found
 
 
 def _draws_rows(arguments: Mapping[str, object]) -> bool:
@@ -176,7 +226,8 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
     drawing = sum(one.kind is RowsPlan for one in parts)
     left = epsilon * (1 - SHARE) if drawing else epsilon
-    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left / (len(parts) - drawing) for one in parts]
+    weights = sum(one.weight for one in parts if one.kind is not RowsPlan)
+    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left * one.weight / weights for one in parts]
 
 
 def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool) -> dict[str, object]:
@@ -229,12 +280,15 @@ def _public(core: QueryCore) -> PublicKeys:
     return PublicKeys((None,) * len(core.keys), table=f"(SELECT * FROM {' CROSS JOIN '.join(items)})")
 
 
-def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Answers) -> Iterator[_Part]:
+def _parts(
+    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
+) -> Iterator[_Part]:
     """Yield the parts of a core, and note where the answers are.
 
-    Of private keys the first part says which are released, and the others answer these.
+    Of private keys the first part says which are released, and the others answer these. Where the core is a grouping
+    set, its sums are those of the core that has all keys, whose answers are given.
     """
-    for place, one in enumerate(_asked(number, core, shared, answers)):
+    for place, one in enumerate(_asked(number, core, shared, answers, of_finest)):
         if not core.private_keys:
             yield one
         elif place == 0:
@@ -244,14 +298,18 @@ def _parts(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
             yield replace(one, given={**one.given, "keys": released}, keys_of=answers.parts)
 
 
-def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Answers) -> Iterator[_Part]:
+def _asked(
+    number: int, core: QueryCore, shared: dict[str, object], answers: Answers, of_finest: Answers | None
+) -> Iterator[_Part]:
     """Yield what a core is asked, and note where the answers are; what can draw private keys comes first.
 
     A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
     """
-    vectors = _vectors(core)
-    places: dict[tuple[str, ...], tuple[int, int]] = {}
+    vectors = _vectors(core) if of_finest is None else []
+    places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
+    kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
+    sets = () if answers.margin is None else answers.margin.sets
     different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
     persons = ("units", None)
     deciding = [persons] if persons in different else []
@@ -274,7 +332,11 @@ def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
         for place, name in enumerate(targets):
             places["vector", name] = count, place
         count += 1
-        yield _Part(number, VectorPlan, given)
+        more_of = {"sets": sets} if sets else {}
+        yield _Part(number, kind_of_vector, {**given, **more_of}, weight=len(sets) or 1)
+    if of_finest is not None:
+        answers.parts = of_finest.parts
+    answers.vectors = {key: place for key, place in places.items() if key[0] == "vector"}
     for kind, column in different:
         if (kind, column) in deciding:
             continue
@@ -300,7 +362,10 @@ def _asked(number: int, core: QueryCore, shared: dict[str, object], answers: Ans
             places["pair", pair.first, pair.second] = count, 3 * place
         yield _Part(number, VectorPlan, given, more)
     for one in core.aggregates:
-        answers.listed.append(_answer(one, places, quantiles, pairs))
+        found = _answer(one, places, quantiles, pairs)
+        if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
+            found["set"] = answers.margin.number
+        answers.listed.append(found)
 
 
 def _counted(

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated, estimates
+from dpsql.released.margins import fitted_block
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
 from dpsql.released.verdicts import FAILURE
@@ -69,11 +70,12 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         Coverage of the intervals.
     """
     parts = result["parts"]
-    keys = _keys(parts[answers["keys_of"]])
+    keys = _keys(_of_set(parts[answers["keys_of"]], answers.get("keys_set")))
     columns = []
     for one in answers["answers"]:
-        found = _estimated(parts[one["part"]], one, 1.0 - (1.0 - confidence) / one.get("over", 1))
-        order = _places(keys, _keys(parts[one["part"]]))
+        part = parts[one["part"]]
+        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one.get("over", 1))
+        order = _places(keys, _keys(_of_set(part, one.get("set"))))
         columns.append((one["type"], _taken(found, order)))
     texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
     return CoreRows(
@@ -98,6 +100,11 @@ def _keys(part: Any) -> list[Key]:
     """Return the keys of the groups of a part; one group of all rows has no key."""
     columns = part.get("keys") if isinstance(part, Mapping) else None
     return list(zip(*columns, strict=True)) if columns else [()]
+
+
+def _of_set(part: Any, number: int | None) -> Any:
+    """Return what the ledger keeps of one grouping set of a part, or of a part without any."""
+    return part if number is None else part["sets"][number]
 
 
 def _places(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
@@ -125,10 +132,14 @@ def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimate
         return found if told else replace(found, lower=missing, upper=missing)
     if "bounds" in one:
         return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one)
-    stored = part["blocks"][one["place"]]
+    stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
     name = one["aggregate"]
     kind = "stddev" if one["kind"].startswith("stddev") else name
-    found = estimates(restored_block(stored), (kind,), confidence=confidence, ddof=one["ddof"])[kind]
+    if "set" in one:
+        noisy = fitted_block(part["sets"], one["set"], one["place"], confidence)
+    else:
+        noisy = restored_block(stored)
+    found = estimates(noisy, (kind,), confidence=confidence, ddof=one["ddof"])[kind]
     undrawn = None in stored.get("drawn", ())
     return found if name == COUNT or not undrawn else _unknown(len(found.value))
 

@@ -24,6 +24,7 @@ from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection
 from dpsql.mechanisms.rank_counts import RankCounts
 from support.broken.planting import planted
@@ -52,6 +53,8 @@ class DrawnPart:
         Whether labels are private keys, of which a table may lack some.
     tag : str
         Which rows it is of, where DuckDB's threads decide in what order parts are drawn.
+    whole : Fraction or None
+        What all of several divisions of the same numbers spend together.
     """
 
     part: Part
@@ -61,6 +64,7 @@ class DrawnPart:
     squares: bool = False
     labelled: bool = False
     tag: str = ""
+    whole: Fraction | None = None
 
     def loss(self, other: DrawnPart) -> Fraction:
         """Return the loss between two tables; for Gaussian noise epsilon times the share of ``mu**2`` that is used.
@@ -78,7 +82,7 @@ class DrawnPart:
             change = list(_changes(before, after))
             moved = sum(one * one for one in change) if self.squares else sum(map(abs, change))
             total += Fraction(moved) / scale
-        return total * self.epsilon if self.squares else total
+        return total * (self.epsilon if self.whole is None else self.whole) if self.squares else total
 
 
 def _changes(before: Coordinates, after: Coordinates) -> Iterator[int]:
@@ -179,6 +183,22 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
     def grouped(part: GroupedNoise, sums: Sequence[Any]) -> list[NoisyBlock]:
         return recorder.blocks(part, part, sums, part.epsilon)[0]
 
+    def margins(part: MarginsNoise, sums: Sequence[Any]) -> list[list[NoisyBlock]]:
+        out = []
+        for number, (lattices, given) in enumerate(zip(part.all_lattices, sums, strict=True)):
+            exact = [
+                NoisyBlock(block, lattice, on_lattice(block.words(one), lattice.bits))
+                for block, lattice, one in zip(part.blocks, lattices, given, strict=True)
+            ]
+            spreads = [lattice.spread for lattice in lattices]
+            scales = [spread * part.mu**2 for spread in spreads] if part.mu is not None else spreads
+            vectors = [one.words.integers() for one in exact]
+            # What all sets spend together is told once; each adds its part of the loss.
+            noted = recorder.note(part, part.epsilon if number == 0 else Fraction(0), vectors, scales)
+            noted.squares, noted.whole = part.mu is not None, part.epsilon
+            out.append(exact)
+        return out
+
     def keyed(part: KeyedNoise, sums: Sequence[Any]) -> Any:
         return recorder.keyed(part, sums)
 
@@ -270,6 +290,7 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
     yield from (
         (GroupedNoise, "draw", grouped),
         (KeyedNoise, "draw", keyed),
+        (MarginsNoise, "draw", margins),
         (QuantileSelection, "draw", counted),
         (QuantileSelection, "draw_tied", counted),
         (GroupQuantileSelection, "draw_groups", counted_groups),

@@ -55,6 +55,8 @@ class CoreSelect:
     orders: tuple[Order, ...]
     modifiers: Modifiers
     told: bool = False
+    # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
+    _several: int | None = None
 
     def relation(self) -> PartOfQuery:
         """Return what it releases."""
@@ -68,7 +70,10 @@ class CoreSelect:
             raise ParameterError(
                 "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
             )
+        before = len(self.work.cores)
+        self._several = before
         parts = [self._set(one, wanted) for one in sets]
+        self._margins(sets, self.work.cores[before:])
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
         ends = self._ends([self._position(one) for one in self.orders])
         noisy: list[Noisy] = [
@@ -76,6 +81,18 @@ class CoreSelect:
         ]
         whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
         return self._released(whole[0], whole[1], noisy)
+
+    def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
+        """Note that the cores of all sets are margins of the one whose keys are those of all of them, if there is one.
+
+        Cores whose keys are private are none: which groups they have is drawn for each.
+        """
+        keys = {number for one in sets for number in one}
+        finest = next((one for one in cores if len(one.keys) == len(keys)), None)
+        if finest is None or any(one.private for one in cores):
+            return
+        for one in cores:
+            one.margin_of = finest.name
 
     def _position(self, order: Order) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -218,7 +235,9 @@ class CoreSelect:
             private = private or missing
         if private:
             keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
-        for one in self.work.cores:
+        for place, one in enumerate(self.work.cores):
+            if place < self._several if self._several is not None else one.margin_of is not None:
+                continue
             if (one.body, one.unit, one.keys, one.private) == (body, unit, keys, private):
                 return one
         core = CoreDraft(

@@ -100,6 +100,9 @@ class QueryCore:
         The protected tables that the source reads, as pinned names.
     dates : tuple of (str, str) or None
         First and last day of its rows, where they are dated and literal bounds say so.
+    margin_of : str or None
+        The name of the core of the same rows that has all keys of several grouping sets; its own name for that core.
+        The groups of this one are unions of groups of that one, and its keys some of that one's, by their names.
     """
 
     name: str
@@ -110,6 +113,7 @@ class QueryCore:
     aggregates: tuple[QueryAggregate, ...]
     tables: tuple[str, ...]
     dates: tuple[str, str] | None = None
+    margin_of: str | None = None
 
 
 @dataclass(frozen=True)

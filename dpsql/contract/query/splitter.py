@@ -88,6 +88,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
             tuple(core.aggregates),
             core.tables,
             core.dates,
+            core.margin_of,
         )
         for core in splitter.work.cores
     )

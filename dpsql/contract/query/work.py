@@ -61,6 +61,7 @@ class CoreDraft:
     targets: dict[str, str] = field(default_factory=dict)
     aggregates: list[QueryAggregate] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
+    margin_of: str | None = None  # as `QueryCore.margin_of`
 
 
 @dataclass
@@ -148,6 +149,11 @@ class Splitting:
         if column.type.kind == "BOOLEAN":
             return KeyValues(("true", "false"), None, "BOOLEAN")
         return None
+
+    def stated_limits(self, name: str) -> Limits:
+        """Return the bounds that the caller states for a column of a subquery."""
+        sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
+        return Limits(*(side.get(fold(name)) for side in sides))
 
     def stated_keys(self, name: str) -> KeyValues | None:
         """Return the keys that the caller states for a column."""

@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.steps import grouped, limits
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
 from dpsql.functions.query_rows import RowsCall
+from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.rendering import call
 from support.broken.planting import Fault
 
@@ -49,3 +50,15 @@ ROWS_OF_TWO = Fault(
     ((limits, "identities", _of_pairs),),
 )
 MOST_OF_ALL = Fault("The limit is the number of rows of the person with most.", ((RowsCall, "after", _most_of_all),))
+
+
+_all_lattices: Any = vars(MarginsNoise)["all_lattices"].func
+
+
+def _all_lattices_of_each(part: MarginsNoise) -> Any:
+    return _all_lattices(replace(part, epsilon=part.epsilon * len(part.contributions)))
+
+
+EPSILON_FOR_EACH_SET = Fault(
+    "Every grouping set has all of epsilon.", ((MarginsNoise, "all_lattices", property(_all_lattices_of_each)),)
+)

@@ -1,0 +1,126 @@
+"""The grouping sets of a query as one vector: all sets are groups of it, and count the same rows.
+
+The rows that count are those whose keys are all listed, sampled once for all sets. So the exact numbers of a coarse set
+add up those of the finest one, and what is released is fitted to that (`dpsql.released.margins`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from dpsql.contract.arguments import Argument, Signature
+from dpsql.contract.json import Json
+from dpsql.contract.layout import Layout
+from dpsql.contract.parameters import known
+from dpsql.contract.relation import Contribution
+from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.grouped.aggregate import AggregateCall, ReleasedKeys
+from dpsql.functions.grouped.arguments import AUTO
+from dpsql.functions.query_vector import VectorPlan
+from dpsql.mechanisms.aggregates import log_errors
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.mechanisms.margins import MarginsNoise, margins_noise
+from dpsql.progress import Progress
+from dpsql.released.aggregates import record_of
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
+from dpsql.statistics.grouped_sums import GroupedSums
+from dpsql.statistics.margins import UnitedGroups
+
+
+def _sets(given: object) -> tuple[tuple[int, ...], ...]:
+    """Return the positions of the keys of each set."""
+    return tuple(tuple(known(int, place) for place in known(tuple, one)) for one in known(tuple, given))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MarginsPlan(VectorPlan):
+    """The plan of a vector with the groups of several sets; the first set has all keys, which are public."""
+
+    sets: tuple[tuple[int, ...], ...]
+
+    function: ClassVar[str] = "dp_query.margins"
+    arguments: ClassVar[Signature] = Signature(
+        *VectorPlan.arguments.values(), Argument("sets", "The positions of the keys of each set.", check=_sets)
+    )
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        own = {**super()._own(given, layout), **cls._read(given, "sets")}
+        if own["keys"] is None:
+            raise InternalError("I032", "margins of private keys were planned. Report it.")
+        return own
+
+    @property
+    def contributions(self) -> tuple[Contribution, ...]:
+        """What a unit contributes to each set: its rows in all, in as many groups as it has there."""
+        finest, lists = self.contribution, self.keys or ()
+        found = []
+        for one in self.sets:
+            if len(one) == len(self.by):
+                found.append(finest)
+                continue
+            sizes = [len(values) for values in (lists[place] for place in one) if values is not None]
+            count = math.prod(sizes) if len(sizes) == len(one) else None
+            groups = finest.groups if count is None else min(finest.groups, count)
+            found.append(Contribution(self.neighbours, finest.rows, groups, finest.rows, keys=count))
+        return tuple(found)
+
+    @cached_property
+    def part(self) -> MarginsNoise:  # type: ignore[override]
+        """The part that draws: of the laws that are at hand the one with the smallest errors."""
+        laws = (LAPLACE, GAUSSIAN) if self.law == AUTO and self.delta is not None else (self.law,)
+        found: list[MarginsNoise] = []
+        refused = []
+        for law in (LAPLACE if law == AUTO else law for law in laws):
+            try:
+                [best] = super()._parts(law)
+                if isinstance(best, KeyedNoise):
+                    raise InternalError("I032", "margins of private keys were planned. Report it.")
+                found.append(
+                    margins_noise("sums", self.remaining_epsilon, self.delta, self.contributions, best.blocks, law)
+                )
+            except ParameterError as error:
+                refused.append(error)
+        if not found:
+            raise refused[0]
+        return min(found, key=self._all_errors)
+
+    def _all_errors(self, part: MarginsNoise) -> float:
+        pairs = (
+            (block, lattice, names)
+            for lattices in part.all_lattices
+            for block, lattice, names in zip(part.blocks, lattices, self.wanted, strict=True)
+        )
+        return round(sum(log_errors((block,), (lattice,), names) for block, lattice, names in pairs), 9)
+
+
+@dataclass(frozen=True)
+class MarginsCall(AggregateCall):
+    """A call of all sets, with the column types of its source."""
+
+    plan: MarginsPlan
+
+    def prepare(self, statistic: GroupedSums | ReleasedKeys, progress: Progress) -> Callable[[], Json]:
+        """Return the draw of all sets."""
+        if isinstance(statistic, ReleasedKeys):
+            raise InternalError("I032", "margins of private keys were drawn. Report it.")
+        plan, places = self.plan, self.places
+        finest = plan.given(*statistic.sums())
+        margins = [UnitedGroups.of(places.labels, one, places.count) for one in plan.sets]
+        sums = [[margin.sums(one) for one in finest] for margin in margins]
+
+        def draw() -> Json:
+            noisy = plan.part.draw(sums)
+            records: list[Json] = []
+            for one, margin, blocks in zip(plan.sets, margins, noisy, strict=True):
+                found = [replace(each, block=block) for each, block in zip(blocks, self.blocks, strict=True)]
+                of_set = replace(plan, by=tuple(plan.by[place] for place in one))
+                types = [self.types[place] for place in one]
+                records.append(record_of(found, of_set, margin.labels, types, self.drawn))
+            return {"sets": records}
+
+        return draw
