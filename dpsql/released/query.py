@@ -15,12 +15,14 @@ from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated, estimates
 from dpsql.released.margins import fitted_block
+from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
 from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.aggregates import COUNT
@@ -79,10 +81,10 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     return CoreRows(
         keys,
         _by_row(texts, len(keys)),
-        *(
-            _by_row([_known(getattr(found, name)) for _, found in columns], len(keys))
-            for name in ("std_error", "lower", "upper")
+        _by_row(
+            [rounded_up(pa.array(_known(found.std_error), pa.float64())).to_pylist() for _, found in columns], len(keys)
         ),
+        *(_by_row([_known(getattr(found, name)) for _, found in columns], len(keys)) for name in ("lower", "upper")),
     )
 
 

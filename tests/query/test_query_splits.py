@@ -79,6 +79,23 @@ SELECT time_bucket(INTERVAL '2 weeks', visit_date) b, count(*) FROM visits WHERE
 SELECT time_bucket(INTERVAL '5 months', visit_date) b, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2025-08-20' GROUP BY b
 SELECT time_bucket(INTERVAL 3 DAY, CAST(visit_date AS TIMESTAMP)) b, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-03-20' GROUP BY b
 SELECT time_bucket(INTERVAL '6 hours', CAST(visit_date AS TIMESTAMP)) b, count(*) FROM visits GROUP BY b
+SELECT c.month, count(*) FROM visits v JOIN calendar c ON c.month = date_trunc('month', v.visit_date) GROUP BY c.month
+SELECT p.sex, v.ward, avg(l.result), count(*) FROM patients p JOIN visits v ON v.patient = p.id LEFT JOIN labs l ON l.visit = v.id GROUP BY p.sex, v.ward
+SELECT sex, avg(n) FROM (SELECT p.sex, p.id, count(v.id) AS n FROM patients p LEFT JOIN visits v ON v.patient = p.id GROUP BY p.sex, p.id) GROUP BY sex
+SELECT ward, avg(days) FROM (SELECT *, row_number() OVER (PARTITION BY patient ORDER BY visit_date DESC, id) AS rn FROM visits) WHERE rn = 1 GROUP BY ward
+WITH v AS (SELECT patient, ward, days FROM visits WHERE days > 2), p AS (SELECT id, sex FROM patients) SELECT sex, ward, sum(days) FROM v JOIN p ON p.id = v.patient GROUP BY ALL
+SELECT count(*) FROM patients WHERE id IN (SELECT patient FROM visits v JOIN wards w USING (ward) WHERE w.building = 'N' GROUP BY patient HAVING count(*) > 2)
+SELECT CASE WHEN n > 5 THEN 'many' ELSE 'few' END AS what, count(*) FROM (SELECT patient, count(*) AS n FROM visits GROUP BY patient) GROUP BY what
+SELECT w.building, x.n FROM (SELECT building, sum(beds) b FROM wards GROUP BY building) w JOIN (SELECT building, count(*) n FROM visits JOIN wards USING (ward) GROUP BY building) x USING (building) ORDER BY 2
+SELECT ward, count(*) AS n, round(100.0 * n / (SELECT sum(beds) FROM wards), 1) AS pct FROM visits GROUP BY ward
+SELECT ward, outcome, count(*) FROM visits GROUP BY CUBE (ward, outcome) HAVING count(*) > 100 ORDER BY ward NULLS LAST, outcome
+SELECT count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x.w
+SELECT x.w, count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x.w GROUP BY x.w
+SELECT sum(days) FILTER (WHERE ward = 'A') / sum(days) AS share FROM visits
+SELECT ward, (SELECT count(*) FROM patients) AS all_patients, count(*) FROM visits GROUP BY ward
+SELECT max(n), min(n), avg(n) FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward)
+SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
+SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
 """
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import cached_property
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
@@ -39,6 +40,11 @@ _WINDOWS = frozenset(
 _INTERPOLATED = frozenset(("median", "quantile_cont"))
 # Between decimals of more digits, or dates, interpolation may overflow.
 _MOST_DIGITS = 18
+
+
+def _sides(first: Limits, second: Limits) -> tuple[tuple[Fraction | None, Fraction | None], ...]:
+    """Return the lower ends of two, and the upper ones."""
+    return (first.lower, second.lower), (first.upper, second.upper)
 
 
 @dataclass
@@ -168,11 +174,15 @@ class Stage:
         place = self.place(expr)
         tie = min((key for at, key in self.member.ties if at == place), default=None)
         origin = self.scope.column(expr).bounds_from if place is not None else "computed"
+        found, stated = self.interval(expr), self.work.stated_limits(name)
+        if stated.lower is not None or stated.upper is not None:
+            lower, upper = (one if one is not None else other for one, other in _sides(stated, found))
+            found, origin = Limits(lower, upper), "stated"
         return Column(
             name,
             sql,
             kind,
-            self.interval(expr),
+            found,
             origin,
             lambda: self.keys.find(expr),
             self.is_owner(expr),

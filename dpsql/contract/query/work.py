@@ -150,6 +150,11 @@ class Splitting:
             return KeyValues(("true", "false"), None, "BOOLEAN")
         return None
 
+    def stated_limits(self, name: str) -> Limits:
+        """Return the bounds that the caller states for a column of a subquery."""
+        sides = ({fold(key): value for key, value in side.items()} for side in (self.options.lower, self.options.upper))
+        return Limits(*(side.get(fold(name)) for side in sides))
+
     def stated_keys(self, name: str) -> KeyValues | None:
         """Return the keys that the caller states for a column."""
         found = {fold(key): values for key, values in self.options.keys.items()}.get(fold(name))
