@@ -8,11 +8,12 @@ from typing import Any
 
 from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.split import Split
+from dpsql.contract.query.splitter import split as _split
 from dpsql.engines.duckdb import query_planner
 from dpsql.engines.duckdb.lineage import queries
 from support.broken.planting import Fault, Patch
 
-_split, _write = query_planner.split, RowExpressions.write
+_write = RowExpressions.write
 
 
 def splitting(wrong: Callable[[Split], Split]) -> Patch:
