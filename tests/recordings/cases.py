@@ -995,6 +995,43 @@ def grouped_counts() -> Iterator[Case]:
         yield Case(f"dp_bounds: {name}", (table("dp_bounds", "odd", **column, **more, other=True),))
 
 
+def queries() -> Iterator[Case]:
+    """Queries of plain SQL, each over a budget of its own."""
+    protect = (
+        "SELECT dp_protect('people', epsilon := 50, delta := 1e-3, privacy_unit := 'person', max_rows_per_unit := 2, "
+        "keys := {word: ['yes', 'no']}, lower := 0, upper := 1)"
+    )
+    asked = {
+        "groups": "SELECT word, count(*) AS n, avg(a) AS m, sum(b) AS s FROM people GROUP BY word HAVING count(*) > 3 ORDER BY n",
+        "two cores": (
+            "SELECT x.word, x.n, z.m FROM (SELECT word, count(*) AS n FROM people GROUP BY word) x JOIN "
+            "(SELECT word, count(DISTINCT person) AS m FROM people WHERE a > 0.5 GROUP BY word) z USING (word)"
+        ),
+        "a person's rows first": "SELECT avg(n), count(*) FROM (SELECT person, sum(a) AS n FROM people GROUP BY person)",
+        "quantiles and pairs": "SELECT median(a) AS q, corr(a, b) AS r, regr_slope(b, a) AS t FROM people WHERE relapse",
+        "margins": "SELECT word, relapse, count(*) AS n FROM people GROUP BY ROLLUP (word, relapse) ORDER BY ALL",
+    }
+    for name, sql in asked.items():
+        call = f"FROM dp_query({literal(sql)}, epsilon := 8)"
+        again = f"SELECT * FROM dp_query({literal(sql)}, epsilon := 8) LIMIT 1"
+        yield Case(f"dp_query: {name}", (protect, call, again, "FROM dp_budget()"), alone=True)
+    errors = f"FROM dp_query({literal(asked['groups'])}, epsilon := 8, errors := true)"
+    yield Case("dp_query: errors", (protect, errors), alone=True)
+    keys = "FROM dp_query('SELECT id % 4 AS k, remark, count(*) FROM odd GROUP BY ALL', epsilon := 8, delta := 1e-5)"
+    yield Case("dp_query: private keys", (protect.replace("'people'", "'odd'"), keys), alone=True)
+    refused = (
+        "SELECT * FROM people",
+        "SELECT max(a) FROM people",
+        "SELECT count(*) FROM people WHERE a > (SELECT avg(a) FROM people)",
+    )
+    for sql in refused:
+        yield Case(
+            f"dp_query: {sql}",
+            (protect, f"FROM dp_query({literal(sql)}, epsilon := 1)", "FROM dp_budget()"),
+            alone=True,
+        )
+
+
 def every_case() -> list[Case]:
     """Return all cases; their names tell them apart."""
     parts = (
@@ -1011,6 +1048,7 @@ def every_case() -> list[Case]:
         exact_functions,
         refusals,
         grouped_counts,
+        queries,
     )
     cases = [case for part in parts for case in part()]
     names = [case.name for case in cases]
