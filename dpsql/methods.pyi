@@ -215,6 +215,7 @@ class ContextMethods:
         confidence: Number | None = 0.95,
         release: str | None = None,
         max_age: Number | None = None,
+        estimate: bool | None = False,
         fresh: bool | None = False,
     ) -> Any:
         """Answer a query of plain SQL privately: what `dp_query` does in SQL.
@@ -253,6 +254,9 @@ class ContextMethods:
         max_age : default 24 hours; with release, any age
             How old an answer to the same query may be to be returned again at no cost: an INTERVAL, or a number of
             hours.
+        estimate : default False
+            Whether it is only told what the query would cost, and how noisy its columns would be; nothing is read or
+            charged.
         fresh : default False
             Whether the query is asked anew, at a charge, although its answer is stored.
         """

@@ -11,7 +11,7 @@ from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.parameters import choice, list_items, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Plan, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS, QUERY
 
 # The arguments that dp_estimate shares with other functions, in the order of the SQL macro.
 _ORDER = (
@@ -122,6 +122,12 @@ def estimate(
     rows : list of dict
         ``quantity``, ``value``, ``meaning``.
     """
+    if function == QUERY:
+        raise ParameterError(
+            "P016",
+            "dp_estimate has no statement to look at. Write FROM dp_query('SELECT ...', epsilon := 0.5, "
+            "estimate := true), which reads and charges nothing.",
+        )
     name = choice("function", function, tuple(FUNCTIONS))
     by = _grouped_by(name, arguments)
     kind = FUNCTIONS[name].plan

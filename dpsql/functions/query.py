@@ -108,6 +108,12 @@ ARGUMENTS = Signature(
         shown="24 hours; with release, any age",
         kind="Number",
     ),
+    flag(
+        "estimate",
+        "Whether it is only told what the query would cost, and how noisy its columns would be; nothing is read or "
+        "charged.",
+        False,
+    ),
     flag("fresh", "Whether the query is asked anew, at a charge, although its answer is stored.", False),
 )
 

@@ -135,7 +135,8 @@ def parts_of_cores(
     answers: dict[int, Answers] = {}
     drawing = _draws_rows(arguments)
     margins = _margins([placed.core for placed in cores])
-    for number in sorted(range(len(cores)), key=lambda number: number in margins and margins[number].finest != number):
+    coarse = [number for number in range(len(cores)) if number in margins and margins[number].finest != number]
+    for number in [*(number for number in range(len(cores)) if number not in coarse), *coarse]:
         placed, margin = cores[number], margins.get(number)
         shared = _shared(placed, arguments, drawn=drawing)
         of_finest = None if margin is None or margin.finest == number else answers[margin.finest]

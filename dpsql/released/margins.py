@@ -138,7 +138,7 @@ class _Table:
         out = np.zeros_like(values)
         out[:, self.places[number]] = values
         table = out.reshape(len(values), *(self.sizes[column] for column in own))
-        order = np.argsort(own)
+        order = np.argsort(own, kind="stable")
         table = table.transpose(0, *(1 + order))
         shape = [size if column in own else 1 for column, size in enumerate(self.sizes)]
         return table.reshape(len(values), *shape)
@@ -147,7 +147,7 @@ class _Table:
         """Return a table of a set as the numbers of its groups."""
         own = self.sets[number]
         kept = table.reshape(len(table), *(self.sizes[column] for column in sorted(own)))
-        back = np.argsort(np.argsort(own))
+        back = np.argsort(np.argsort(own, kind="stable"), kind="stable")
         flat = kept.transpose(0, *(1 + back)).reshape(len(table), -1)
         found: Doubles = flat[:, self.places[number]]
         return found

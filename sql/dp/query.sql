@@ -27,11 +27,11 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
 CREATE OR REPLACE TEMP MACRO dp_query(
   sql, epsilon := NULL, delta := NULL, errors := NULL, keys := NULL, lower := NULL, upper := NULL, during := NULL,
   max_rows_per_unit := NULL, max_groups_per_unit := NULL, confidence := NULL, release := false, max_age := NULL,
-  fresh := NULL
+  estimate := NULL, fresh := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(dpsql_query_text(
     sql, system.main.json_serialize_sql(sql)::VARCHAR, system.main.struct_pack(
       epsilon := epsilon, delta := delta, errors := errors, keys := keys, lower := lower, upper := upper,
       during := during, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
-      confidence := confidence, release := release, max_age := max_age, fresh := fresh),
+      confidence := confidence, release := release, max_age := max_age, estimate := estimate, fresh := fresh),
     dpsql_query_reads(sql, system.main.json_serialize_sql(sql)::VARCHAR)));

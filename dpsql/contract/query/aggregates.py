@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, Type
-from dpsql.contract.parameters import fold
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
@@ -238,11 +237,7 @@ class CoreAggregates:
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
         found = self.stage.interval(value)
         place = self.stage.place(value)
-        name = fold(self.stage.scope.column(value).name) if place is not None else ""
-        stated = [self._stated(side, name) for side in (self.work.options.lower, self.work.options.upper)]
-        fallback = [self._stated(side, "") for side in (self.work.options.lower, self.work.options.upper)]
-        if place is not None and None not in stated:  # of a column of a subquery
-            found = Limits(*stated)
+        fallback = [side.get("") for side in (self.work.options.lower, self.work.options.upper)]
         if found.lower is None or found.upper is None:
             found = Limits(
                 found.lower if found.lower is not None else fallback[0],
@@ -254,10 +249,6 @@ class CoreAggregates:
             found = Limits(min(found.lower, Fraction(0)), max(found.upper, Fraction(0)) or Fraction(1))
         origin = self.stage.scope.column(value).bounds_from if place is not None else ""
         return found, origin or "interval arithmetic"
-
-    @staticmethod
-    def _stated(side: Mapping[str, Fraction], name: str) -> Fraction | None:
-        return {fold(key): value for key, value in side.items()}.get(name)
 
     def _target(self, value: Expr) -> str:
         """Return the column of the core's source that holds a value."""

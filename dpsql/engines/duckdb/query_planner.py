@@ -33,10 +33,11 @@ from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
-from dpsql.engines.duckdb.query_statement import QueryStatement, stub_sql
+from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
+from dpsql.functions.query_expected import expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, dated_by, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
@@ -132,10 +133,16 @@ class QueryPlanner:
             for key in core.keys:
                 if key.query is not None:
                     reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
+        only_told = parameters.boolean("estimate", given.get("estimate") or False)
+        if not read.split.cores and only_told:
+            return None, expected_sql(expected(None, read.split, ()))
         if not read.split.cores:
             return None, f"SELECT * FROM (\n{read.split.post}\n)"
         placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        return self._statement(_text(sql), read, placed, given), ""
+        found = self._statement(_text(sql), read, placed, given)
+        if only_told:
+            return None, expected_sql(expected(found.plan, found.split, found.answers))
+        return found, ""
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""

@@ -23,7 +23,8 @@ from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
 from dpsql.engines.duckdb.steps.step import Frame, Step
 from dpsql.functions.query import QueryPlan
-from dpsql.rendering import call, cast, element, field, identifier, struct, text
+from dpsql.functions.query_expected import Expected
+from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
 
 # What the release of a query is in SQL.
 CORES = (
@@ -198,6 +199,25 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
                 lines += [f"{meaning}: {value:.4g}" for name, value, meaning in part.noise(0, None) if name in _TOLD]
     lines = list(dict.fromkeys(lines))
     return (*lines, f"what follows: {statement.split.post}", statement.sql(noted=True))
+
+
+def expected_sql(lines: Sequence[Expected]) -> str:
+    """Return the query of what is expected, which reads no table."""
+    rows = [
+        ", ".join(
+            (
+                "NULL" if one.column is None else text(one.column),
+                text(one.quantity),
+                "NULL" if one.value is None else double(one.value),
+                text(one.meaning),
+            )
+        )
+        for one in lines
+    ]
+    listed = ", ".join(f"({row})" for row in rows)
+    names = {"column": "VARCHAR", "quantity": "VARCHAR", "value": "DOUBLE", "meaning": "VARCHAR"}
+    columns = ", ".join(f"CAST({identifier(name)} AS {kind}) AS {identifier(name)}" for name, kind in names.items())
+    return f"SELECT {columns} FROM (VALUES {listed}) AS dpsql_expected({', '.join(map(identifier, names))})"
 
 
 # Quantities of `dp_estimate` that are told of a part.

@@ -1,0 +1,113 @@
+"""What a query would cost and how noisy its columns would be: from public arguments alone, before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dpsql.contract.query.split import QueryAggregate, Split
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.quantile import QuantilePlan
+from dpsql.functions.query import QueryPart, QueryPlan
+from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query_rows import RowsPlan, limited
+from dpsql.mechanisms.aggregates import expected_block
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.released.covariance import estimates
+from dpsql.statistics.aggregates import COUNT, SUM
+
+# Rows of a group, of which half are at each bound: errors of averages and deviations are of such a group.
+_ROWS = 1000
+_TOLD_OF_PARTS = ("least_count", "persons_off", "bounds_rows_needed")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One line of what is expected.
+
+    Attributes
+    ----------
+    column : str or None
+        Of the result; None of the query as a whole.
+    quantity : str
+    value : float or None
+        None where it depends on the rows.
+    meaning : str
+    """
+
+    column: str | None
+    quantity: str
+    value: float | None
+    meaning: str
+
+
+def expected(plan: QueryPlan | None, split: Split, answers: Sequence[Mapping[str, Any]]) -> list[Expected]:
+    """Return what a query costs, and the noise of each of its columns.
+
+    Parameters
+    ----------
+    plan : QueryPlan or None
+        None of a query that reads no row of people.
+    split : Split
+    answers : sequence of mapping
+        Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
+    """
+    if plan is None:
+        return [Expected(None, "epsilon", 0.0, "nothing is charged: no row of people is read")]
+    cost = plan.measurement.event.cost
+    lines = [Expected(None, "epsilon", float(cost.epsilon or plan.epsilon), "privacy loss charged, basic composition")]
+    if cost.delta:
+        lines.append(Expected(None, "delta", float(cost.delta), "chance that the guarantee fails"))
+    for part in plan.parts:
+        if part.rows_of is None:
+            told = (one for one in part.plan.noise(0, None) if one[0] in _TOLD_OF_PARTS)
+            lines += [Expected(None, name, value, meaning) for name, value, meaning in told]
+    where = {
+        (core.name, one.name): (one, answer)
+        for core, listed in zip(split.cores, answers, strict=True)
+        for one, answer in zip(core.aggregates, listed["answers"], strict=True)
+    }
+    for (name, _), numbers in zip(split.columns, split.noisy, strict=False):  # errors stand behind the columns
+        for number in dict.fromkeys(numbers):
+            one, answer = where[number]
+            for quantity, value, meaning in _noise(one, answer, plan.parts[answer["part"]]):
+                beside = f"; the column has {len(set(numbers))} such numbers" if len(set(numbers)) > 1 else ""
+                lines.append(Expected(name, quantity, value, f"{meaning}{beside}"))
+    return list(dict.fromkeys(lines))
+
+
+def _noise(one: QueryAggregate, answer: Mapping[str, Any], part: QueryPart) -> Iterator[tuple[str, float | None, str]]:
+    """Yield the expected errors of one number of a core."""
+    plan, each = part.plan, ""
+    if part.rows_of is not None and not isinstance(plan, RowsPlan):
+        own = getattr(plan, "rows_per_group", None)
+        plan, each = limited(plan, 1, 1 if own == 1 else None), ", times the limit on rows that is drawn"
+    if isinstance(plan, QuantilePlan):
+        whose = "rows of its group" if plan.by else "rows"
+        yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{each}"
+    elif not isinstance(plan, AggregatePlan) or "aggregate" not in answer:
+        yield "std_error", None, f"of {one.kind}: it depends on the rows"
+    else:
+        yield _deviation(one, answer, plan, each)
+
+
+def _deviation(
+    one: QueryAggregate, answer: Mapping[str, Any], plan: AggregatePlan, each: str
+) -> tuple[str, float | None, str]:
+    noise = plan.part.noise if isinstance(plan.part, KeyedNoise) else plan.part
+    blocks, lattices = plan.part.blocks, noise.lattices
+    if isinstance(plan, MarginsPlan):
+        lattices, each = plan.part.all_lattices[answer["set"]], f", before sets are fitted to each other{each}"
+    count = len(plan.targets) or 1
+    block, lattice = blocks[-count:][answer["place"]], lattices[-count:][answer["place"]]
+    name = answer["aggregate"]
+    kind = "stddev" if one.kind.startswith("stddev") else name
+    error = float(estimates(expected_block(block, lattice, _ROWS), (kind,), ddof=answer["ddof"])[kind].std_error[0])
+    what = "count" if name == COUNT else one.kind
+    meaning = f"standard deviation of the noise on {what}"
+    if name not in (COUNT, SUM):
+        meaning += f" of {_ROWS} rows, half of them at each bound"
+    if name != COUNT and plan.draws_bounds:
+        meaning += ", in half widths of the bounds that are drawn"
+    return "std_error", error, f"{meaning}{each}"

@@ -1,0 +1,99 @@
+"""``estimate := true``: what a query would cost and how noisy it would be, without asking it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from support.answers import described
+from support.sql_text import literal
+
+
+@pytest.fixture
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        opened.execute("""
+            CREATE TABLE visits AS SELECT i % 500 AS patient, ['A', 'B'][1 + i % 2] AS ward, CAST(i % 14 AS INTEGER) AS days
+            FROM range(1500) AS r(i)
+        """)
+        opened.execute("CREATE TABLE wards AS SELECT 'A' AS ward, 10 AS beds")
+        opened.execute("""
+            SELECT dp_protect('visits', epsilon := 3, delta := 0.01, max_rows_per_unit := 3, privacy_unit := 'patient',
+              keys := {ward: ['A', 'B']}, lower := {days: 0}, upper := {days: 14})
+        """).fetchall()
+        opened.execute("SELECT dp_public('wards')").fetchall()
+        yield opened
+
+
+def told(con: Any, sql: str, more: str = "", epsilon: float = 1.0) -> list[tuple[Any, ...]]:
+    call = f"FROM dp_query({literal(sql)}, epsilon := {epsilon}, estimate := true{more})"
+    found: list[tuple[Any, ...]] = con.execute(call).fetchall()
+    return found
+
+
+QUERY = "SELECT ward, count(*) AS n, sum(days) AS s, sum(days) / count(*) AS r, median(days) AS m, 2 AS two FROM visits GROUP BY ward"
+
+
+def test_it_has_a_line_for_each_noisy_number_of_a_column(con: Any) -> None:
+    lines = told(con, QUERY)
+    assert [(column, quantity) for column, quantity, _, _ in lines] == [
+        (None, "epsilon"),
+        ("n", "std_error"),
+        ("s", "std_error"),
+        ("r", "std_error"),
+        ("r", "std_error"),
+        ("m", "rank_error"),
+    ]
+    assert lines[0][2] == 1
+
+
+def test_nothing_is_charged_or_stored(con: Any) -> None:
+    before = con.execute("FROM dp_budget()").fetchall(), con.execute("FROM dp_ledger()").fetchall()
+    told(con, QUERY)
+    told(con, QUERY, epsilon=100.0)  # more than the budget has
+    con.execute("DROP TABLE IF EXISTS nothing")
+    assert (con.execute("FROM dp_budget()").fetchall(), con.execute("FROM dp_ledger()").fetchall()) == before
+
+
+@pytest.mark.parametrize(
+    "more", ["", ", delta := 1e-6", ", keys := 'private', delta := 1e-6", ", max_rows_per_unit := 1"]
+)
+def test_counts_and_sums_are_as_noisy_as_it_says(con: Any, more: str) -> None:
+    sql = "SELECT ward, count(*) AS n, sum(days) AS s FROM visits GROUP BY ward"
+    expected = {column: value for column, quantity, value, _ in told(con, sql, more) if quantity == "std_error"}
+    call = f"FROM dp_query({literal(sql)}, epsilon := 1.0, errors := true{more})"
+    for n, s in con.execute(f"SELECT n_error, s_error {call}").fetchall():
+        assert (n, s) == pytest.approx((expected["n"], expected["s"]))
+
+
+def test_a_drawn_limit_is_a_factor(con: Any) -> None:
+    sql = "SELECT count(*) AS n FROM visits"
+    lines = told(con, sql, ", max_rows_per_unit := 'drawn'")
+    assert [one[1] for one in lines] == ["epsilon", "persons_off", "std_error"]
+    assert lines[2][3].endswith("times the limit on rows that is drawn")
+    [(_, _, one, _)] = [line for line in told(con, sql, ", max_rows_per_unit := 1") if line[1] == "std_error"]
+    assert lines[2][2] == pytest.approx(one / 0.95, rel=0.01)
+
+
+def test_a_query_of_public_tables_costs_nothing(con: Any) -> None:
+    assert [line[:3] for line in told(con, "SELECT beds FROM wards")] == [(None, "epsilon", 0.0)]
+
+
+def test_its_columns_are_always_the_same(con: Any) -> None:
+    call = f"FROM dp_query({literal(QUERY)}, epsilon := 1, estimate := true)"
+    kinds = [("column", "VARCHAR"), ("quantity", "VARCHAR"), ("value", "DOUBLE"), ("meaning", "VARCHAR")]
+    assert described(con, call) == kinds
+
+
+def test_what_is_refused_is_refused_here_too(con: Any) -> None:
+    with pytest.raises(duckdb.Error, match="P102"):
+        told(con, "SELECT * FROM visits")
+
+
+def test_dp_estimate_says_where_to_ask(con: Any) -> None:
+    with pytest.raises(duckdb.Error, match="estimate := true"):
+        con.execute("FROM dp_estimate('dp_query', epsilon := 1)")
