@@ -15,9 +15,8 @@ from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
-from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.query import QueryCall, QueryPlan
-from dpsql.functions.query_rows import MOST_ROWS, RowsCall, limited
+from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
 from dpsql.released.query import core_rows
@@ -96,8 +95,7 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
             if running.whole is None or other.whole is not running.whole or found is None:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             plan = running.call.plan
-            each = plan.rows_per_group if isinstance(plan, GroupedPlan) and plan.rows_per_group < MOST_ROWS else None
-            known = replace(running.call, plan=limited(plan, found, each))
+            known = replace(running.call, plan=limited(plan, found))
             known.check()
             running.limit_rows(known, found)
             return ticket

@@ -81,8 +81,7 @@ def _noise(one: QueryAggregate, answer: Mapping[str, Any], part: QueryPart) -> I
     """Yield the expected errors of one number of a core."""
     plan, each = part.plan, ""
     if part.rows_of is not None and not isinstance(plan, RowsPlan):
-        own = getattr(plan, "rows_per_group", None)
-        plan, each = limited(plan, 1, 1 if own == 1 else None), ", times the limit on rows that is drawn"
+        plan, each = limited(plan, 1), ", times the limit on rows that is drawn"
     if isinstance(plan, QuantilePlan):
         whose = "rows of its group" if plan.by else "rows"
         yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{each}"

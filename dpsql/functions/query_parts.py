@@ -18,7 +18,7 @@ from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import QueryPart
 from dpsql.functions.query_margins import MarginsPlan
-from dpsql.functions.query_rows import AT, DRAWN, LIMITS, MOST_ROWS, SHARE, STEPS, RowsPlan
+from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, RowsPlan, limits_up_to
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.rendering import call, double, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
@@ -134,18 +134,20 @@ def parts_of_cores(
     found: list[_Part] = []
     answers: dict[int, Answers] = {}
     drawing = _draws_rows(arguments)
+    most = limits_up_to(_stated_rows(cores)) if drawing else ()
     margins = _margins([placed.core for placed in cores])
-    for number in sorted(range(len(cores)), key=lambda number: number in margins and margins[number].finest != number):
+    coarse = [number for number in range(len(cores)) if number in margins and margins[number].finest != number]
+    for number in [*(number for number in range(len(cores)) if number not in coarse), *coarse]:
         placed, margin = cores[number], margins.get(number)
-        shared = _shared(placed, arguments, drawn=drawing)
+        shared = _shared(placed, arguments, most)
         of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
         limit = None if of_finest is None else of_finest.limit
         if drawing and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
-            found.append(_rows(number, shared))
+            found.append(_rows(number, shared, most))
         answers[number] = Answers(len(found), margin=margin, limit=limit)
         for one in _parts(number, placed.core, shared, answers[number], of_finest):
-            stated = limit is None or one.given["max_rows_per_unit"] != MOST_ROWS
+            stated = limit is None or one.given["max_rows_per_unit"] != most[-1]
             found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
     needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
     shares = _shares(found, epsilon)
@@ -213,11 +215,17 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
     return True
 
 
-def _rows(number: int, shared: Mapping[str, object]) -> _Part:
-    """Return the part that draws how many rows of a person count."""
+def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
+    """Return the largest limit on rows that an owner stated of any core; None where there is none."""
+    found = [one.placement.rows_per_unit or one.stated.get("max_rows_per_unit") for one in cores]
+    return max((rows for rows in found if isinstance(rows, int)), default=None)
+
+
+def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _Part:
+    """Return the part that draws which of some limits on the rows of a person holds."""
     names = ("dataset", "neighbours", "during", "privacy_unit")
     given = {name: shared[name] for name in names if name in shared}
-    given |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(LIMITS)), "cells": len(LIMITS)}
+    given |= {"target": STEPS, "quantiles": [AT], "lower": 0.0, "upper": float(len(limits)), "cells": len(limits)}
     given |= {"interval_share": 0, "max_rows_per_unit": 1, "by": None}
     return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
@@ -230,8 +238,8 @@ def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
     return [epsilon * SHARE / drawing if one.kind is RowsPlan else left * one.weight / weights for one in parts]
 
 
-def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool) -> dict[str, object]:
-    """Return the arguments that all parts of a core share; where a limit is `drawn`, the largest stands for it."""
+def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequence[int]) -> dict[str, object]:
+    """Return the arguments that all parts of a core share; the largest limit that may be drawn stands for it."""
     core, placement = placed.core, placed.placement
     by = [key.column for key in core.keys]
     given: dict[str, object] = {
@@ -245,7 +253,7 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], *, drawn: bool)
         given["keys"] = _public(core)
     if placement.unit is not None:
         given["privacy_unit"] = placement.unit
-        rows = MOST_ROWS if drawn else arguments.get("max_rows_per_unit")
+        rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
         given["max_rows_per_unit"] = (
             rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
         )

@@ -35,15 +35,26 @@ AT = 0.99
 # The limits that may be drawn, ascending; no query needs more rows of one person.
 MOST_ROWS = 1 << 16
 LIMITS = tuple(sorted({math.ceil(2 ** (step / 4)) for step in range(4 * 16 + 1)}))
+# A limit is at most so many times what the owner stated. Where there are few people, or little epsilon, any limit may
+# be drawn; the noise is then wider by this at most.
+_TIMES = 16
 # The column of the steps of persons' numbers of rows.
 STEPS = "dpsql_rows"
 _Limited = TypeVar("_Limited", bound=Plan)
 
 
-def step_of(number: str) -> str:
-    """Return SQL of the step of a number of rows, the middle of its cell."""
-    cases = " ".join(f"WHEN {number} <= {most} THEN {double(at + 0.5)}" for at, most in enumerate(LIMITS[:-1]))
-    return f"CASE {cases} ELSE {double(len(LIMITS) - 0.5)} END"
+def limits_up_to(stated: object) -> tuple[int, ...]:
+    """Return the limits that may be drawn where the owner stated one: a draw that fails is no further from it."""
+    most = MOST_ROWS if not isinstance(stated, int) else _TIMES * stated
+    return tuple(one for one in LIMITS if one <= most)
+
+
+def step_of(number: str, limits: int) -> str:
+    """Return SQL of the step of a number of rows, the middle of its cell; the last one holds all larger numbers."""
+    known = enumerate(LIMITS[: limits - 1])
+    cases = " ".join(f"WHEN {number} <= {most} THEN {double(at + 0.5)}" for at, most in known)
+    last = double(limits - 0.5)
+    return f"CASE {cases} ELSE {last} END" if cases else last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +98,7 @@ class RowsCall(QuantileCall):
             return self
         cells = collector.cells
         [found] = self.plan.selection.draw_tied(cells.counts)
-        step = min(max(math.floor(cells.middle(found)), 0), len(LIMITS) - 1)
+        step = min(max(math.floor(cells.middle(found)), 0), (self.plan.cells or 1) - 1)
         return replace(self, drawn=LIMITS[step])
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
@@ -102,11 +113,12 @@ class RowsCall(QuantileCall):
         return lambda: record
 
 
-def limited(plan: _Limited, rows: int, each: int | None) -> _Limited:
-    """Return a plan whose units have so many rows, of which `each` may be in one group."""
+def limited(plan: _Limited, rows: int) -> _Limited:
+    """Return a plan whose units have so many rows; where one alone counted in a group, one still does."""
     if not isinstance(plan, GroupedPlan) or plan.layout.privacy_unit is None:
         raise InternalError("I032", "the rows of a part have no limit. Report it.")
     keys = plan.public_keys
     count = None if keys is None else keys.count
+    each = plan.rows_per_group if plan.rows_per_group < plan.max_rows_per_unit else None
     found = Contribution.of("add_remove", rows, None, each, key_count=count)
     return replace(plan, max_rows_per_unit=found.rows, groups=found.groups, rows_per_group=found.rows_per_group)

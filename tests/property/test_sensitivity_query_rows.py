@@ -11,7 +11,7 @@ import pytest
 from test_sensitivity_query import asked, examine
 
 import dpsql
-from dpsql.functions import query_parts, query_rows
+from dpsql.functions import query_rows
 from support.broken.planting import Fault, planted
 from support.broken.query_parts import MOST_OF_ALL, NO_LIMIT, ROWS_OF_TWO
 from support.exact_parts import Call, exact_parts
@@ -38,8 +38,7 @@ def con() -> Iterator[Any]:
 
 def small_limits() -> AbstractContextManager[None]:
     """Let 2 be what is drawn where the middle is."""
-    limits = (1, 2, 4)
-    return planted((query_rows, "LIMITS", limits), (query_parts, "LIMITS", limits))
+    return planted((query_rows, "LIMITS", (1, 2, 4)))
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -134,6 +134,16 @@ def test_people_whose_ids_look_alike_are_several() -> None:
         assert parts_of(entries[-1])[0] == {"rows": 1}
 
 
+def test_a_draw_that_fails_is_not_far_from_what_was_stated(con: Any) -> None:
+    """At next to no epsilon any limit may be drawn: none above 16 times the stated 3."""
+    with noted_entries() as entries:
+        for _ in range(8):
+            ask(con, COUNT, 1e-3, ", fresh := true")
+    drawn = [parts_of(entry)[0]["rows"] for entry in entries]
+    assert max(drawn) <= 48
+    assert len(set(drawn)) > 1
+
+
 def test_with_periods_it_is_of_a_person_in_a_period() -> None:
     with dpsql.connect() as con:
         con.execute("""

@@ -100,7 +100,7 @@ GROUPED: list[dict[str, Any]] = [
 # Macros of ours in the bodies of others.
 OURS = (
     *("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dpsql_tables", "dpsql_texts"),
-    "dpsql_typed",
+    *("dpsql_typed", "dpsql_query_reads", "dpsql_query_text"),
 )
 
 

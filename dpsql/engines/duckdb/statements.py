@@ -117,7 +117,11 @@ def part_of_query(
     if isinstance(frame, GroupedFrame) and isinstance(keyed, GroupedFrame):
         frame = replace(frame, keyed=keyed)
     if isinstance(plan, RowsPlan):
-        return frame, [source.types(frame), source.gate(frame), *limits.rows_of_units(frame)], _statistic(frame)
+        return (
+            frame,
+            [source.types(frame), source.gate(frame), *limits.rows_of_units(frame, plan.cells or 1)],
+            _statistic(frame),
+        )
     steps = list(_steps(frame))
     if drawing is not None:
         steps.insert(2, limits.limited(frame, drawing))

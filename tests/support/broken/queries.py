@@ -8,11 +8,11 @@ from typing import Any
 
 from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.split import Split
-from dpsql.contract.query.splitter import split as _split
 from dpsql.engines.duckdb import query_planner
 from dpsql.engines.duckdb.lineage import queries
 from support.broken.planting import Fault, Patch
 
+_split: Callable[..., Split] = vars(query_planner)["split"]
 _write = RowExpressions.write
 
 
