@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple, TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.dates import EVERY_PERIOD, Dates, kept, of_one_owner, of_owner
 from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows
 
 # Joins that return columns of both sides; and those that return each row of the left side at most once.
@@ -23,11 +24,13 @@ _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.item
 
 
 class Equality(NamedTuple):
-    """Two columns that are equal, as bytes are; whether NULL equals NULL."""
+    """Two columns that are equal, and how: as bytes are, or only in their periods; whether NULL equals NULL."""
 
     left: int
     right: int
     null: bool
+    whole: bool = True
+    periods: frozenset[str] = EVERY_PERIOD  # in which rows with the two dates are together
 
 
 class _Owned(TypedDict, total=False):
@@ -36,7 +39,7 @@ class _Owned(TypedDict, total=False):
     unit: frozenset[int]
     pending: Key | None
     ties: frozenset[tuple[int, Key]]
-    date: frozenset[int] | None
+    date: Dates | None
 
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
@@ -46,7 +49,7 @@ def passed_on(left: Rows, right: Rows) -> _Owned:
         "unit": left.unit | unit,
         "pending": (right if left.public else left).pending,
         "ties": left.ties | ties,
-        "date": left.date if right.date is None else frozenset(left.width + place for place in right.date),
+        "date": left.date if right.public else right.date and right.date.behind(left.width),
     }
 
 
@@ -54,7 +57,7 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
     """Return the rows of a join of which one side is public."""
     whose = passed_on(left, right)
     if name not in BOTH_SIDES:
-        date = None if rows.date is None else left.date or frozenset()
+        date = rows.date if left.public else left.date
         whose = {"unit": left.unit, "pending": left.pending, "ties": left.ties, "date": date}
     rows = replace(rows, **whose)
     if name not in BOTH_SIDES | LEFT_SIDE:
@@ -72,23 +75,26 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
 
     Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
-    points to nothing. Rows of one person meet whatever their periods are, so with periods none may.
+    points to nothing. With periods they are those of one period, see `dates`.
     """
-    if (name not in ("INNER", "LEFT") and not choosing) or left.date is not None or right.date is not None:
+    if name not in ("INNER", "LEFT") and not choosing:
         return None
     unit, ties = right.behind(left.width)
     tied = left.ties | ties
     if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
+        met = of_one_owner(left, right, name, equal)
         of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
-        return {**of_both, "ties": left.ties if choosing else tied}
+        return met and {**of_both, "ties": left.ties if choosing else tied, "date": met.date}
     below = frozenset(place for place, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
-        found = tied | frozenset((place, right.pending) for place in unit)
-        return {"unit": left.unit, "pending": left.pending, "ties": left.ties if choosing else found}
+        found, met = tied | frozenset((place, right.pending) for place in unit), of_owner(left, right)
+        kept_ties = left.ties if choosing else found
+        return met and {"unit": left.unit, "pending": left.pending, "ties": kept_ties, "date": met.date}
     above = frozenset(place for place, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
-        found = tied | frozenset((place, left.pending) for place in left.unit)
-        return {"unit": unit, "pending": right.pending, "ties": found}
+        found, met = tied | frozenset((place, left.pending) for place in left.unit), of_owner(right, left)
+        date = met and met.date and met.date.behind(left.width)
+        return met and {"unit": unit, "pending": right.pending, "ties": found, "date": date}
     return None
 
 
@@ -124,16 +130,25 @@ def _key(expression: object) -> int | None:
 
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
     """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
-    return any(one.left in left and one.right in right and (null or not one.null) for one in equal)
+    return any(one.whole and one.left in left and one.right in right and (null or not one.null) for one in equal)
 
 
 def equal_columns(conditions: Sequence[object]) -> list[Equality]:
     """Return the columns of either side that a join's conditions demand to be equal."""
-    found = (
-        (_identity(one.get("left")), _identity(one.get("right")), one.get("comparison") != "COMPARE_EQUAL")
-        for one in _equalities(conditions)
-    )
-    return [Equality(left, right, null) for left, right, null in found if left is not None and right is not None]
+    sides = ((one.get("left"), one.get("right"), one.get("comparison")) for one in _equalities(conditions))
+    found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
+    return [one for one in found if one is not None]
+
+
+def _equality(left: object, right: object, *, null: bool) -> Equality | None:
+    """Return what it says of two columns that two expressions are equal."""
+    columns = _identity(left), _identity(right)
+    if columns[0] is not None and columns[1] is not None:
+        return Equality(columns[0], columns[1], null)
+    dates = kept(left), kept(right)
+    if dates[0] is None or dates[1] is None:
+        return None
+    return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
 
 
 def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
@@ -141,10 +156,14 @@ def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
     out = []
     for one in found:
         sides = bound.arguments(one) or [one.get("left"), one.get("right")]
-        columns = sorted(column for column in map(_identity, sides) if column is not None)
-        if one.get("type") == "COMPARE_EQUAL" and len(columns) == 2:
-            out.append(Equality(columns[0], columns[1], null=False))
+        if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
+            found = _equality(*sides, null=False)
+            out += [] if found is None else [_in_order(found)]
     return out
+
+
+def _in_order(one: Equality) -> Equality:
+    return one._replace(left=min(one.left, one.right), right=max(one.left, one.right))
 
 
 def _identity(expression: object) -> int | None:
