@@ -195,11 +195,16 @@ class Dated:
             return None
         return next((one for one in self.tables if one[0] == name), (name or "", ""))
 
-    def is_as(self, stated: Dated) -> bool:
-        """Whether rows have the periods that an owner states now; tables may have been added since."""
+    def goes_on(self, stated: Dated) -> bool:
+        """Whether rows have the dates that an owner states now, whatever the periods; tables may have been added."""
         if self.tables or stated.tables:
-            same = bool(self.tables) and set(self.tables) <= set(stated.tables)
-            return same and (self.period, self.zone) == (stated.period, stated.zone)
+            return bool(self.tables) and set(self.tables) <= set(stated.tables) and self.zone == stated.zone
+        return (self.column, self.zone) == (stated.column, stated.zone)
+
+    def is_as(self, stated: Dated) -> bool:
+        """Whether rows have the periods that an owner states now."""
+        if self.tables or stated.tables:
+            return self.goes_on(stated) and self.period == stated.period
         named = parameters.fold(self.base or self.column) == parameters.fold(stated.column)
         return named and (self.period, self.zone) == (stated.period, stated.zone)
 
@@ -217,12 +222,12 @@ class Dated:
             if column is not None or zone is not None:
                 raise ParameterError("P112", "period_of and period_zone go with a period. Give period := 'month', too.")
             return None
-        if column is None or column == {}:
+        if column is None:
             raise ParameterError("P112", f"period_of is missing. Name the column of the date whose {kind} counts.")
         tables = tuple(sorted(column.items())) if isinstance(column, Mapping) else ()
-        name = parameters.text("period_of", column, hint="Give the name of the column that holds the date.") * (
-            not tables
-        )
+        name = ""
+        if not tables:
+            name = parameters.text("period_of", column, hint="Give the name of the column that holds the date.")
         if zone is not None and zone not in ZONES:
             raise ParameterError("P112", f"period_zone must be {', '.join(map(show, ZONES))}; got {show(zone)}.")
         return cls(str(kind), name, None if zone is None else str(zone), tables=tables)
@@ -262,8 +267,8 @@ class During:
             if given not in (None, UNDATED):
                 raise ParameterError(
                     "P110",
-                    "during is given, and the rows have no date: they are in the block 'undated'. Leave it out, or read "
-                    "a table with dates.",
+                    "during is given, and the rows have no date: they are in the block 'undated'. Leave it out, or "
+                    "read a table with dates.",
                 )
             return cls(dated, (UNDATED,))
         example = _EXAMPLES[dated.period]

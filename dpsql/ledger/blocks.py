@@ -18,11 +18,11 @@ bring it above them, and it is what is spent once the periods are withdrawn.
   only those that have begun do;
 * tables that are added to several change nothing: what was charged was charged for their rows, too. Undated rows that
   get a date, or dated ones that lose it, are as by another column, and so is an end of a path with another parent;
-* other periods of the same column: the block of undated rows goes on, and the rows of a new block are in the old blocks that have a day in common with it, so
-  its loss is at most that of the path on which these go one by one, with losses ``(E_1, D_1), …, (E_k, D_k)`` of all
-  calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits
-  its account as it is. The rows of blocks without an account of their own go with the first of the others that began
-  as they did: every loss of theirs is one of that block, too.
+* other periods of the same columns: the block of undated rows goes on. The rows of a new block are in the old blocks
+  that have a day in common with it, so its loss is at most that of the path on which these go one by one, with losses
+  ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 +
+  …``. A part of one old block inherits its account as it is. The rows of blocks without an account of their own go with
+  the first of the others that began as they did: every loss of theirs is one of that block, too.
 
 The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
 ``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
@@ -124,7 +124,11 @@ class Blocks:
     def begins(self, name: str) -> bool:
         """Whether a block that no call has charged begins with what is under `FRESH`."""
         period = period_named(name)
-        return self.begun is None or name == UNDATED or (period is not None and (first_day(period, name) or date.max) <= self.begun)
+        return (
+            self.begun is None
+            or name == UNDATED
+            or (period is not None and (first_day(period, name) or date.max) <= self.begun)
+        )
 
     def of(self, budget: Budget | None, name: str) -> Spent:
         """Return what is spent of a block under a budget."""
@@ -185,7 +189,7 @@ def restated(
         return None
     standing = None if before is None else before.dated
     stale = [name for name in blocks.spent if name == UNDATED or (name != FRESH and period_named(name) == after.period)]
-    if standing is None or before is None or not replace(standing, period=after.dated.period).is_as(after.dated):
+    if standing is None or before is None or not standing.goes_on(after.dated):
         # Accounts of earlier periods are part of the person's loss, with which every block begins again.
         start = Blocks({FRESH: total}, begun)
         return Blocks({FRESH: total, **{name: _begin(start, name) for name in sorted(stale)}}, begun)

@@ -17,6 +17,7 @@ from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import checked
 from dpsql.engines.duckdb.keys import ONE
+from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
@@ -157,7 +158,11 @@ class Planner:
             stated["privacy_unit"] = placement.unit
             stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
         dated = stated.get(DATED)
-        if isinstance(dated, Dated) and placement is not None and placement.date is not None:
+        if isinstance(dated, Dated) and dated.tables:
+            if placement is None or not (placement.date or placement.undated):
+                raise undated(name, dataset, [dated.text])
+            stated[DATED] = replace(dated, column=placement.date or "", tables=placement.dated)
+        elif isinstance(dated, Dated) and placement is not None and placement.date is not None:
             base = None if fold(placement.date) == fold(dated.column) else dated.column
             stated[DATED] = replace(dated, column=placement.date, base=base)
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
