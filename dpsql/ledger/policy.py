@@ -96,7 +96,7 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
     for name in ("period", "period_of", "period_zone"):
         stated = getattr(budget, name)
         if isinstance(stated, Mapping):
-            yield from ((name, table, _sql(each)) for table, each in stated.items() if each is not None)
+            yield from ((name, table, _sql(each)) for table, each in stated.items() if each and " -> " not in each)
         elif stated is not None:
             yield name, None, _sql(stated)
     for name, units in budget.total_limits.items():

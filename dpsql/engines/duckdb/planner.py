@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import fold, known, show, text
+from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -182,7 +182,7 @@ class Planner:
         """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
         columns = columns_of_source(seen)
         if columns is not None and plan.placement is not None and plan.placement.joined:
-            columns += [known(str, plan.placement.unit)]
+            columns += [name for name in (plan.placement.unit, plan.placement.date) if name is not None]
         try:
             if columns is not None:
                 check_named(plan, columns)

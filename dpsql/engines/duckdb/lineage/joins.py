@@ -99,16 +99,18 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
 
 
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
+    """Whether a join keeps or marks each row by the matches of its unit alone, where a condition is on the unit.
 
     The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
     row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
     mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
     NULL.
     """
-    if len(conditions) != 1 or name not in _CHOOSING:
+    if name != "MARK":
+        return name in _CHOOSING  # further conditions choose among the matches
+    if len(conditions) != 1:
         return False
-    return name != "MARK" or demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
+    return demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
 
 
 def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
