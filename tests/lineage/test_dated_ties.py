@@ -153,6 +153,7 @@ STRICT = {
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as opened:
+        opened.execute("SET threads = 1")  # the tables are small, and the queries many
         create(opened)
         yield opened
 
@@ -246,17 +247,17 @@ def sampled(databases: Iterable[Database], share: float, seed: int) -> Iterator[
 
 
 def test_small_tables_change_in_one_period(con: Any) -> None:
-    assert hold(con, sampled(tables_of_visits(), 0.015, 1)) > 10
+    assert hold(con, sampled(tables_of_visits(), 0.006, 1)) > 5
 
 
 def test_small_databases_change_in_one_period(con: Any) -> None:
-    assert hold(con, sampled(small_databases(), 0.02, 2)) > 20
+    assert hold(con, sampled(small_databases(), 0.008, 2)) > 10
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     draw = random.Random(seed)
-    hold(con, (random_database(draw) for _ in range(10)))
+    hold(con, (random_database(draw) for _ in range(5)))
 
 
 @pytest.mark.long
