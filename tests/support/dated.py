@@ -178,10 +178,14 @@ def random_database(draw: random.Random) -> Database:
 
 
 class Answers:
-    """The rows of queries, each computed once per database, with the number of the period before each row."""
+    """The rows of queries, each computed once per database: the number of the period, the person, and all as text."""
 
     def __init__(self, con: Any, queries: Mapping[str, str]) -> None:
-        self._con, self._queries = con, queries
+        self._con, self._names = con, list(queries)
+        self._statement = " UNION ALL ".join(
+            f"SELECT {number}, dpsql_t, dpsql_u, CAST(q AS VARCHAR) FROM ({query}) AS q"
+            for number, query in enumerate(queries.values())
+        )
         self._known: dict[object, dict[str, Counter[Row]]] = {}
 
     def of(self, database: Database) -> dict[str, Counter[Row]]:
@@ -189,13 +193,14 @@ class Answers:
         key = frozen(database)
         if key not in self._known:
             fill(self._con, database)
-            self._known[key] = {
-                name: Counter(self._con.execute(query).fetchall()) for name, query in self._queries.items()
-            }
+            found: dict[str, Counter[Row]] = {name: Counter() for name in self._names}
+            for number, *row in self._con.execute(self._statement).fetchall():
+                found[self._names[number]][tuple(row)] += 1
+            self._known[key] = found
         return self._known[key]
 
 
 def numbered(query: str, *, dated: bool = True) -> str:
     """Return a query with the number of the period first, of the date in the second column; then the person."""
     number = NUMBER.format("dpsql_d") if dated else "NULL"
-    return f"SELECT {number}, q.* FROM ({query}) AS q(dpsql_u{', dpsql_d' if dated else ''})"
+    return f"SELECT {number} AS dpsql_t, q.* FROM ({query}) AS q(dpsql_u{', dpsql_d' if dated else ''})"
