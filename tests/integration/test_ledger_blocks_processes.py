@@ -59,9 +59,9 @@ def test_eight_processes_charge_no_block_and_no_person_above_the_limit(durable_l
     recorded = {(row.sequence, row.hash) for row in ledger.entries() if row.kind == "release"}
     said = [line.split() for line in lines if line != "refused"]
     assert {(int(sequence), digest) for sequence, digest, _, _ in said} == recorded
-    for _, _, epsilon, blocks in said:
+    for _, _, amount, blocks in said:
         for name in blocks.split(","):
-            acknowledged[name] += int(100 * Fraction(epsilon))
+            acknowledged[name] += int(100 * Fraction(amount))
     assert acknowledged == spent
     # Something was refused by now, and what is left is too little for what is asked next.
     assert len(said) < 800

@@ -17,19 +17,19 @@ def _by_unit_alone(one: Dates, other: Dates, equal: Any) -> bool:
     return True
 
 
-def _chosen(left: Any, right: Any, name: str, equal: Any) -> Met | None:
+def _chosen(one: Dates | None, other: Dates | None, *given: Any, **more: Any) -> Met | None:
     """Let dated rows choose among the undated rows of their person."""
-    met = _of_one_owner(left, right, name, equal)
-    is_undated = left.date is not None and left.date.static and right.date is not None and not right.date.static
-    return Met(left.date) if met is None and is_undated else met
+    met = _of_one_owner(one, other, *given, **more)
+    is_undated = one is not None and one.static and other is not None and not other.static
+    return Met(one) if met is None and is_undated else met
 
 
-def _mixed(left: Any, right: Any, name: str, equal: Any) -> Met | None:
+def _mixed(one: Dates | None, other: Dates | None, *given: Any, **more: Any) -> Met | None:
     """Take what comes of dated and undated rows for undated."""
-    met = _of_one_owner(left, right, name, equal)
-    if met is None or met.date is None or left.date is None or right.date is None:
+    met = _of_one_owner(one, other, *given, **more)
+    if met is None or met.date is None or one is None or other is None:
         return met
-    return Met(replace(met.date, static=left.date.static or right.date.static))
+    return Met(replace(met.date, static=one.static or other.static))
 
 
 # Each with the query of `tests/lineage/test_dated_ties.py` that it lets through, where a rule is broken.

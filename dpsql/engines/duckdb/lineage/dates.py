@@ -37,14 +37,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 from dpsql.contract.periods import PERIODS
 from dpsql.engines.duckdb.lineage import bound
-
-if TYPE_CHECKING:
-    from dpsql.engines.duckdb.lineage.joins import Equality
-    from dpsql.engines.duckdb.lineage.rows import Rows
 
 EVERY_PERIOD = frozenset(PERIODS)
 # The parts that `date_trunc` may cut a date down to, and the periods that the result is still in.
@@ -59,7 +55,16 @@ _KEEPS = {
 _TRUNCATES = frozenset(("date_trunc", "datetrunc"))
 # Types of which a cast, and what truncates, follow no setting of the session.
 _PLAIN = frozenset(("DATE", "TIMESTAMP"))
-_CASTS = frozenset(("OPERATOR_CAST",))
+
+
+class Equality(NamedTuple):
+    """Two columns that are equal, and how: as bytes are, or only in their periods; whether NULL equals NULL."""
+
+    left: int
+    right: int
+    null: bool
+    whole: bool = True
+    periods: frozenset[str] = EVERY_PERIOD  # in which rows with the two dates are together
 
 
 @dataclass(frozen=True)
@@ -103,7 +108,7 @@ def kept(expression: object) -> tuple[int, frozenset[str]] | None:
         return column, EVERY_PERIOD
     node = expression if isinstance(expression, dict) else {}
     given = bound.arguments(node) or [node.get("child")]
-    if node.get("type") in _CASTS:
+    if node.get("type") == "OPERATOR_CAST":
         return kept(given[0]) if {bound.type_of(node), bound.type_of(given[0])} <= _PLAIN else None
     if bound.called(node) not in _TRUNCATES or not bound.is_own(node) or len(given) != 2:
         return None
@@ -127,51 +132,47 @@ def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates
     return dates and dates.at(place for place, one in enumerate(expressions) if is_date(one, dates))
 
 
-def of_parts(parts: Sequence[Rows]) -> Dates | None:
-    """Return what several inputs have in common of periods, without columns; None where no input has any."""
-    people = [part.date for part in parts if not part.public]
+def of_parts(people: Sequence[Dates | None]) -> Dates | None:
+    """Return what inputs with rows of people have in common of periods, without columns; None where none has any."""
     found = {None if date is None else (date.period, date.static) for date in people}
-    if not any(found):
-        return None
-    first = next(filter(None, people))
-    return replace(first, columns=frozenset()) if len(found) == 1 else Dates("")
+    first = next(filter(None, people), None)
+    return first and (first.at(()) if len(found) == 1 else Dates(""))
 
 
-@dataclass(frozen=True)
-class Met:
+class Met(NamedTuple):
     """The dates of the rows of a join; made only where no rows of two periods meet."""
 
-    date: Dates | None = None
+    date: Dates | None
 
 
-def of_one_owner(left: Rows, right: Rows, name: str, equal: Sequence[Equality]) -> Met | None:
-    """Return the dates where rows of both sides meet by the person's id, or by the key that both wait for.
+def of_one_owner(
+    one: Dates | None, other: Dates | None, width: int, name: str, equal: Sequence[Equality], *, pending: bool
+) -> Met | None:
+    """Return the dates where rows of both sides meet by the person's id or, where they are `pending`, by their key.
 
-    None where an owner would meet rows of another one.
+    None where an owner would meet rows of another one. The left side has as many columns as the `width` says.
     """
-    one, other = left.date, right.date
     if one is None or other is None:
-        return Met() if one is other else None
+        return Met(None) if one is other else None
     if not one.fits(other):
         return None
-    if left.pending is not None or (one.static and other.static):
-        return Met(replace(one, columns=frozenset())) if one.static == other.static else None
+    if pending or (one.static and other.static):
+        return Met(one.at(())) if one.static == other.static else None
     if other.static:
         return Met(one)
     if one.static:  # what is looked up must not be chosen by rows that look it up
-        return Met(other.behind(left.width)) if name == "INNER" else None
+        return Met(other.behind(width)) if name == "INNER" else None
     if not _in_one_period(one, other, equal):
         return None
-    return Met(one.at(one.columns | other.behind(left.width).columns) if name == "INNER" else one)
+    return Met(one.at(one.columns | other.behind(width).columns) if name == "INNER" else one)
 
 
-def of_owner(owner: Rows, reached: Rows) -> Met | None:
+def of_owner(owner: Dates | None, reached: Dates | None) -> Met | None:
     """Return the dates of an owner's rows that meet those that they reach along a path; None where they may not."""
-    one, other = owner.date, reached.date
-    if one is None or other is None:
-        return Met() if one is other else None
+    if owner is None or reached is None:
+        return Met(None) if owner is reached else None
     # Undated rows reach undated rows, and dated ones look these up.
-    return Met(one) if one.fits(other) and (one.static == other.static or other.static) else None
+    return Met(owner) if owner.fits(reached) and (owner.static == reached.static or reached.static) else None
 
 
 def _in_one_period(one: Dates, other: Dates, equal: Sequence[Equality]) -> bool:

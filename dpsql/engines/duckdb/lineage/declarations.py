@@ -280,7 +280,7 @@ class Declarations:
         """Return what is stated of the dates of those among several tables that are read."""
         read = set(tables)
         found = {one.stated for one in self.listed if one.stated is not None and one.table in read}
-        return tuple(sorted(found, key=lambda one: (one[0], one[1] or "")))
+        return tuple((name, dict(found)[name]) for name in sorted(dict(found)))
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""

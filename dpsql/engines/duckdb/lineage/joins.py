@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.dates import EVERY_PERIOD, Dates, kept, of_one_owner, of_owner
+from dpsql.engines.duckdb.lineage.dates import Dates, Equality, Met, kept, of_one_owner, of_owner
 from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows
 
 # Joins that return columns of both sides; and those that return each row of the left side at most once.
@@ -21,16 +21,6 @@ _SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 
 _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
     f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
 }
-
-
-class Equality(NamedTuple):
-    """Two columns that are equal, and how: as bytes are, or only in their periods; whether NULL equals NULL."""
-
-    left: int
-    right: int
-    null: bool
-    whole: bool = True
-    periods: frozenset[str] = EVERY_PERIOD  # in which rows with the two dates are together
 
 
 class _Owned(TypedDict, total=False):
@@ -82,20 +72,26 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     unit, ties = right.behind(left.width)
     tied = left.ties | ties
     if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
-        met = of_one_owner(left, right, name, equal)
-        of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
-        return met and {**of_both, "ties": left.ties if choosing else tied, "date": met.date}
+        pending = left.pending is not None
+        met = of_one_owner(left.date, right.date, left.width, name, equal, pending=pending)
+        owner = left.unit | unit if name == "INNER" else left.unit
+        return _owned(met, owner, left.pending, left.ties if choosing else tied)
     below = frozenset(place for place, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
-        found, met = tied | frozenset((place, right.pending) for place in unit), of_owner(left, right)
-        kept_ties = left.ties if choosing else found
-        return met and {"unit": left.unit, "pending": left.pending, "ties": kept_ties, "date": met.date}
+        found = tied | frozenset((place, right.pending) for place in unit)
+        return _owned(of_owner(left.date, right.date), left.unit, left.pending, left.ties if choosing else found)
     above = frozenset(place for place, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
-        found, met = tied | frozenset((place, left.pending) for place in left.unit), of_owner(right, left)
-        date = met and met.date and met.date.behind(left.width)
-        return met and {"unit": unit, "pending": right.pending, "ties": found, "date": date}
+        found = tied | frozenset((place, left.pending) for place in left.unit)
+        met = of_owner(right.date and right.date.behind(left.width), left.date)
+        return _owned(met, unit, right.pending, found)
     return None
+
+
+def _owned(
+    met: Met | None, unit: frozenset[int], pending: Key | None, ties: frozenset[tuple[int, Key]]
+) -> _Owned | None:
+    return None if met is None else {"unit": unit, "pending": pending, "ties": ties, "date": met.date}
 
 
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
@@ -155,17 +151,15 @@ def _equality(left: object, right: object, *, null: bool) -> Equality | None:
 
 def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
     """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
-    out = []
+    out: list[Equality] = []
     for one in found:
         sides = bound.arguments(one) or [one.get("left"), one.get("right")]
         if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
-            found = _equality(*sides, null=False)
-            out += [] if found is None else [_in_order(found)]
+            equality = _equality(*sides, null=False)
+            if equality is not None:
+                left, right = sorted((equality.left, equality.right))
+                out.append(equality._replace(left=left, right=right))
     return out
-
-
-def _in_order(one: Equality) -> Equality:
-    return one._replace(left=min(one.left, one.right), right=max(one.left, one.right))
 
 
 def _identity(expression: object) -> int | None:

@@ -144,7 +144,7 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
         row_level=next((part.row_level for part in parts if part.row_level), ""),
         own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
-        date=of_parts(parts),
+        date=of_parts([part.date for part in parts if not part.public]),
     )
 
 

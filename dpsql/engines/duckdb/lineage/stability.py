@@ -58,10 +58,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.dates import is_date, places_of_dates
+from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
-    Equality,
     beside_public,
     chooses,
     equal_columns,
