@@ -234,6 +234,23 @@ def test_a_table_that_gets_another_date_begins_with_what_a_person_lost(con: Any)
     assert ledger_of(con).verify().ok
 
 
+def test_a_path_that_leads_elsewhere_begins_with_what_a_person_lost(con: Any) -> None:
+    protect(con)
+    counted(con, "labs", JANUARY)
+    elsewhere = TABLES.replace("visit -> visits.vid", "visit -> stays.patient")
+    assert "DPSQL-B005" in refusal(con, PROTECT.format(DATES, elsewhere, ""))
+    protect(con, DATES, elsewhere, ", replace := true")
+    assert set(spent(con).values()) == {"epsilon 100"}
+    con.execute("CREATE SCHEMA other; CREATE TABLE other.stays AS FROM stays")
+    again = elsewhere.replace("visit -> stays", "visit -> other.stays").replace(
+        "patients: 'id'", "patients: 'id', 'other.stays': 'patient'"
+    )
+    protect(con, "{visits: 'day', stays: 'since', 'other.stays': 'since'}", again, ", replace := true")
+    counted(con, "labs", JANUARY)
+    assert spent(con)["2026-01"] == "epsilon 200"
+    assert ledger_of(con).verify().ok
+
+
 def test_other_periods_leave_the_undated_block_as_it_is(con: Any) -> None:
     protect(con)
     counted(con, "visits", BOTH)

@@ -266,7 +266,7 @@ def _dates(
                 "P111", f"{show(name)} is at the end of a path, and takes its parent's date. Leave it out of period_of."
             )
         else:
-            found[name] = path_text(one)
+            found[name] = _whole_path(one, tables)
         if name in before and before[name] != found[name] and not replace:
             raise BudgetError(
                 "B005",
@@ -281,6 +281,14 @@ def _dates(
         if not each.end and date is not None:
             _refuse_no_date(each, date, zoned=zone is not None)
     return found
+
+
+def _whole_path(one: Facts, tables: Sequence[Facts]) -> str:
+    """Return the path of a table in words that tell parents of one name in two schemas apart."""
+    path = one["path"] or {}
+    parent = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()
+    named = next(str(each["name"]) for each in tables if tuple(each["table"] or ()) == parent)
+    return f"{path['column']} -> {named}.{path['key']}"
 
 
 _DATED = "Give each dated table the column of its date: period_of := {visits: 'day'}."
