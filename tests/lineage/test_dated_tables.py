@@ -50,8 +50,8 @@ def protect(con: Any, dates: str = DATES, tables: str = TABLES, more: str = "") 
 
 def counted(con: Any, source: str, during: str | None = None, more: str = "") -> int:
     given = "" if during is None else f", during := {during}"
-    row = con.execute(f"FROM dp_count('{source}', epsilon := 100{given}{more})").fetchone()
-    return round(row[2])
+    value: float = con.execute(f"FROM dp_count('{source}', epsilon := 100{given}{more})").fetchone()[2]
+    return round(value)
 
 
 def spent(con: Any) -> dict[str, str]:
