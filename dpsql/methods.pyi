@@ -49,7 +49,7 @@ class ContextMethods:
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
-        period_of: str | None = None,
+        period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,
         epsilon_total: Number | None = None,
         delta_total: Number | None = None,
@@ -118,7 +118,8 @@ class ContextMethods:
         period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
             The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
         period_of : optional
-            Name of the column that holds the date: a DATE or a TIMESTAMP.
+            Name of the column that holds the date: a DATE or a TIMESTAMP. Of several tables, a struct of the column of
+            each that has one: {visits: 'day'}.
         period_zone : {'UTC'}, optional
             The time zone of a date that is a TIMESTAMP WITH TIME ZONE.
         epsilon_total : optional
@@ -3185,7 +3186,7 @@ class FrameMethods:
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
-        period_of: str | None = None,
+        period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,
         epsilon_total: Number | None = None,
         delta_total: Number | None = None,

@@ -73,11 +73,20 @@ def protect(session: Session) -> Callable[..., str]:
         ]
         given = {name: said[name] for name in _BUDGETED if said[name] is not None}
         replace, mark = said["replace"] is True, said["mark"] is not False
+        dated_ahead = said["dated_ahead"] is not False
         merge = () if said["merge"] is None else text_list("merge", said["merge"], hint=_MERGE_HINT)
         if said["tables"] is not None:
             stated = _stated(session, said, tables_seen, known, texts)
             return protect_tables(
-                session.sources, dataset, given, stated, public=listed, merge=merge, replace=replace, mark=mark
+                session.sources,
+                dataset,
+                given,
+                stated,
+                public=listed,
+                merge=merge,
+                replace=replace,
+                mark=mark,
+                dated_ahead=dated_ahead,
             )
         if merge:
             raise ParameterError("P111", f"merge needs tables. {_MERGE_HINT}")
@@ -86,7 +95,6 @@ def protect(session: Session) -> Callable[..., str]:
             dataset, table = engines_of(session).named(said["engine"]).budgeted(dataset, said["privacy_unit"])
         elif said["source"] is not False:
             table = session.sources.owned("dp_protect", dataset, seen_of(seen), known or (), catalogued(texts))
-        dated_ahead = said["dated_ahead"] is not False
         return session.sources.protect(
             dataset, given, table, public=listed, replace=replace, mark=mark, dated_ahead=dated_ahead
         )

@@ -92,8 +92,8 @@ def check_ids(plan: Plan, others: Mapping[str, pa.DataType]) -> None:
                 )
             if part == "value" and not (is_numeric(kind) or is_boolean(kind)):
                 raise SourceError("S003", f"value {show(column)} is not numeric. Cast it in a view.")
-    if plan.during is not None and "date" in others:
-        _check_date(plan.during.dated, others["date"])
+    if plan.chosen_by_date is not None and "date" in others:
+        _check_date(plan.chosen_by_date.dated, others["date"])
 
 
 def _check_date(dated: Dated, found: pa.DataType) -> None:
@@ -124,7 +124,8 @@ def check_named(plan: Plan, columns: Sequence[str]) -> None:
     layout, known = plan.layout, set(map(fold, columns))
     target = (("target", layout.target),) if layout.target else ()
     others = (("column", name) for name in (plan.row_columns or {}).values())
-    date = (("period_of", plan.during.dated.column),) if plan.during is not None else ()
+    dated = plan.chosen_by_date
+    date = (("period_of", dated.dated.column),) if dated is not None else ()
     ids = (*date, *((part, getattr(layout, part)) for part in ("privacy_unit", "row_id", "value")))
     long = (("features", layout.features),) if layout.kind == "long" else ()
     read = () if plan.condition is None else columns_of(plan.condition)

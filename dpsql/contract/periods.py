@@ -19,6 +19,10 @@ block; and what limits or groups the rows of a unit (caps, merges, blocks of a f
 A cap per person over two charged blocks changes two rows where one is charged; a cap before the choice of rows lets one
 block change what another released; rows without a date that counted everywhere would, too.
 
+**Undated tables.** Of several tables of the same people some may have no date. A call on their rows alone is charged to
+the block `UNDATED`, which is never renewed; a call on dated rows may look the undated ones of the same person up. What
+holds then, of a period and of a person, is in `dpsql.engines.duckdb.lineage.dates`.
+
 **Numbers.** The number of a period follows from parts of the date that are defined for every date: year, month and day,
 or the year and week of ISO 8601. So nothing that a row holds makes an error: the parts of NULL and of infinite dates
 are NULL, and years outside of 1 to 9999 have numbers that no name has.
@@ -39,6 +43,7 @@ from dpsql.errors import ParameterError
 PERIODS = ("day", "week", "month", "quarter", "year")
 DATED = "dated"  # what an owner stated of periods, beside the stated arguments of a call
 NO_PERIOD = "none"  # what an owner gives to withdraw periods
+UNDATED = "undated"  # in place of a period's name: the block of rows that a person has at all times
 ZONES = ("UTC",)
 MOST_BLOCKS = 1200
 _EXAMPLES = dict(zip(PERIODS, ("2026-10-05", "2026-W41", "2026-10", "2026-Q4", "2026"), strict=True))
@@ -141,7 +146,7 @@ def spans(period: str, names: Sequence[str]) -> list[str]:
     """Return sorted names of periods as spans of those that follow each other: ``['2026-01/2026-03', '2026-07']``."""
     out: list[tuple[str, str]] = []
     for name in names:
-        if out and _following(period, out[-1][1]) == name:
+        if out and UNDATED not in (name, out[-1][1]) and _following(period, out[-1][1]) == name:
             out[-1] = (out[-1][0], name)
         else:
             out.append((name, name))
@@ -162,15 +167,44 @@ class Dated:
         The time zone of a column of type TIMESTAMP WITH TIME ZONE; None for a DATE or a TIMESTAMP.
     base : str or None
         What the owner calls the column, where a view calls it otherwise.
+    tables : tuple of (str, str or None)
+        Of several tables, by name: the column of each, the path of one that takes its parent's date, or None for one
+        without dates. The `column` is that of a source that reads some of them, or ``''`` where none has a date.
     """
 
     period: str
     column: str
     zone: str | None = None
     base: str | None = None
+    tables: tuple[tuple[str, str | None], ...] = ()
+
+    @property
+    def is_undated(self) -> bool:
+        """Whether the tables that a source reads have no dates."""
+        return bool(self.tables) and not self.column
+
+    @property
+    def text(self) -> str:
+        """The columns of dates in words."""
+        columns = [f"{name}.{column}" for name, column in self.tables if column is not None and " -> " not in column]
+        return ", ".join(columns) or self.column
+
+    def of_table(self, name: str | None) -> tuple[str, str | None] | None:
+        """Return what is stated of one of several tables; None where there is but one."""
+        if not self.tables:
+            return None
+        return next((one for one in self.tables if one[0] == name), (name or "", ""))
+
+    def goes_on(self, stated: Dated) -> bool:
+        """Whether rows have the dates that an owner states now, whatever the periods; tables may have been added."""
+        if self.tables or stated.tables:
+            return bool(self.tables) and set(self.tables) <= set(stated.tables) and self.zone == stated.zone
+        return (self.column, self.zone) == (stated.column, stated.zone)
 
     def is_as(self, stated: Dated) -> bool:
         """Whether rows have the periods that an owner states now."""
+        if self.tables or stated.tables:
+            return self.goes_on(stated) and self.period == stated.period
         named = parameters.fold(self.base or self.column) == parameters.fold(stated.column)
         return named and (self.period, self.zone) == (stated.period, stated.zone)
 
@@ -190,10 +224,13 @@ class Dated:
             return None
         if column is None:
             raise ParameterError("P112", f"period_of is missing. Name the column of the date whose {kind} counts.")
-        name = parameters.text("period_of", column, hint="Give the name of the column that holds the date.")
+        tables = tuple(sorted(column.items())) if isinstance(column, Mapping) else ()
+        name = ""
+        if not tables:
+            name = parameters.text("period_of", column, hint="Give the name of the column that holds the date.")
         if zone is not None and zone not in ZONES:
             raise ParameterError("P112", f"period_zone must be {', '.join(map(show, ZONES))}; got {show(zone)}.")
-        return cls(str(kind), name, None if zone is None else str(zone))
+        return cls(str(kind), name, None if zone is None else str(zone), tables=tables)
 
 
 @dataclass(frozen=True)
@@ -226,6 +263,14 @@ class During:
                     "P110", "during is given, and the dataset has no periods. Leave it out, or ask its owner for them."
                 )
             return None
+        if dated.is_undated:
+            if given not in (None, UNDATED):
+                raise ParameterError(
+                    "P110",
+                    "during is given, and the rows have no date: they are in the block 'undated'. Leave it out, or "
+                    "read a table with dates.",
+                )
+            return cls(dated, (UNDATED,))
         example = _EXAMPLES[dated.period]
         if given is None:
             raise ParameterError(
@@ -241,6 +286,16 @@ class During:
                 if len(names) > MOST_BLOCKS:
                     raise ParameterError("P110", f"during names more than {MOST_BLOCKS} periods. Name fewer of them.")
         return cls(dated, tuple(sorted(names, key=lambda name: number_of(dated.period, name))))
+
+    @property
+    def is_undated(self) -> bool:
+        """Whether the rows have no date, and so are not chosen by one."""
+        return self.blocks == (UNDATED,)
+
+    @property
+    def within(self) -> str:
+        """Which rows of one person count, in words, after what they are called."""
+        return " without a date" if self.is_undated else f" in one {self.dated.period}"
 
     @property
     def text(self) -> str:
@@ -261,7 +316,8 @@ class During:
             "blocks": list(spans(self.dated.period, self.blocks)),
         }
         others = {"period_zone": self.dated.zone, "base": self.dated.base}
-        return record | {name: value for name, value in others.items() if value is not None}
+        tables: dict[str, Json] = {"tables": dict(self.dated.tables)} if self.dated.tables else {}
+        return record | tables | {name: value for name, value in others.items() if value is not None}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Json]) -> During:
@@ -269,7 +325,10 @@ class During:
         zone, base = (
             None if record.get(name) is None else known(str, record[name]) for name in ("period_zone", "base")
         )
-        dated = Dated(known(str, record["period"]), known(str, record["period_of"]), zone, base)
+        tables = tuple(sorted(known(dict, record.get("tables", {})).items()))
+        dated = Dated(known(str, record["period"]), known(str, record["period_of"]), zone, base, tables)
+        if record["blocks"] == [UNDATED]:
+            return cls(dated, (UNDATED,))
         return cls(dated, tuple(name for span in known(list, record["blocks"]) for name in _named(span, dated.period)))
 
 

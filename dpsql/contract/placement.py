@@ -32,6 +32,10 @@ class Placement:
         The column that holds the privacy unit, traced through the plan.
     date : str or None
         The column that holds the date by which the dataset has periods, traced through the plan.
+    dated : tuple of (str, str or None)
+        What is stated of the dates of those among several tables that are read, see `Dated.tables`.
+    undated : bool
+        Whether the rows of a dataset with periods have no date.
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
     direct : bool
@@ -76,6 +80,8 @@ class Placement:
     rows_per_unit: int | None = None
     engine: str = ""
     date: str | None = None
+    dated: tuple[tuple[str, str | None], ...] = ()
+    undated: bool = False
 
     def to_json(self) -> dict[str, Json]:
         """Return the placement as JSON values."""
@@ -84,6 +90,10 @@ class Placement:
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Placement:
         """Return the placement that `to_json` wrote."""
-        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+        plain = {name: _hashable(value) for name, value in record.items()}
         build: Callable[..., Placement] = cls
         return build(**plain)
+
+
+def _hashable(value: object) -> object:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value

@@ -383,6 +383,11 @@ class Plan(ABC):
             other = record | dict(zip((name for name, _ in changed), values, strict=True))
             yield {name: value for name, value in other.items() if value is not None}
 
+    @property
+    def chosen_by_date(self) -> During | None:
+        """The periods by which rows are chosen; None where they have none."""
+        return None if self.during is None or self.during.is_undated else self.during
+
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
         """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""

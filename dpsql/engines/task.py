@@ -442,8 +442,8 @@ def read_columns(plan: Plan, schema: pa.Schema) -> list[str]:
         named += [str(layout.features), layout.value]
     if plan.condition is not None:
         named += columns_of(plan.condition)
-    if plan.during is not None:
-        named.append(plan.during.dated.column)
+    if plan.chosen_by_date is not None:
+        named.append(plan.chosen_by_date.dated.column)
     wanted = {fold(name) for name in named if name is not None}
     return [name for name in schema.names if fold(name) in wanted] or schema.names[:1]
 

@@ -129,7 +129,12 @@ DECLARATIONS: dict[str, Signature] = {
             "The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.",
             choices=(*PERIODS, NO_PERIOD),
         ),
-        Argument("period_of", "Name of the column that holds the date: a DATE or a TIMESTAMP.", kind="str"),
+        Argument(
+            "period_of",
+            "Name of the column that holds the date: a DATE or a TIMESTAMP. Of several tables, a struct of the column "
+            "of each that has one: {visits: 'day'}.",
+            kind="str | Mapping[str, str | None]",
+        ),
         Argument(
             "period_zone",
             "The time zone of a date that is a TIMESTAMP WITH TIME ZONE.",

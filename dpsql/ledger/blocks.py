@@ -16,11 +16,13 @@ bring it above them, and it is what is spent once the periods are withdrawn.
 * periods where there were none, or by another column: what was spent until then moved all rows of a person, so every
   block begins with it, those of later periods, too, because rows may be dated ahead. If the owner says that none are,
   only those that have begun do;
-* other periods of the same column: the rows of a new block are in the old blocks that have a day in common with it, so
-  its loss is at most that of the path on which these go one by one, with losses ``(E_1, D_1), …, (E_k, D_k)`` of all
-  calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 + …``. A part of one old block inherits
-  its account as it is. The rows of blocks without an account of their own go with the first of the others that began
-  as they did: every loss of theirs is one of that block, too.
+* tables that are added to several change nothing: what was charged was charged for their rows, too. Undated rows that
+  get a date, or dated ones that lose it, are as by another column, and so is an end of a path with another parent;
+* other periods of the same columns: the block of undated rows goes on. The rows of a new block are in the old blocks
+  that have a day in common with it, so its loss is at most that of the path on which these go one by one, with losses
+  ``(E_1, D_1), …, (E_k, D_k)`` of all calls so far: ``E_1 + … + E_k`` and ``D_1 + exp(E_1) D_2 + exp(E_1 + E_2) D_3 +
+  …``. A part of one old block inherits its account as it is. The rows of blocks without an account of their own go with
+  the first of the others that began as they did: every loss of theirs is one of that block, too.
 
 The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
 ``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
@@ -39,6 +41,7 @@ from functools import lru_cache
 
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, units_text, units_up
 from dpsql.contract.periods import (
+    UNDATED,
     Dated,
     During,
     block_of,
@@ -121,7 +124,11 @@ class Blocks:
     def begins(self, name: str) -> bool:
         """Whether a block that no call has charged begins with what is under `FRESH`."""
         period = period_named(name)
-        return self.begun is None or (period is not None and (first_day(period, name) or date.max) <= self.begun)
+        return (
+            self.begun is None
+            or name == UNDATED
+            or (period is not None and (first_day(period, name) or date.max) <= self.begun)
+        )
 
     def of(self, budget: Budget | None, name: str) -> Spent:
         """Return what is spent of a block under a budget."""
@@ -137,10 +144,14 @@ class Blocks:
         return Blocks({**self.spent, **{name: self.of(budget, name).plus(cost) for name in names}}, self.begun)
 
     def live(self, budget: Budget) -> list[str]:
-        """Return the names of the blocks that have accounts and are periods of the budget, in the order of time."""
+        """Return the names of the blocks that have accounts and are periods of the budget, in the order of time.
+
+        The block of undated rows is the last one.
+        """
         period = budget.period or ""
         names = [name for name in self.spent if name != FRESH and period_named(name) == period]
-        return sorted(names, key=lambda name: number_of(period, name))
+        undated = [name for name in self.spent if name == UNDATED and budget.has_undated]
+        return sorted(names, key=lambda name: number_of(period, name)) + undated
 
     @property
     def facts(self) -> str:
@@ -177,8 +188,8 @@ def restated(
     if after.dated is None:
         return None
     standing = None if before is None else before.dated
-    stale = [name for name in blocks.spent if name != FRESH and period_named(name) == after.period]
-    if standing is None or before is None or (standing.column, standing.zone) != (after.period_of, after.period_zone):
+    stale = [name for name in blocks.spent if name == UNDATED or (name != FRESH and period_named(name) == after.period)]
+    if standing is None or before is None or not standing.goes_on(after.dated):
         # Accounts of earlier periods are part of the person's loss, with which every block begins again.
         start = Blocks({FRESH: total}, begun)
         return Blocks({FRESH: total, **{name: _begin(start, name) for name in sorted(stale)}}, begun)
@@ -188,9 +199,9 @@ def restated(
         return Blocks({name: blocks.spent[name] for name in (FRESH, *blocks.live(after))}, blocks.begun)
     merged: dict[str, list[str]] = {}
     for name in blocks.live(before):
-        for new in _names_over(standing.period, name, after.period or ""):
+        for new in () if name == UNDATED else _names_over(standing.period, name, after.period or ""):
             merged.setdefault(new, []).append(name)
-    out = {name: _begin(blocks, name) for name in stale}
+    out = {name: blocks.spent[name] if name == UNDATED else _begin(blocks, name) for name in stale}
     out |= {new: _merged(blocks, new, names) for new, names in merged.items()}
     return Blocks({FRESH: blocks.spent[FRESH], **dict(sorted(out.items()))}, blocks.begun)
 
@@ -215,6 +226,8 @@ def charged_names(budget: Budget | None, during: During) -> list[str]:
     """
     if budget is None or budget.period is None:
         return []
+    if during.is_undated:
+        return [UNDATED]
     if budget.period == during.dated.period:
         return list(during.blocks)
     return [new for name in during.blocks for new in _names_over(during.dated.period, name, budget.period)]

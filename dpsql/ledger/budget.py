@@ -53,7 +53,8 @@ class Budget:
     claims : {'rows', 'none', 'all'}
         Which sources a caller may claim to hold rows of this dataset (see `CLAIMS`).
     period, period_of, period_zone : str or None
-        How rows are dated, so that each period has the budget for itself (see `dpsql.contract.periods`).
+        How rows are dated, so that each period has the budget for itself (see `dpsql.contract.periods`). Of several
+        tables, `period_of` is a dict by name, as of `Dated.tables`.
     epsilon_total, delta_total : Fraction or None
         Limits of what all releases on all periods together may cost one person (see `dpsql.ledger.blocks`).
     """
@@ -68,7 +69,7 @@ class Budget:
     accountant: str = "basic"
     claims: str = CLAIMS[0]
     period: str | None = None
-    period_of: str | None = None
+    period_of: str | dict[str, str | None] | None = None
     period_zone: str | None = None
     epsilon_total: Fraction | None = None
     delta_total: Fraction | None = None
@@ -133,7 +134,7 @@ class Budget:
             accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
             claims=CLAIMS[0] if claims is None else parameters.choice("claims", claims, CLAIMS),
             period=None if dated is None else dated.period,
-            period_of=None if dated is None else dated.column,
+            period_of=None if dated is None else dict(dated.tables) or dated.column,
             period_zone=None if dated is None else dated.zone,
             epsilon_total=totals[0],
             delta_total=totals[1],
@@ -179,7 +180,7 @@ class Budget:
         if self.claims != CLAIMS[0]:
             parts.append(f"claims {self.claims}")
         if self.period is not None:
-            parts.append(f"for each {self.period} of {self.period_of}")
+            parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
         parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
@@ -204,7 +205,14 @@ class Budget:
         """How the rows are dated; None without periods."""
         if self.period is None or self.period_of is None:
             return None
+        if isinstance(self.period_of, dict):
+            return Dated(self.period, "", self.period_zone, tables=tuple(sorted(self.period_of.items())))
         return Dated(self.period, self.period_of, self.period_zone)
+
+    @property
+    def has_undated(self) -> bool:
+        """Whether the rows of some tables have no date."""
+        return isinstance(self.period_of, dict) and None in self.period_of.values()
 
     @property
     def total_limits(self) -> dict[str, int]:
@@ -236,7 +244,7 @@ class Budget:
         if self.claims != CLAIMS[0]:
             record["claims"] = self.claims
         for name in PERIOD_NAMES:
-            stated: str | Fraction | None = getattr(self, name)
+            stated: str | dict[str, str | None] | Fraction | None = getattr(self, name)
             if stated is not None:
                 record[name] = units_text(units_down(stated)) if isinstance(stated, Fraction) else stated
         return json.dumps(record, sort_keys=True, separators=(",", ":"), default=dict)

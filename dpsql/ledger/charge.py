@@ -239,7 +239,7 @@ class Charge:
             raise ParameterError(
                 "P049", f"the arguments of {self.function} must be JSON values, to be recorded."
             ) from None
-        within = "" if self.during is None else f" in one {self.during.dated.period}"
+        within = "" if self.during is None else self.during.within
         guarantee = guarantee_text(
             cost, self.neighbours, self.privacy_unit, self.max_rows_per_unit, self.row, self.lineage, within=within
         )

@@ -94,8 +94,11 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
     if budget.max_rows_per_unit is not None:
         yield "max_rows_per_unit", None, _sql(budget.max_rows_per_unit)
     for name in ("period", "period_of", "period_zone"):
-        if getattr(budget, name) is not None:
-            yield name, None, _sql(getattr(budget, name))
+        stated = getattr(budget, name)
+        if isinstance(stated, Mapping):
+            yield from ((name, table, _sql(each)) for table, each in stated.items() if each and " -> " not in each)
+        elif stated is not None:
+            yield name, None, _sql(stated)
     for name, units in budget.total_limits.items():
         yield name, None, f"{units / UNITS_PER_ONE:.12g}"
     for name, value in (budget.bounds or {}).items():

@@ -445,13 +445,3 @@ def test_a_call_that_was_admitted_before_a_merge_is_not_charged_to_what_has_ende
     charge = ledgers.Charge("patients", event, "dp_count", {}, neighbours="add_remove")
     with pytest.raises(dpsql.DpsqlError, match="B001"):
         ledger.charge(charge, lambda: 1)
-
-
-def test_several_tables_have_no_periods(con: Any) -> None:
-    """A table that leads to no date would be in no period, and a join would mix those of two."""
-    con.execute("ALTER TABLE visits ADD COLUMN day DATE")
-    dated = "epsilon := 1, max_rows_per_unit := 2, period := 'month', period_of := 'day'"
-    assert "P111" in refusal(con, f"SELECT dp_protect('hospital', {dated}, tables := {{visits: 'patient'}})")
-    con.execute(f"SELECT dp_protect('visits', {dated}, privacy_unit := 'patient')")
-    merged = "epsilon := 1, max_rows_per_unit := 2, tables := {patients: 'id', visits: 'patient'}, merge := ['visits']"
-    assert "has periods" in refusal(con, f"SELECT dp_protect('hospital', {merged})")

@@ -63,6 +63,8 @@ ACCEPTED = {
     "left of orders": "SELECT who, lines.x FROM orders LEFT JOIN lines ON o = ok",
     "left of some": "SELECT who, lines.x FROM lines LEFT JOIN (FROM orders WHERE x = 1) ON o = ok",
     "semi": "SELECT who, orders.x FROM orders SEMI JOIN lines ON ok = o",
+    "semi with more": "SELECT who, orders.x FROM orders SEMI JOIN lines ON ok = o AND orders.x <= lines.x",
+    "anti with more": "SELECT who, a.x FROM orders a ANTI JOIN orders b ON a.who = b.who AND a.x < b.x",
     "in": "SELECT who, x FROM orders WHERE ok IN (SELECT o FROM lines WHERE x = 1)",
     "comma": "SELECT who, b.x FROM orders a, lines b WHERE a.ok = b.o AND b.x = 1",
     "commas": "SELECT id, c.x FROM people, orders b, lines c WHERE id = who AND ok = c.o",

@@ -372,3 +372,57 @@ def test_a_call_in_flight_is_refused_where_rows_are_dated_by_another_column_now(
         with pytest.raises(ParameterError, match="DPSQL-P110"):
             ledger.charge(charge, lambda: 1)
     assert ledger.verify().ok
+
+
+SEVERAL = (("patients", None), ("visits", "day"))
+OF_SEVERAL: dict[str, Any] = {**STATED, "period_of": dict(SEVERAL)}
+
+
+def of_several(during: object, epsilon: object = "0.1", *, column: str = "day", more: Any = ()) -> Charge:
+    return call(during, epsilon, dated=Dated("month", column, tables=tuple(sorted((*SEVERAL, *more)))))
+
+
+def test_undated_rows_have_an_account_that_begins_with_what_was_spent(ledger: Ledger) -> None:
+    """They were there before there were periods, whatever is said of rows to come."""
+    plain = {name: one for name, one in STATED.items() if name not in ("period", "period_of")}
+    ledger.protect("visits", Budget.of(**plain))
+    event = {"mechanism": "exponential_noise", "epsilon": "0.4"}
+    ledger.charge(Charge("visits", event, "dp_sis", {}, privacy_unit="pid", max_rows_per_unit=2), lambda: 1)
+    ledger.protect("visits", Budget.of(**OF_SEVERAL), replace=True, dated_ahead=False)
+    with pytest.raises(BudgetError, match=r"block undated .* 0\.6 remains"):
+        ledger.charge(of_several(None, "0.7", column=""), lambda: 1)
+    ledger.charge(of_several(None, "0.5", column=""), lambda: 1)
+    ledger.charge(of_several("2126-01", "1"), lambda: 1)
+    assert spent(ledger) == {"2126-01": 1.0, "undated": 0.9, EVERY_OTHER: 0.4, TOTAL: 1.9}
+    ledger.protect("visits", Budget.of(**{**OF_SEVERAL, "period": "year"}), replace=True)
+    assert spent(ledger) == {"2126": 1.0, "undated": 0.9, EVERY_OTHER: 0.4, TOTAL: 1.9}
+    ledger.protect("visits", Budget.of(**OF_SEVERAL | {"accountant": "rdp"}), replace=True)
+    assert spent(ledger)["undated"] == 0.9
+    assert ledger.verify().ok
+
+
+def test_tables_that_are_added_change_no_account_and_other_dates_all(ledger: Ledger) -> None:
+    ledger.protect("visits", Budget.of(**OF_SEVERAL))
+    ledger.charge(of_several("2026-01", "0.2"), lambda: 1)
+    ledger.charge(of_several(None, "0.1", column=""), lambda: 1)
+    before = spent(ledger)
+    longer = {**dict(SEVERAL), "stays": "since"}
+    ledger.protect("visits", Budget.of(**{**OF_SEVERAL, "period_of": longer}), replace=True)
+    assert spent(ledger) == before
+    ledger.charge(of_several("2026-01", "0.2"), lambda: 1)  # of a source that reads none of those that were added
+    ledger.protect("visits", Budget.of(**{**OF_SEVERAL, "period_of": {**longer, "patients": "born"}}), replace=True)
+    assert set(spent(ledger).values()) == {0.5}
+    with pytest.raises(ParameterError, match=r"DPSQL-P110.*restated"):
+        ledger.charge(of_several("2026-01", "0.2"), lambda: 1)
+    ledger.protect("visits", Budget.of(**OF_SEVERAL), replace=True)
+    assert spent(ledger) == {"2026-01": 0.5, "undated": 0.5, EVERY_OTHER: 0.5, TOTAL: 0.5}
+    assert ledger.verify().ok
+
+
+def test_a_reservation_charges_the_undated_block(ledger: Ledger) -> None:
+    ledger.protect("visits", Budget.of(**OF_SEVERAL))
+
+    reservation = ledger.reserve(of_several(None, "0.3", column=""))
+    assert reservation.sequence
+    assert spent(ledger)["undated"] == 0.3
+    assert ledger.verify().ok

@@ -163,7 +163,7 @@ def _costs(session: Session, one: Planned) -> list[str]:
     ]
     within = ""
     if plan.during is not None:
-        within = f" in one {plan.during.dated.period}"
+        within = plan.during.within
         charges = _blocks_charged(session, plan, plan.during)
     guarantee = guarantee_text(cost, row=row_text(plan), lineage=plan.lineage, within=within, **protection(plan))
     refusal = [f"refused now: {one.refusal}"] if one.refusal else []

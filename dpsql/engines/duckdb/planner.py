@@ -11,12 +11,13 @@ from typing import Protocol
 
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import fold, known, show, text
+from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import checked
 from dpsql.engines.duckdb.keys import ONE
+from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
@@ -160,7 +161,11 @@ class Planner:
             stated["privacy_unit"] = placement.unit
             stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
         dated = stated.get(DATED)
-        if isinstance(dated, Dated) and placement is not None and placement.date is not None:
+        if isinstance(dated, Dated) and dated.tables:
+            if placement is None or not (placement.date or placement.undated):
+                raise undated(name, dataset, [dated.text])
+            stated[DATED] = replace(dated, column=placement.date or "", tables=placement.dated)
+        elif isinstance(dated, Dated) and placement is not None and placement.date is not None:
             base = None if fold(placement.date) == fold(dated.column) else dated.column
             stated[DATED] = replace(dated, column=placement.date, base=base)
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
@@ -180,7 +185,7 @@ class Planner:
         """Raise if the source lacks a column, so that DuckDB reads no row of a view before the gate says it."""
         columns = columns_of_source(seen)
         if columns is not None and plan.placement is not None and plan.placement.joined:
-            columns += [known(str, plan.placement.unit)]
+            columns += [name for name in (plan.placement.unit, plan.placement.date) if name is not None]
         try:
             if columns is not None:
                 check_named(plan, columns)

@@ -187,7 +187,7 @@ class AggregatePlan(LeftOutPlan):
 
         A unit has one row in a group then, of one person, and moves their number by at most 1.
         """
-        return self.distinct_of is not None and (self.during is not None or not self.merges_units)
+        return self.distinct_of is not None and (self.chosen_by_date is not None or not self.merges_units)
 
     @property
     def _block_options(self) -> Mapping[str, object]:

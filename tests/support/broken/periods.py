@@ -38,7 +38,7 @@ def _everywhere(rows: str, during: During, zero: str, *, filtered: bool) -> str:
     return _dated(f"(SELECT {dated} FROM {rows}) AS input", during, zero, filtered=filtered)
 
 
-def _one_person(self: Rows, keys: Collection[object]) -> bool:
+def _one_person(self: Rows, keys: Collection[object], **_: Any) -> bool:
     return any(key in self.unit for key in keys)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dpsql.engines.duckdb.lineage import bound, joins, owners, placing, sources, stability
-from dpsql.engines.duckdb.lineage.joins import Equality
+from dpsql.engines.duckdb.lineage.dates import Equality
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import grouped
 from dpsql.functions.grouped.left_out import Enforced

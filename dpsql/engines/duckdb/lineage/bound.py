@@ -255,6 +255,14 @@ def arguments(expression: Node) -> list[object]:
     return found if isinstance(found, list) else []
 
 
+def constant(expression: object) -> object:
+    """Return the value of a literal; None for any other expression, and for NULL."""
+    found = expression.get("value") if isinstance(expression, dict) else None
+    if not isinstance(found, dict) or as_node(expression).get("type") != "VALUE_CONSTANT" or found.get("is_null"):
+        return None
+    return found.get("value")
+
+
 def type_of(expression: object) -> str:
     """Return the name of an expression's type; ``''`` where the plan has none."""
     found = expression.get("return_type") if isinstance(expression, dict) else None

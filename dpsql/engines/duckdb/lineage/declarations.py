@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 from dpsql.contract.names import MARKED, TableName, parts_of
 from dpsql.contract.parameters import fold
+from dpsql.contract.periods import Dated
 from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf
 from dpsql.errors import ParameterError
 
@@ -45,6 +46,7 @@ class Owner(NamedTuple):
 
     unit: str  # the column of the privacy unit: in the table itself or, behind steps, in the parent of the last one
     steps: tuple[PathStep, ...] = ()
+    date: str | None = None  # the column of the date, where the unit is
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,10 @@ class Declaration:
     columns: tuple[str, ...] = ()  # the names of the table's columns when it was declared
     anywhere: bool = False
     claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
-    date: str | None = None  # of a budget: the column by whose periods it is kept
+    period: str | None = None  # of a budget: the kind of periods by which it is kept
+    date: str | None = None  # the column of the date; None where there is none, or the parent has it
+    # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
+    stated: tuple[str, str | None] | None = None
 
     @classmethod
     def of(
@@ -76,11 +81,14 @@ class Declaration:
         facts: Facts | None,
         unit: str | None = None,
         claims: str = "rows",
-        date: str | None = None,
+        dated: Dated | None = None,
     ) -> Declaration:
         """Read a declaration from what the ledger holds."""
         facts = facts or {}
         table, path = facts.get("table"), facts.get("path")
+        dated = dated if kind == PROTECT else None
+        stated = None if dated is None else dated.of_table(facts.get("name"))
+        column = None if dated is None else dated.column or None
         return cls(
             kind,
             dataset,
@@ -93,7 +101,9 @@ class Declaration:
             tuple(facts.get("columns", ())),
             anywhere=kind == PROTECT and not facts,
             claims=claims,
-            date=date if kind == PROTECT else None,
+            period=None if dated is None else dated.period,
+            date=column if stated is None else stated[1] if path is None else None,
+            stated=stated,
         )
 
     @property
@@ -171,6 +181,7 @@ class Declarations:
             own = [one for one in declared if one.kind != PUBLIC_KIND]
             said = {(one.unit, one.path) for one in own}
             unit, path = said.pop() if len(said) == 1 else (None, None)
+            periods = {self.period(name) for name in datasets}
             # A table that was made from a dated one is not known to keep periods apart.
             dates = {one.date for one in own}
             return Leaf(
@@ -178,10 +189,17 @@ class Declarations:
                 unit if path is None else path.column,
                 None if path is None else path.end,
                 {end.column: end for one in own for end in self._keys.get(one.table, ())},
-                dated=any(self.date(name) is not None for name in datasets),
+                # Of several budgets, of which some have periods, a row has none.
+                period=periods.pop() if len(periods) == 1 else "",
                 date=dates.pop() if len(dates) == 1 else None,
+                static=len(own) == 1 and self._is_static(own[0]),
             )
         return PUBLIC if any(one.kind == PUBLIC_KIND for one in declared) else None
+
+    def _is_static(self, one: Declaration) -> bool:
+        """Whether a table of a dataset with periods has no date, nor leads to a table that has one."""
+        end, _ = self._end([one])
+        return end is not None and end.stated is not None and end.date is None
 
     @cached_property
     def _keys(self) -> Mapping[TableName | None, frozenset[Key]]:
@@ -196,15 +214,20 @@ class Declarations:
 
         `alias` is what the table's database is attached under, as for `about`.
         """
-        declared = [one for one in self.about(table, alias) if one.kind != PUBLIC_KIND]
+        end, steps = self._end([one for one in self.about(table, alias) if one.kind != PUBLIC_KIND])
+        return None if end is None or end.unit is None else Owner(end.unit, tuple(steps), end.date)
+
+    def _end(self, declared: Sequence[Declaration]) -> tuple[Declaration | None, list[PathStep]]:
+        """Return what is declared of the table at the end of a path, and the steps to it."""
         steps: list[PathStep] = []
         while len(declared) == 1:
             [one] = declared
             if one.path is None:
-                return None if one.unit is None else Owner(one.unit, tuple(steps))
+                return one, steps
             steps.append(one.path)
-            declared = [other for other in self.listed if other.kind == PROTECT and other.table == one.path.parent]
-        return None
+            end = one.path.parent
+            declared = [other for other in self.listed if other.kind == PROTECT and other.table == end]
+        return None, steps
 
     def rows_per_unit(self, tables: Iterable[TableName | None]) -> int | None:
         """Return how many rows a person may have in a source that reads tables: the most that is stated of one."""
@@ -236,8 +259,28 @@ class Declarations:
         return frozenset(fold(unit) for unit in stated if unit is not None)
 
     def date(self, dataset: str) -> str | None:
-        """Return the column by whose periods a budget is kept; None for a budget without periods."""
-        return next((one.date for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
+        """Return the column by whose periods a budget is kept; of several tables, that of the first one with a date."""
+        return next(iter(self.dates(dataset)), None)
+
+    def dates(self, dataset: str) -> list[str]:
+        """Return what the tables of a budget call the date by whose periods it is kept."""
+        stated = (one.date for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
+        return list(dict.fromkeys(date for date in stated if date is not None))
+
+    def period(self, dataset: str) -> str | None:
+        """Return the kind of periods by which a budget is kept; None for a budget without periods."""
+        return next((one.period for one in self.listed if one.kind == PROTECT and one.dataset == dataset), None)
+
+    def is_of_several(self, dataset: str) -> bool:
+        """Whether a budget with periods is of several tables, each with a date of its own or with none."""
+        mine = (one for one in self.listed if one.kind == PROTECT and one.dataset == dataset)
+        return any(one.stated is not None for one in mine)
+
+    def stated_of(self, tables: Iterable[TableName | None]) -> tuple[tuple[str, str | None], ...]:
+        """Return what is stated of the dates of those among several tables that are read."""
+        read = set(tables)
+        found = {one.stated for one in self.listed if one.stated is not None and one.table in read}
+        return tuple((name, dict(found)[name]) for name in sorted(dict(found)))
 
     def claims(self, dataset: str) -> str:
         """Return which claims of callers a budget answers."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypedDict
+from typing import TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.dates import Dates, Equality, Met, kept, of_one_owner, of_owner
 from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows
 
 # Joins that return columns of both sides; and those that return each row of the left side at most once.
@@ -22,21 +23,13 @@ _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.item
 }
 
 
-class Equality(NamedTuple):
-    """Two columns that are equal, as bytes are; whether NULL equals NULL."""
-
-    left: int
-    right: int
-    null: bool
-
-
 class _Owned(TypedDict, total=False):
     """Whose the rows of a join are: fields of `Rows`."""
 
     unit: frozenset[int]
     pending: Key | None
     ties: frozenset[tuple[int, Key]]
-    date: frozenset[int] | None
+    date: Dates | None
 
 
 def passed_on(left: Rows, right: Rows) -> _Owned:
@@ -46,7 +39,7 @@ def passed_on(left: Rows, right: Rows) -> _Owned:
         "unit": left.unit | unit,
         "pending": (right if left.public else left).pending,
         "ties": left.ties | ties,
-        "date": left.date if right.date is None else frozenset(left.width + place for place in right.date),
+        "date": left.date if right.public else right.date and right.date.behind(left.width),
     }
 
 
@@ -54,7 +47,7 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
     """Return the rows of a join of which one side is public."""
     whose = passed_on(left, right)
     if name not in BOTH_SIDES:
-        date = None if rows.date is None else left.date or frozenset()
+        date = rows.date if left.public else left.date
         whose = {"unit": left.unit, "pending": left.pending, "ties": left.ties, "date": date}
     rows = replace(rows, **whose)
     if name not in BOTH_SIDES | LEFT_SIDE:
@@ -72,37 +65,48 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
     """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
 
     Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
-    points to nothing. Rows of one person meet whatever their periods are, so with periods none may.
+    points to nothing. With periods they are those of one period, see `dates`.
     """
-    if (name not in ("INNER", "LEFT") and not choosing) or left.date is not None or right.date is not None:
+    if name not in ("INNER", "LEFT") and not choosing:
         return None
     unit, ties = right.behind(left.width)
     tied = left.ties | ties
     if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
-        of_both: _Owned = {"unit": left.unit | unit if name == "INNER" else left.unit, "pending": left.pending}
-        return {**of_both, "ties": left.ties if choosing else tied}
+        pending = left.pending is not None
+        met = of_one_owner(left.date, right.date, left.width, name, equal, pending=pending)
+        owner = left.unit | unit if name == "INNER" else left.unit
+        return _owned(met, owner, left.pending, left.ties if choosing else tied)
     below = frozenset(place for place, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
         found = tied | frozenset((place, right.pending) for place in unit)
-        return {"unit": left.unit, "pending": left.pending, "ties": left.ties if choosing else found}
+        return _owned(of_owner(left.date, right.date), left.unit, left.pending, left.ties if choosing else found)
     above = frozenset(place for place, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
         found = tied | frozenset((place, left.pending) for place in left.unit)
-        return {"unit": unit, "pending": right.pending, "ties": found}
+        met = of_owner(right.date and right.date.behind(left.width), left.date)
+        return _owned(met, unit, right.pending, found)
     return None
 
 
+def _owned(
+    met: Met | None, unit: frozenset[int], pending: Key | None, ties: frozenset[tuple[int, Key]]
+) -> _Owned | None:
+    return None if met is None else {"unit": unit, "pending": pending, "ties": ties, "date": met.date}
+
+
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
-    """Whether a join keeps or marks each row by the matches of its unit alone, where its condition is on the unit.
+    """Whether a join keeps or marks each row by the matches of its unit alone, where a condition is on the unit.
 
     The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
     row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
     mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
     NULL.
     """
-    if len(conditions) != 1 or name not in _CHOOSING:
+    if name != "MARK":
+        return name in _CHOOSING  # further conditions choose among the matches
+    if len(conditions) != 1:
         return False
-    return name != "MARK" or demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
+    return demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
 
 
 def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
@@ -124,26 +128,37 @@ def _key(expression: object) -> int | None:
 
 def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
     """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
-    return any(one.left in left and one.right in right and (null or not one.null) for one in equal)
+    return any(one.whole and one.left in left and one.right in right and (null or not one.null) for one in equal)
 
 
 def equal_columns(conditions: Sequence[object]) -> list[Equality]:
     """Return the columns of either side that a join's conditions demand to be equal."""
-    found = (
-        (_identity(one.get("left")), _identity(one.get("right")), one.get("comparison") != "COMPARE_EQUAL")
-        for one in _equalities(conditions)
-    )
-    return [Equality(left, right, null) for left, right, null in found if left is not None and right is not None]
+    sides = ((one.get("left"), one.get("right"), one.get("comparison")) for one in _equalities(conditions))
+    found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
+    return [one for one in found if one is not None]
+
+
+def _equality(left: object, right: object, *, null: bool) -> Equality | None:
+    """Return what it says of two columns that two expressions are equal."""
+    columns = _identity(left), _identity(right)
+    if columns[0] is not None and columns[1] is not None:
+        return Equality(columns[0], columns[1], null)
+    dates = kept(left), kept(right)
+    if dates[0] is None or dates[1] is None:
+        return None
+    return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
 
 
 def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
     """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
-    out = []
+    out: list[Equality] = []
     for one in found:
         sides = bound.arguments(one) or [one.get("left"), one.get("right")]
-        columns = sorted(column for column in map(_identity, sides) if column is not None)
-        if one.get("type") == "COMPARE_EQUAL" and len(columns) == 2:
-            out.append(Equality(columns[0], columns[1], null=False))
+        if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
+            equality = _equality(*sides, null=False)
+            if equality is not None:
+                left, right = sorted((equality.left, equality.right))
+                out.append(equality._replace(left=left, right=right))
     return out
 
 

@@ -5,6 +5,8 @@ They are judged like anything else that a call reads: by the plan that DuckDB bi
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import Declarations, Owner
@@ -15,7 +17,7 @@ _PATH = "/* path */ "
 
 
 def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Catalog) -> str | None:
-    """Return the FROM item of a table with the joins along its path, and the unit's column; None without a path.
+    """Return the FROM item of a table with the joins along its path, the date's column and the unit's; None without.
 
     The table's own columns are passed on. Text is compared by its bytes, whatever collation a column or the session
     has; every name is whole, so that nothing of the caller's takes its place.
@@ -32,16 +34,20 @@ def joined_from(path: paths.Path, declarations: Declarations, catalog: paths.Cat
         ends = [call("encode", side) if step.is_text else side for side in sides]
         joins.append(f" JOIN {_whole(parent)} AS {there} ON {ends[0]} = {ends[1]}")
         here = there
-    unit = f"{here}.{identifier(owner.unit)} AS {identifier(_unit_name(path, owner, declarations, catalog))}"
-    return f"(SELECT dpsql_rows.*, {unit} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
-
-
-def _unit_name(path: paths.Path, owner: Owner, declarations: Declarations, catalog: paths.Catalog) -> str:
-    """Return what the unit's column is called beside a table's own columns, of which one may have its name."""
-    name, parent = owner.unit, owner.steps[-1].parent.name
     taken = {fold(column) for one in declarations.about(catalog.table(path), path[0]) for column in one.columns}
+    added = []
+    for column in dict.fromkeys((owner.date, owner.unit)):
+        if column is not None:
+            name = _free_name(column, owner, taken)
+            taken.add(fold(name))
+            added.append(f"{here}.{identifier(column)} AS {identifier(name)}")
+    return f"(SELECT dpsql_rows.*, {', '.join(added)} FROM {_whole(path)} AS dpsql_rows{''.join(joins)})"
+
+
+def _free_name(name: str, owner: Owner, taken: Collection[str]) -> str:
+    """Return what a column of the last parent is called beside a table's own, of which one may have its name."""
     while fold(name) in taken:
-        name = f"{parent}_{name}"
+        name = f"{owner.steps[-1].parent.name}_{name}"
     return name
 
 

@@ -125,7 +125,9 @@ def place(
     if privacy_unit is not None and stated and fold(privacy_unit) not in stated and direct:
         return placed(charged=first)  # the check against the owner's policy refuses the call with a better message
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
-    return placed(charged=first, unit=unit, date=_date_of(source, columns, rows, first, declarations))
+    date, undated = _date_of(source, columns, rows, first, declarations)
+    dated = declarations.stated_of(reading.declared)
+    return placed(charged=first, unit=unit, date=date, dated=dated, undated=undated)
 
 
 def _along_path(
@@ -227,7 +229,7 @@ def place_on_engine(
     columns = [] if leaf.unit is None else [leaf.unit]
     rows = leaf_rows(leaf, columns)
     unit = _refuse_far(source, columns, rows, charged, declarations, privacy_unit)
-    return charged, unit, _date_of(source, columns, rows, charged, declarations)
+    return charged, unit, _date_of(source, columns, rows, charged, declarations)[0]
 
 
 def place_seen(
@@ -259,8 +261,8 @@ def place_seen(
         columns = [None if passed is None else passed[number] for _, passed in provenance.columns]
         if scan.table is None and claim is not None:
             refusals.refuse_claim(source, claim, declarations)
-            date = declarations.date(claim)
-            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim), dated=date is not None, date=date)
+            date = None if declarations.is_of_several(claim) else declarations.date(claim)
+            leaf: Leaf | None = Leaf((claim,), declarations.unit(claim), period=declarations.period(claim), date=date)
         else:
             tables.append(TableName.on_engine(engine, scan.table or ()))
             leaf = declarations.leaf(tables[-1], "")
@@ -274,7 +276,7 @@ def place_seen(
         return tuple(dict.fromkeys(table.budget for table in tables)), None, None
     names = [name for name, _ in provenance.columns]
     unit = _refuse_far(source, names, rows, first, declarations, privacy_unit)
-    return first, unit, _date_of(source, names, rows, first, declarations)
+    return first, unit, _date_of(source, names, rows, first, declarations)[0]
 
 
 def _own_path(source: str, seen: Sequence[tuple[str, str]], protected: Sequence[str]) -> paths.Path | None:
@@ -334,8 +336,9 @@ def _unseen(
         refusals.refuse_claim(source, claim, declarations)
     name = source if own is None else catalog.display(own)
     dates = [declarations.date(one) for one in charged]
-    if any(dates) and (len(charged) > 1 or any(one.kind == DERIVE for one in declared)):
-        raise refusals.undated(source, charged[0], next(filter(None, dates)))
+    several = any(map(declarations.is_of_several, charged))
+    if any(dates) and (several or len(charged) > 1 or any(one.kind == DERIVE for one in declared)):
+        raise refusals.undated(source, charged[0], [date for date in dates if date is not None])
     return Placement(
         declarations.counter,
         charged or (name,),
@@ -414,7 +417,7 @@ def _refuse_far(
             + (
                 refusals.join_to_write(rows.own_rows)
                 if date is None
-                else f" Keep {show(date)} beside it, and join no other protected table."
+                else refusals.date_to_keep([one for name in charged for one in declarations.dates(name)])
             )
             + (" Write NOT IN as an ANTI JOIN USING the unit." if rows.own_rows == "MARK JOIN" else ""),
         )
@@ -445,17 +448,19 @@ def _refuse_far(
 
 def _date_of(
     source: str, columns: Sequence[str], rows: Rows, charged: tuple[str, ...], declarations: Declarations
-) -> str | None:
-    """Return the column of the date by whose periods a budget is kept; None where no budget has periods.
+) -> tuple[str | None, bool]:
+    """Return the column of the date by whose periods a budget is kept, and whether the rows are undated instead.
+
+    None and false where no budget has periods.
 
     Raises
     ------
     SourceError
         S017: the source does not pass it on as it is. S012: several budgets are charged, and one has periods.
     """
-    stated = next(filter(None, map(declarations.date, charged)), None)
-    if stated is None:
-        return None
+    stated = [date for name in charged for date in declarations.dates(name)]
+    if not stated:
+        return None, False
     if len(charged) > 1:
         raise SourceError(
             "S012",
@@ -463,8 +468,11 @@ def _date_of(
             "a row may be of two. Release from each.",
         )
     names = [fold(name) for name in columns]
-    places = [place for place in sorted(rows.date or ()) if place < len(names) and names.count(names[place]) == 1]
-    named = [place for place in places if names[place] == fold(stated)]
+    if rows.date is not None and rows.date.static:
+        return None, True
+    dates = sorted(rows.date.columns if rows.date is not None else ())
+    places = [place for place in dates if place < len(names) and names.count(names[place]) == 1]
+    named = [place for place in places if names[place] in map(fold, stated)]
     if not places:
         raise refusals.undated(source, charged[0], stated)
-    return names[(named or places)[0]]
+    return names[(named or places)[0]], False

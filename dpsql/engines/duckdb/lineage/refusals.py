@@ -158,12 +158,22 @@ def path_lost(source: str) -> BudgetError:
     )
 
 
-def undated(source: str, dataset: str, date: str) -> SourceError:
+def undated(source: str, dataset: str, dates: Sequence[str]) -> SourceError:
     """Return the refusal of a source that does not show by which date its rows have their periods."""
+    date = " or ".join(dict.fromkeys(dates))
     return SourceError(
         "S017",
         f"the budget of {show(dataset)} is kept by the periods of {show(date)}, and {show(source)} does not pass that "
         f"column on as it is. Select {date} in a view of the table, once; a table that was made from it has none.",
+    )
+
+
+def date_to_keep(dates: Sequence[str]) -> str:
+    """Return what to write where rows of several periods meet."""
+    names = " or ".join(map(show, dict.fromkeys(dates)))
+    return (
+        f" Keep {names} beside it, or date_trunc of it, and join other dated tables by both; join undated ones "
+        "to dated rows by the unit."
     )
 
 

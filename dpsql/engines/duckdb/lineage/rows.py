@@ -15,6 +15,7 @@ from typing import NamedTuple
 from dpsql.contract.names import TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.dates import Dates, of_parts
 from dpsql.engines.duckdb.lineage.functions import groups
 
 
@@ -33,8 +34,9 @@ class Leaf:
     unit: str | None = None  # the column that holds what the rows belong to; None where one row is protected
     pending: Key | None = None  # what that is: the privacy unit, or a key of another table
     keys: Mapping[str, Key] = field(default_factory=dict)  # the columns that rows of other tables point to, folded
-    dated: bool = False  # the unit is a person in a period
+    period: str | None = None  # the unit is a person in a period of this kind
     date: str | None = None  # the column that holds the date
+    static: bool = False  # the rows of a person are undated, in a dataset with periods
 
 
 PUBLIC = Leaf()
@@ -55,7 +57,7 @@ class Rows:
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
     unfixed: str = ""  # the aggregate of protected rows that follows from their order
-    date: frozenset[int] | None = None  # columns that hold the date unchanged; None where nothing read has periods
+    date: Dates | None = None  # None where nothing read has periods
 
     @property
     def public(self) -> bool:
@@ -66,19 +68,25 @@ class Rows:
         """Return these rows without either property, unless they are public."""
         if self.public:
             return self
-        nowhere = frozenset[int]()
         return replace(
             self,
             row_level=self.row_level or by,
             own_rows=self.own_rows or by,
-            unit=nowhere,
+            unit=frozenset(),
             ties=frozenset(),
-            date=None if self.date is None else nowhere,
+            date=self.date and self.date.at(()),
         )
 
-    def one_unit(self, keys: Collection[object]) -> bool:
-        """Whether rows that agree in some columns are of one unit: of one person and, with periods, of one date."""
-        return any(key in self.unit for key in keys) and (self.date is None or any(key in self.date for key in keys))
+    def one_unit(self, keys: Collection[object], *, dated: bool = False) -> bool:
+        """Whether rows that agree in some columns are of one unit: of one person and, with periods, in one of them.
+
+        They are in one period if a date is among the columns, or if they are known to be `dated` alike. Rows that
+        belong to a key, and undated ones, have no date.
+        """
+        alike = dated or self.date is None or self.date.static or self.pending is not None
+        if not alike and self.date is not None:
+            alike = any(key in self.date.columns for key in keys)
+        return alike and any(key in self.unit for key in keys)
 
     def mixed(self, by: str) -> Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
@@ -98,7 +106,9 @@ class Rows:
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
         ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
-        date = self.date and frozenset(place for place, position in enumerate(positions) if position in self.date)
+        date = self.date and self.date.at(
+            place for place, position in enumerate(positions) if self.date and position in self.date.columns
+        )
         return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties, date=date)
 
     def tied(self, position: int | None) -> frozenset[Key]:
@@ -121,7 +131,7 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
 
     ties = frozenset((place, key) for column, key in leaf.keys.items() for place in named(column))
     by_unit = leaf.unit is not None or not leaf.datasets
-    date = named(leaf.date) if leaf.dated else None
+    date = None if leaf.period is None else Dates(leaf.period, named(leaf.date), leaf.static)
     return Rows(len(names), leaf.datasets, named(leaf.unit), leaf.pending, ties, by_unit, date=date)
 
 
@@ -134,7 +144,7 @@ def together(parts: Sequence[Rows], width: int) -> Rows:
         row_level=next((part.row_level for part in parts if part.row_level), ""),
         own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
         unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
-        date=None if all(part.date is None for part in parts) else frozenset(),
+        date=of_parts([part.date for part in parts if not part.public]),
     )
 
 
@@ -154,7 +164,8 @@ def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
         return rows.broken("UNION") if rows.by_unit else rows
     unit = frozenset.intersection(*(part.unit for part in found))
     ties = frozenset.intersection(*(part.ties for part in found))
-    date = None if rows.date is None else frozenset.intersection(*(part.date or frozenset() for part in found))
+    columns = [frozenset() if part.date is None else part.date.columns for part in found]
+    date = rows.date and rows.date.at(frozenset.intersection(*columns))
     out = replace(rows, unit=unit, pending=one.pending, ties=ties, date=date)
     return out if unit or not rows.by_unit else out.broken("UNION")
 

@@ -4,6 +4,9 @@ A table has the person's id in a column, ``'patient'``, or points to a table tha
 visits.vid'``. What must hold is decided here, before anything is recorded, from names and types alone: paths end, both
 ends of each are compared as bytes, and no table is in another dataset. Whether a key is unique is neither required nor
 looked at, as that would tell of rows (`stability` has the proof that it does not matter).
+
+With periods each table that has the person's id may have a date, in a column of its own; the end of a path takes the
+date of its parent. What may be joined then, and what undated tables are, is in `dates`.
 """
 
 from __future__ import annotations
@@ -11,15 +14,18 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as changed
 
 from dpsql.contract import parameters
 from dpsql.contract.names import dotted, parts_of
 from dpsql.contract.parameters import fold, show, text
+from dpsql.contract.periods import NO_PERIOD
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration
 from dpsql.engines.duckdb.lineage.rows import INTEGERS
 from dpsql.engines.duckdb.lineage.sources import Owned, Sources
 from dpsql.errors import BudgetError, ParameterError, SourceError
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.rows import Facts, path_text, tables_of
 from dpsql.rendering import text as literal
 
@@ -87,6 +93,7 @@ def protect_tables(
     merge: Sequence[str] = (),
     replace: bool = False,
     mark: bool = True,
+    dated_ahead: bool = True,
 ) -> str:
     """Record one budget for several tables, in place of those to `merge`; return what now holds, in words.
 
@@ -117,7 +124,8 @@ def protect_tables(
     before = _standing(sources, name, stated)
     caps = _caps(given.get("max_rows_per_unit"), stated)
     given = {**given, "max_rows_per_unit": max(caps.values())} if caps else given
-    tables = _with(before, _facts(sources, stated, caps))
+    new = _facts(sources, stated, caps)
+    tables = _with(before, new)
     _refuse_endless(tables)
     if len({one["kind"] for one in tables if "kind" in one}) > 1:
         raise ParameterError(
@@ -126,13 +134,15 @@ def protect_tables(
     for each in ended:
         _refuse_merge(sources, name, each, tables)
     units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
-    budget = sources.restated(name, {**given, "privacy_unit": next(units), "neighbours": "add_remove"}, replace=replace)
-    if budget.period is not None:
-        raise ParameterError(
-            "P111",
-            "a dataset of several tables has one budget for all time. Leave period out; or give the dated table a "
-            "budget of its own, with its periods.",
-        )
+    given = {**given, "privacy_unit": next(units), "neighbours": "add_remove"}
+    standing, _ = sources.recorded(name)
+    dates = _dates(standing, given, list(zip(stated, new, strict=True)), tables, replace=replace)
+    is_longer = _is_longer(standing, dates)
+    if dates is not None:
+        given["period_of"] = standing.period_of if standing is not None and is_longer else dates
+    budget = sources.restated(name, given, replace=replace)
+    if is_longer:  # tables are added, which changes nothing of those that stand
+        budget = changed(budget, period_of=dates)
     moved = [one["name"] for one in tables if any(_is_moved(one, old) for old in before)]
     if moved and not replace:
         raise BudgetError(
@@ -148,7 +158,9 @@ def protect_tables(
             sources.mark(one.table.path)
         tables = _with(before, _facts(sources, stated, caps))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
-    said = sources.keep_budget(name, budget, facts, public, replace=replace, merge=ended)
+    said = sources.keep_budget(
+        name, budget, facts, public, replace=replace or is_longer, merge=ended, dated_ahead=dated_ahead
+    )
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
     return f"{said}; tables {listed}"
 
@@ -204,7 +216,7 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
     elif ended == name or sources.has_entries(name):
         wrong = f"cannot be merged into {show(name)}, which has entries of its own. Give the dataset a new name"
     elif budget.period is not None:
-        wrong = "has periods, and a dataset of several tables has none. Leave it out, with its tables"
+        wrong = "has periods, and the sum of what was spent of each is kept nowhere. Leave it out, with its tables"
     elif budget.privacy_unit is None or budget.neighbours == "replace":
         wrong = "protects another unit than a person who comes or goes. Leave it out, with its tables"
     for one in old:
@@ -213,6 +225,108 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
             wrong = f"has the table {show(one.table.name)}. Give it in tables, with its column or path as it was"
     if wrong:
         raise ParameterError("P111", f"{show(ended)} {wrong}.")
+
+
+def _dates(
+    standing: Budget | None,
+    given: Mapping[str, object],
+    stated: Sequence[tuple[Stated, Facts]],
+    tables: Sequence[Facts],
+    *,
+    replace: bool,
+) -> dict[str, str | None] | None:
+    """Return what is stated of the dates of each table, as of `Dated.tables`; None without periods.
+
+    Raises
+    ------
+    ParameterError
+        P111: a table is named that is none of them, or that takes its parent's date. P112: no date, or none of a type
+        that has one.
+    SourceError
+        S002: a table has no such column.
+    BudgetError
+        B005: a table has another date.
+    """
+    kept = standing.period_of if standing is not None and replace and given.get("period") is None else None
+    said = given.get("period_of")
+    if given.get("period") == NO_PERIOD or (given.get("period") is None and kept is None):
+        return None
+    before = standing.period_of if standing is not None and isinstance(standing.period_of, dict) else {}
+    columns = _columns_of_dates(said, stated)
+    unknown = set(columns) - {str(one["name"]) for one in tables}
+    if unknown:
+        raise ParameterError("P111", f"period_of names {show(min(unknown))}, which is no table. {_DATED}")
+    found: dict[str, str | None] = {}
+    for one in tables:
+        name = str(one["name"])
+        if one.get("path") is None:
+            found[name] = columns[name] if name in columns else before.get(name)
+        elif columns.get(name) is not None:
+            raise ParameterError(
+                "P111", f"{show(name)} is at the end of a path, and takes its parent's date. Leave it out of period_of."
+            )
+        else:
+            found[name] = _whole_path(one, tables)
+        if name in before and before[name] != found[name] and not replace:
+            raise BudgetError(
+                "B005",
+                f"{show(name)} has another date in the dataset. Only the data's owner can change it, with "
+                "replace := true; every period then begins with what one person lost in all.",
+            )
+    if not any(found[str(one["name"])] for one in tables if one.get("path") is None):
+        raise ParameterError("P112", f"no table has a date. {_DATED}")
+    zone = given.get("period_zone") or (standing.period_zone if standing is not None else None)
+    for each, facts in stated:
+        date = found[str(facts["name"])]
+        if not each.end and date is not None:
+            _refuse_no_date(each, date, zoned=zone is not None)
+    return found
+
+
+def _whole_path(one: Facts, tables: Sequence[Facts]) -> str:
+    """Return the path of a table in words that tell parents of one name in two schemas apart."""
+    path = one["path"] or {}
+    parent = tuple(path["parent"]) if isinstance(path["parent"], (list, tuple)) else ()
+    named = next(str(each["name"]) for each in tables if tuple(each["table"] or ()) == parent)
+    return f"{path['column']} -> {named}.{path['key']}"
+
+
+_DATED = "Give each dated table the column of its date: period_of := {visits: 'day'}."
+
+
+def _columns_of_dates(said: object, stated: Sequence[tuple[Stated, Facts]]) -> dict[str, str | None]:
+    """Return the columns that are given, by the names of tables; one name is of every table that has the column."""
+    if said is None:
+        return {}
+    if isinstance(said, Mapping):
+        names = {fold(one.name): str(facts["name"]) for one, facts in stated}
+        return {
+            names.get(fold(name), fold(name)): None if column is None else text("period_of", column, hint=_DATED)
+            for name, column in said.items()
+        }
+    column = text("period_of", said, hint=_DATED)
+    having = [
+        str(facts["name"]) for one, facts in stated if not one.end and fold(column) in map(fold, one.table.columns)
+    ]
+    if not having:
+        raise SourceError("S002", f"no table has both the person's id and a column {show(column)}. {_DATED}")
+    return dict.fromkeys(having, column)
+
+
+def _refuse_no_date(one: Stated, column: str, *, zoned: bool) -> None:
+    """Raise unless a table has a column of a type that has dates."""
+    kind = bound.type_of(_expression(one, column))
+    if kind not in (("TIMESTAMP WITH TIME ZONE",) if zoned else ("DATE", "TIMESTAMP")):
+        wanted = "TIMESTAMP WITH TIME ZONE, as period_zone says" if zoned else "DATE or TIMESTAMP"
+        raise ParameterError(
+            "P112", f"{show(one.name)}.{column} is a {kind}, and no {wanted}. Cast it where the table is made."
+        )
+
+
+def _is_longer(standing: Budget | None, dates: Mapping[str, str | None] | None) -> bool:
+    """Whether dates are those that stand, and of more tables."""
+    before = None if standing is None else standing.period_of
+    return isinstance(before, dict) and dates is not None and before.items() < dates.items()
 
 
 def _refuse_taken(sources: Sources, mine: Collection[str], one: Stated) -> None:
@@ -296,14 +410,7 @@ def _kind(one: Stated, column: str) -> str:
     ParameterError
         P111: the type cannot be seen, or equal values of it may differ.
     """
-    names = [fold(name) for name in one.table.columns]
-    if one.table.node is None or not names:
-        raise ParameterError(
-            "P111", f"the types of {show(one.name)} cannot be seen. Make it a table: CREATE TABLE ... AS FROM ...."
-        )
-    if fold(column) not in names:
-        raise SourceError("S002", f"there is no column {show(column)} in {show(one.name)}. Check its name.")
-    expression = bound.listed(one.table.node, "expressions")[names.index(fold(column))]
+    expression = _expression(one, column)
     kind = bound.type_of(expression)
     if kind in INTEGERS:
         return "integer"
@@ -314,6 +421,18 @@ def _kind(one: Stated, column: str) -> str:
             "column of integers, text, dates or UUIDs.",
         )
     return kind if kind == "VARCHAR" else str(bound.as_node(expression).get("return_type"))
+
+
+def _expression(one: Stated, column: str) -> object:
+    """Return what the plan of a table has of a column."""
+    names = [fold(name) for name in one.table.columns]
+    if one.table.node is None or not names:
+        raise ParameterError(
+            "P111", f"the types of {show(one.name)} cannot be seen. Make it a table: CREATE TABLE ... AS FROM ...."
+        )
+    if fold(column) not in names:
+        raise SourceError("S002", f"there is no column {show(column)} in {show(one.name)}. Check its name.")
+    return bound.listed(one.table.node, "expressions")[names.index(fold(column))]
 
 
 def _refuse_endless(tables: Sequence[Facts]) -> None:

@@ -228,6 +228,8 @@ class Sources(Standing):
         """
         facts: Facts = {"table": None, "view": None, "columns": []}
         name = dataset
+        if isinstance(given.get("period_of"), Mapping):
+            raise ParameterError("P112", "period_of of one table is a column. Give tables, too, or name the column.")
         if table is not None:
             if table.engine is None:
                 _refuse_sniffed(dataset, table)
@@ -239,8 +241,8 @@ class Sources(Standing):
             unit = budget.privacy_unit
             if unit is not None and table.columns and fold(unit) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(unit)} in {show(dataset)}. Check its name.")
-            date = budget.period_of
-            if date is not None and table.columns and fold(date) not in map(fold, table.columns):
+            date = None if budget.dated is None else budget.dated.column
+            if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
             facts = self.facts(table, kept=True)
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)

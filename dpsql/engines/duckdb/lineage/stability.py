@@ -40,6 +40,8 @@ By induction over the operators, with "owner" for unit or value:
   may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
   above uses it.
 
+**Periods.** Where rows are dated, an owner is a person in a period, and a table may be undated: see `dates`.
+
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
 dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
 
@@ -56,9 +58,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
-    Equality,
     beside_public,
     chooses,
     equal_columns,
@@ -129,6 +131,12 @@ class _Walk:
         for child in bound.children(node)[:1]:
             self.demanded[id(child)] = columns
 
+    def pass_equated(self, node: bound.Node) -> Sequence[Equality]:
+        """Return the columns of a join that the filter above wants to be equal; its first input passes them on."""
+        equated = self.equated.get(id(node), ())
+        self.equated.update((id(child), equated) for child in bound.children(node)[:1])
+        return equated
+
     def _view(self, node: bound.Node, name: str) -> Rows | None:
         """Return the rows of a declared view if this operator is the whole view."""
         if not self.views or name not in _VIEW_KINDS:
@@ -145,7 +153,9 @@ class _Walk:
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
         same = rows.pending == below.pending
-        date = None if both.date is None else (rows.date or frozenset()) & (below.date or frozenset())
+        date = both.date and both.date.at(
+            () if rows.date is None or below.date is None else rows.date.columns & below.date.columns
+        )
         unit = rows.unit & below.unit if same else frozenset[int]()
         return replace(both, unit=unit, pending=rows.pending, date=date)
 
@@ -207,7 +217,8 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
             walking.unneeded.add(id(child))
         walking.sorted[id(child)] = sorted_lists(expressions)
     [rows] = walking.inputs(node, 1)
-    return rows.columns([bound.reference(expression) for expression in expressions])
+    out = rows.columns([bound.reference(expression) for expression in expressions])
+    return replace(out, date=places_of_dates(expressions, rows.date))
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
@@ -257,17 +268,15 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     in_order = walking.sorted.get(id(node), frozenset())
     for place, one in enumerate(aggregates, start=len(groups)):
         rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
-    unit, date = (
-        columns and frozenset(place for place, group in enumerate(groups) if group in columns and place in in_all)
-        for columns in (rows.unit, rows.date)
-    )
+    unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
+    date = places_of_dates(bound.listed(node, "groups"), rows.date)
     ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
     out = replace(
         rows.mixed("AGGREGATE"),
         width=len(groups) + len(aggregates) + len(bound.listed(node, "grouping_functions")),
-        unit=unit or frozenset(),
+        unit=unit,
         ties=ties,
-        date=date,
+        date=date and date.at(place for place in date.columns if place in in_all),
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
     )
@@ -325,7 +334,10 @@ def _constant(expression: object) -> bool:
 def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
-    by_unit = all(rows.one_unit(_places(map(bound.reference, bound.listed(one, "partitions")))) for one in windows)
+    by_unit = all(
+        rows.one_unit(_places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
+        for parts in (bound.listed(one, "partitions") for one in windows)
+    )
     for window in windows:
         rows = rows.unfixed_by(window_order_decides(window))
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows))
@@ -369,16 +381,14 @@ def _halves(node: bound.Node) -> list[bound.Node]:
 
 
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
-    equated = walking.equated.get(id(node), ())
-    walking.equated.update((id(child), equated) for child in bound.children(node)[:1])
+    equated = walking.pass_equated(node)
     left, right = walking.inputs(node, 2)
     rows = together([left, right], left.width + right.width)
     if rows.public:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
         # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
-        across = [one._replace(right=one.right - left.width) for one in equated if one.left < left.width <= one.right]
-        found = of_people(left, right, "INNER", across, choosing=False) if rows.by_unit else None
+        found = of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
         return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
     rows = replace(rows, **passed_on(left, right))
     if (right if right.public else left).alone:
@@ -386,11 +396,17 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
     return rows.mixed("CROSS_PRODUCT")
 
 
+def _across(equated: Sequence[Equality], width: int) -> list[Equality]:
+    """Return what a filter above a join demands of one column of either side, the left one of so many columns."""
+    return [one._replace(right=one.right - width) for one in equated if one.left < width <= one.right]
+
+
 def _join(walking: _Walk, node: bound.Node) -> Rows:
+    name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
+    equated = walking.pass_equated(node) if name == "INNER" and not any(_maps(node)) else ()
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    name, conditions = str(node.get("join_type", "INNER")), bound.listed(node, "conditions")
     added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
     rows = together([left, right], left.width + added)
     if rows.public:
@@ -399,7 +415,8 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
         rows = beside_public(rows, left, right, name, conditions)
     else:
         marked = chooses(name, conditions, left.width in demanded)
-        found = of_people(left, right, name, equal_columns(conditions), choosing=marked) if rows.by_unit else None
+        equal = [*equal_columns(conditions), *_across(equated, left.width)]
+        found = of_people(left, right, name, equal, choosing=marked) if rows.by_unit else None
         rows = rows.broken(f"{name} JOIN") if found is None else replace(rows.mixed(f"{name} JOIN"), **found)
     return _projected(rows, node, left.width, right.width)
 

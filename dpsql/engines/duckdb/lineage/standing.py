@@ -70,12 +70,12 @@ class Standing:
                     continue
                 policy = self._ledger.policy(dataset) if PROTECT in kinds else None
                 unit = None if policy is None else policy.privacy_unit
-                claims, date = ("rows", None) if policy is None else (policy.claims, policy.period_of)
+                claims, dated = ("rows", None) if policy is None else (policy.claims, policy.dated)
                 standing: dict[TableName | None, Declaration] = {}
                 for row in sorted(kinds.values(), key=_precedence):
                     facts = row.lineage if row.kind == PROTECT else row.facts
                     for each in tables_of(facts):
-                        one = Declaration.of(row.kind, dataset, each, unit, claims, date)
+                        one = Declaration.of(row.kind, dataset, each, unit, claims, dated)
                         standing.setdefault(one.table, one)
                 listed += standing.values()
             listed += self._here.values()

@@ -39,8 +39,8 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
         f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {frame.name('absent')}, "
         f"LATERAL ({taken}) AS found) AS input"
     )
-    if plan.during is not None and not typed:
-        rows = dated(rows, plan.during, frame.zero, filtered=filtered)
+    if plan.chosen_by_date is not None and not typed:
+        rows = dated(rows, plan.chosen_by_date, frame.zero, filtered=filtered)
         del parts[DATE]
     if not filtered or plan.condition is None:
         return rows
@@ -73,8 +73,8 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     parts = {"dpsql_row": row, "dpsql_unit": valid(layout.privacy_unit), "dpsql_row_id": valid(layout.row_id)}
     if layout.kind == "long":
         parts |= {"dpsql_feature": valid(str(layout.features)), "dpsql_value": column(layout.value)}
-    if plan.during is not None:
-        parts[DATE] = column(plan.during.dated.column)
+    if plan.chosen_by_date is not None:
+        parts[DATE] = column(plan.chosen_by_date.dated.column)
     if plan.condition is not None:
         parts[NAMED] = struct({name: valid(name) for name in columns_of(plan.condition)})
     return parts, named
