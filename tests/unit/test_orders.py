@@ -125,7 +125,6 @@ LIMIT = "takes a value at a place, which the contents decide"
 BOUND = "a sum of the largest doubles enters a bound with a margin for rounding in any order"
 SHOWN = "order of noisy numbers or of names that are shown"
 ALLOWED = {
-    ("dpsql/functions/query_parts.py", "parts_of_cores", "sorted"): "stable, by whether a set of groups is the finest",
     ("dpsql/contract/periods.py", "read", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/ledger/blocks.py", "live", "sorted"): "by the number of the period, of which each has its own",
     ("dpsql/ledger/transaction.py", "releases_of", "sorted"): "by the number of the entry, which is unique",
