@@ -19,7 +19,8 @@ import pytest
 
 import dpsql
 from support.exact_parts import Call, ExactCalls, exact_parts
-from support.plain_sql import Writer, create, fill, mutated, neighbours, random_rows
+from support.plain_sql import Writer, mutated
+from support.plain_tables import create, fill, neighbours, random_rows
 from support.sessions import one_key
 from support.sql_text import literal
 

@@ -12,7 +12,8 @@ from dpsql.engines.duckdb import query_planner
 from dpsql.engines.duckdb.lineage import queries
 from support.broken.planting import Fault, Patch
 
-_split, _write = query_planner.split, RowExpressions.write
+_split: Callable[..., Split] = vars(query_planner)["split"]
+_write = RowExpressions.write
 
 
 def splitting(wrong: Callable[[Split], Split]) -> Patch:
