@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 from support.audits import judge
+from support.query_entries import noted_entries, parts_of
 from support.sql_text import literal
 
 COPIES = 1000
@@ -70,3 +71,21 @@ def test_a_drawn_limit_leaves_the_rest_of_epsilon(con: Any) -> None:
         return found[:runs]
 
     judge(sampled, lambda epsilon: geometric(2 / (epsilon * Fraction(19, 20))), Fraction(4), runs=RUNS)
+
+
+def test_each_grouping_set_has_noise_of_half_of_epsilon(con: Any) -> None:
+    """What is drawn, before it is fitted to the other set: two rows of a person at one half of epsilon."""
+    sql = "SELECT copy, count(*) AS n FROM visits GROUP BY ROLLUP (copy)"
+    more = f"keys := struct_pack(copy := range({COPIES})), fresh := true"
+
+    def sampled(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[int] = []
+        while len(found) < runs:
+            with noted_entries() as entries:
+                con.execute(f"FROM dp_query({literal(sql)}, epsilon := {float(epsilon)!r}, {more})").fetchall()
+            finest = parts_of(entries[-1])[0]["sets"][0]
+            assert len(finest["keys"][0]) == COPIES
+            found += [count - ROWS for count in finest["blocks"][0]["words"][0][0]]
+        return found[:runs]
+
+    judge(sampled, lambda epsilon: geometric(2 * CAP / epsilon), Fraction(4), runs=RUNS)

@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from support.answers import differences, private
 from support.query_entries import arguments_of, noted_entries, parts_of
+from support.sessions import session_of
 from support.sql_text import literal
 
 CUBE = "SELECT ward, sex, count(*) AS n, sum(days) AS s FROM visits GROUP BY CUBE (ward, sex)"
@@ -108,6 +109,14 @@ def test_errors_are_those_of_the_fit(con: Any) -> None:
         assert lower <= max(n, 0) <= upper
         # Three rows at half of epsilon: 8.5; the total has one more look at it.
         assert error == pytest.approx(8.47 * (3 / 4) ** 0.5, rel=0.01), (ward, error)
+
+
+def test_explain_tells_of_sets_that_share_their_sums(con: Any) -> None:
+    with session_of(con).planning() as planned:
+        con.execute(f"DESCRIBE FROM dp_query({literal(CUBE)}, epsilon := 1)").fetchall()
+    lines = planned[0].shown
+    assert sum(line.startswith("part of") for line in lines) == 1
+    assert any(line.startswith("its sums are those of __dp_") for line in lines)
 
 
 def test_a_replay_is_the_same(con: Any) -> None:

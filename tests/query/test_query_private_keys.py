@@ -13,6 +13,7 @@ from support.answers import differences
 from support.broken.planting import planted
 from support.broken.query_parts import KEYS_OF_ROWS
 from support.query_entries import arguments_of, noted_entries, parts_of
+from support.sessions import session_of
 from support.sql_text import literal
 
 SEVERAL = (
@@ -153,3 +154,10 @@ def test_a_collation_makes_no_two_keys_one() -> None:
         sql = "SELECT k, count(*) AS n, median(x) AS m FROM t GROUP BY k"
         call = f"FROM dp_query('{sql}', epsilon := 1e6, delta := 1e-6, keys := 'private', lower := {{x: 0}}, upper := {{x: 4}})"
         assert sorted((k, n) for k, n, _ in con.execute(call).fetchall()) == [("A", 2000), ("a", 2000)]
+
+
+def test_explain_tells_whose_keys_a_part_has(con: Any) -> None:
+    call = f"FROM dp_query({literal(SEVERAL)}, epsilon := 1, delta := 1e-6, keys := 'private')"
+    with session_of(con).planning() as planned:
+        con.execute(f"DESCRIBE {call}").fetchall()
+    assert "its keys are those that part 1 releases" in planned[0].shown

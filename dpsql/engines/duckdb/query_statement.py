@@ -184,7 +184,9 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
         parts = [part.plan for part in of_core]
         drawn = {id(part.plan) for part in of_core if part.rows_of is not None}
         lines.append(f"core {core.name} reads {', '.join(core.tables)}: {core.source}")
-        if core.unit is not None:
+        if core.margin_of is not None and core.margin_of != core.name:
+            lines.append(f"its sums are those of {core.margin_of}, whose groups are finer, and are fitted to them")
+        if core.unit is not None and parts:
             whose = f"rows per {plan.layout.privacy_unit}"
             most = "what is drawn" if drawn else f"at most {max(part.max_rows_per_unit for part in parts)}"
             lines.append(f"{whose}: {most} count; what others hold is left out")
@@ -192,7 +194,9 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
         for one in core.aggregates:
             lines += _bounds_told(one)
-        for part in parts:
+        for part, of_part in zip(parts, of_core, strict=True):
+            if of_part.keys_of is not None:
+                lines.append(f"its keys are those that part {of_part.keys_of + 1} releases")
             named = part.function.removeprefix(f"{plan.function}.")
             lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
             if id(part) not in drawn:
