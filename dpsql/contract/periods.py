@@ -32,12 +32,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 from dpsql.contract import parameters
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import known, list_items, show
+from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.errors import ParameterError
 
 PERIODS = ("day", "week", "month", "quarter", "year")
@@ -188,6 +188,14 @@ class Dated:
         """The columns of dates in words."""
         columns = [f"{name}.{column}" for name, column in self.tables if column is not None and " -> " not in column]
         return ", ".join(columns) or self.column
+
+    def of_source(self, date: str | None, tables: tuple[tuple[str, str | None], ...]) -> Dated:
+        """Return the same of a source, which has the date in a column of its own and reads some of the tables."""
+        if self.tables:
+            return replace(self, column=date or "", tables=tables)
+        if date is None:
+            return self
+        return replace(self, column=date, base=None if fold(date) == fold(self.column) else self.column)
 
     def of_table(self, name: str | None) -> tuple[str, str | None] | None:
         """Return what is stated of one of several tables; None where there is but one."""

@@ -9,7 +9,6 @@ from fractions import Fraction
 from dpsql.contract.json import Json
 from dpsql.contract.keys import PRIVATE, RELEASED, PublicKeys
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
@@ -260,15 +259,6 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
         if by:
             given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
     return given
-
-
-def dated_by(stated: Mapping[str, object], date: str | None) -> dict[str, object]:
-    """Return what an owner stated, with the column of the date as a source calls it."""
-    dated = stated.get(DATED)
-    if not isinstance(dated, Dated) or date is None:
-        return dict(stated)
-    base = None if date.casefold() == dated.column.casefold() else dated.column
-    return {**stated, DATED: replace(dated, column=date, base=base)}
 
 
 def _public(core: QueryCore) -> PublicKeys:

@@ -349,3 +349,36 @@ def test_periods_of_a_query_are_charged_alone() -> None:
         assert blocks == [("2026-02", 1)]
         opened.execute(private(sql, "during := '2026-03'")).fetchall()
         assert opened.execute("SELECT releases FROM dp_budget() WHERE block = '2026-03'").fetchall() == [(1,)]
+
+
+def test_dated_and_undated_tables_of_a_query() -> None:
+    """Rows without a date have a block of their own; in one query both would be charged to one."""
+    with dpsql.connect() as opened:
+        opened.execute("CREATE TABLE people AS SELECT i AS who, i % 90 AS age FROM range(50) AS r(i)")
+        dated = "SELECT i % 50 AS who, DATE '2026-01-01' + CAST(i % 59 AS INTEGER) AS {} FROM range({}) AS r(i)"
+        opened.execute(f"CREATE TABLE stays AS {dated.format('day', 500)}")
+        opened.execute(f"CREATE TABLE calls AS {dated.format('since', 300)}")
+        opened.execute(
+            "SELECT dp_protect('hospital', epsilon := 1e9, max_rows_per_unit := 200, period := 'month', "
+            "tables := {people: 'who', stays: 'who', calls: 'who'}, period_of := {stays: 'day', calls: 'since'})"
+        )
+        for rows, during, block in (
+            ("people", "", "undated"),
+            ("stays", "2026-01", "2026-01"),
+            ("stays JOIN people USING (who) WHERE age > 20", "2026-02", "2026-02"),
+            ("stays s JOIN calls c ON s.who = c.who AND s.day = c.since", "2026-02", "2026-02"),
+        ):
+            sql, more = f"SELECT count(*) AS n FROM {rows}", f"during := '{during}'" if during else ""
+            before = dict(opened.execute("SELECT block, releases FROM dp_budget()").fetchall())
+            [(found,)] = opened.execute(private(sql, more)).fetchall()
+            months = {"2026-01": "< DATE '2026-02-01'", "2026-02": ">= DATE '2026-02-01'"}
+            within = f" {'AND' if 'WHERE' in rows else 'WHERE'} day {months[during]}" if during else ""
+            assert opened.execute(sql + within).fetchone() == (found,)
+            after = dict(opened.execute("SELECT block, releases FROM dp_budget()").fetchall())
+            assert {name for name in after if after[name] != before.get(name, 0)} == {block, "total"}
+        both = "SELECT (SELECT count(*) FROM stays) / (SELECT count(*) FROM people) AS n"
+        assert code(opened, private(both, "during := '2026-01'")) == "P110"
+        assert code(opened, private(both)) == "P110"
+        assert (
+            code(opened, private("SELECT count(*) FROM stays JOIN calls USING (who)", "during := '2026-01'")) == "S012"
+        )

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import fold, show, text
+from dpsql.contract.parameters import show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -161,13 +161,11 @@ class Planner:
             stated["privacy_unit"] = placement.unit
             stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
         dated = stated.get(DATED)
-        if isinstance(dated, Dated) and dated.tables:
-            if placement is None or not (placement.date or placement.undated):
+        if isinstance(dated, Dated):
+            if dated.tables and (placement is None or not (placement.date or placement.undated)):
                 raise undated(name, dataset, [dated.text])
-            stated[DATED] = replace(dated, column=placement.date or "", tables=placement.dated)
-        elif isinstance(dated, Dated) and placement is not None and placement.date is not None:
-            base = None if fold(placement.date) == fold(dated.column) else dated.column
-            stated[DATED] = replace(dated, column=placement.date, base=base)
+            if placement is not None:
+                stated[DATED] = dated.of_source(placement.date, placement.dated)
         plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
         if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
             plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))

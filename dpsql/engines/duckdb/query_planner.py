@@ -38,7 +38,7 @@ from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
 from dpsql.functions.query_expected import expected
-from dpsql.functions.query_parts import SOURCE, PlacedCore, dated_by, parts_of_cores
+from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
 from dpsql.progress import listen
@@ -230,10 +230,10 @@ class QueryPlanner:
             stated = {
                 "neighbours": policy.neighbours,
                 "max_rows_per_unit": policy.max_rows_per_unit,
-                DATED: policy.dated,
+                DATED: policy.dated and policy.dated.of_source(placement.date, placement.dated),
             }
         content = paths.digest(f"{core.source}\n{content}")
-        return PlacedCore(core, replace(placement, content=content), dated_by(stated, placement.date))
+        return PlacedCore(core, replace(placement, content=content), stated)
 
     def _statement(self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given) -> QueryStatement:
         """Return the plan of the parts of a query, under its name."""
@@ -250,6 +250,10 @@ class QueryPlanner:
                 "S012",
                 f"the query reads several protected tables, {', '.join(map(repr, charged))}, and one has periods: a "
                 "row may be of two. Ask of each by itself.",
+            )
+        if len({one.blocks for one in dated}) > 1:
+            raise SourceError(
+                "S012", "the query reads dated rows and undated ones, whose budgets are apart. Ask of each by itself."
             )
         unit = first.unit
         if len({one.placement.unit is None for one in placed}) > 1:
@@ -413,14 +417,14 @@ def _during(placed: Sequence[PlacedCore], given: object) -> object:
     ParameterError
         P110: neither is there, and rows are dated.
     """
-    dated = [one for one in placed if isinstance(one.stated.get(DATED), Dated)]
-    if given is not None or not dated:
+    dated = [(one.stated[DATED], one.core.dates) for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or all(known(Dated, stated).is_undated for stated, _ in dated):
         return given
     spans: dict[str, None] = {}
-    for one in dated:
-        stated, days = known(Dated, one.stated[DATED]), one.core.dates
+    for found, days in dated:
+        stated = known(Dated, found)
         if days is None:
-            column = stated.base or stated.column
+            column = stated.text if stated.tables else stated.base or stated.column
             raise ParameterError(
                 "P110",
                 f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "

@@ -174,11 +174,11 @@ def place_text(
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     refusals.refuse_functions(source, bound.functions(node))
     charged = tuple(dict.fromkeys((*rows.scans, *reading.scanned)))
-    columns, unit, date = bound.output(node) or [], None, None
+    columns, unit, date, undated = bound.output(node) or [], None, None, False
     if charged:
         last = columns[-1] if columns and any(map(declarations.unit, charged)) else None
         unit = _refuse_far(source, columns, rows, charged, declarations, last)
-        date = _date_of(source, columns, rows, charged, declarations)
+        date, undated = _date_of(source, columns, rows, charged, declarations)
     return Placement(
         declarations.counter,
         charged,
@@ -189,6 +189,8 @@ def place_text(
         seen=True,
         unit=unit,
         date=date,
+        dated=declarations.stated_of(reading.declared),
+        undated=undated,
         content=paths.digest(bound.meaning(node)),
         checked=all(map(bound.is_checked, bound.scans(node))),
         plan=paths.digest(plan),

@@ -106,7 +106,7 @@ def table_of(
         ) from None
     policy = policy_of(rows.scans[0]) if rows.scans else None
     columns = tuple(_column(name, kind, policy) for name, kind in zip(names, types, strict=True))
-    dates = [names[place] for place in sorted(rows.date or ())]
+    dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]
     table = CatalogueTable(
         path,
         columns,
