@@ -260,18 +260,18 @@ def test_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     hold(con, (random_database(draw) for _ in range(5)))
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_small_tables_change_in_one_period(con: Any) -> None:
     """Every table of at most four visits over two people, two periods and none, and two values."""
     assert hold(con, tables_of_visits()) == 1820
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_all_small_databases_change_in_one_period(con: Any) -> None:
     assert hold(con, small_databases()) == 3654
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 110))
 def test_many_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     draw = random.Random(seed)

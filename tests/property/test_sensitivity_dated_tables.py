@@ -118,7 +118,7 @@ def test_an_owner_moves_no_more_than_its_block_is_charged_for(con: Any, form: st
     assert check(con, [rich(random.Random(len(form)))], [form]) > 0
 
 
-@pytest.mark.long
+@pytest.mark.slow
 @pytest.mark.parametrize("form", CALLS.values(), ids=CALLS)
 def test_no_owner_of_any_small_database_moves_more(con: Any, form: str) -> None:
     assert check(con, small_databases(2), [form]) > 100
