@@ -747,7 +747,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("roc", {"threshold_share": 1}, "P006"),
     ("auc", {"cells": 0}, "P021"),
     ("confusion", {"thresholds": [0.5, 0.5]}, "P032"),
-    ("kendall, ada_ssp", {"k": 5}, "P002"),
+    ("kendall, ada_ssp", {"k": 0}, "P021"),
     ("kendall, ada_ssp", {"selector": "lasso"}, "P005"),
     ("kendall, ada_ssp", {"selection_share": 0}, "P006"),
     ("kendall, ada_ssp", {"selection_blocks": 0}, "P021"),
