@@ -44,6 +44,17 @@ TYPES = _words(
 )
 _OTHER_TYPES = {"BOOL": "BOOLEAN", "INT": "INTEGER", "REAL": "FLOAT", "NUMERIC": "DECIMAL", "TEXT": "VARCHAR"}
 COMPARISONS = {"=": "=", "==": "=", "<>": "<>", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+# The comparisons of DuckDB's trees and plans.
+COMPARED = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
+    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
+}
 # Words that are no columns unless they are quoted.
 _RESERVED = _words(
     "AND BETWEEN CASE CAST DISTINCT ELSE END EXISTS FALSE FROM ILIKE IN IS LAMBDA LIKE NOT NULL OR SELECT THEN TRUE",

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from dpsql.contract.expression.grammar import COMPARED
 from dpsql.contract.query.nodes import Expr, Order, Query, WindowFrame
 from dpsql.contract.query.tree_fields import Json, as_record, as_records, as_texts, only, unread
 from dpsql.contract.query.written_types import type_of_tree
 from dpsql.errors import ParameterError
 
-_SIGNS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "<>",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
-    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
-}
 _OPERATORS = {
     "OPERATOR_NOT": "not",
     "OPERATOR_IS_NULL": "null",
@@ -217,10 +208,10 @@ class TreeExpressions:
 
     def _comparison(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("left", "right"))
-        if kind not in _SIGNS:
+        if kind not in COMPARED:
             raise unread(kind)
         sides = tuple(self.read(as_record(record.get(side))) for side in ("left", "right"))
-        return Expr("compare", _SIGNS[kind], sides, alias=alias)
+        return Expr("compare", COMPARED[kind], sides, alias=alias)
 
     def _conjunction(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("children",))
@@ -259,7 +250,7 @@ class TreeExpressions:
         if how not in ("SCALAR", "EXISTS", "ANY"):
             raise unread(f"a subquery of kind {how}")
         parts = () if child is None else (child,)
-        return Expr("subquery", how, parts, value=_SIGNS.get(sign), query=query, alias=alias)
+        return Expr("subquery", how, parts, value=COMPARED.get(sign), query=query, alias=alias)
 
     def _collate(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("child", "collation"))

@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 
 import duckdb
 
-from dpsql.contract.expression.grammar import Phrase, Reader
+from dpsql.contract.expression.grammar import COMPARED, Phrase, Reader
 from dpsql.contract.expression.judge import UNREADABLE, Bound, Judge, Judged, unknown
 from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type, type_of
 from dpsql.contract.feature_columns import MISSING
@@ -34,16 +34,6 @@ _OPAQUE = f"NULL::STRUCT({MISSING} BOOLEAN)"
 # Begins the names of columns that stand for literal texts which are cast.
 _TEXT = "dpsql_text"
 _BOOLEAN = Type("BOOLEAN")
-_COMPARISONS = {
-    "COMPARE_EQUAL": "=",
-    "COMPARE_NOTEQUAL": "<>",
-    "COMPARE_LESSTHAN": "<",
-    "COMPARE_LESSTHANOREQUALTO": "<=",
-    "COMPARE_GREATERTHAN": ">",
-    "COMPARE_GREATERTHANOREQUALTO": ">=",
-    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
-    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
-}
 _OPERATORS = {
     "CONJUNCTION_AND": "and",
     "CONJUNCTION_OR": "or",
@@ -288,8 +278,8 @@ def _read(record: Mapping[str, object], names: Sequence[str], texts: Sequence[st
         details = record.get("function_data")
         tries = record.get("try_cast") or (isinstance(details, Mapping) and details.get("try_cast"))
         return Bound("cast", kind, children, tries=bool(tries))
-    if what in _COMPARISONS and sort in ("BOUND_COMPARISON", "BOUND_FUNCTION"):
-        return Bound("compare", _BOOLEAN, children, name=_COMPARISONS[what])
+    if what in COMPARED and sort in ("BOUND_COMPARISON", "BOUND_FUNCTION"):
+        return Bound("compare", _BOOLEAN, children, name=COMPARED[what])
     if what in _OPERATORS:
         return Bound(_OPERATORS[what], kind, children, tries=what == "COMPARE_NOT_IN")
     if sort == "BOUND_CASE":
