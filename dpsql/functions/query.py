@@ -26,7 +26,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, partial
+from functools import cached_property
 from typing import ClassVar, Self
 
 from dpsql.contract import parameters
@@ -281,6 +281,3 @@ def read_age(given: object) -> float | None:
     if not found >= 0:
         raise ParameterError("P021", f"max_age must not be negative. {hint}")
     return found
-
-
-read_flag = partial(parameters.boolean)

@@ -18,7 +18,6 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import PUBLIC, KeyValues, Scope, fraction_text
 from dpsql.rendering import call, cast, identifier, text
 
-MOST_VALUES = 100_000
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
 _BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))

@@ -85,17 +85,15 @@ class Stage:
     @property
     def owner(self) -> str | None:
         """The SQL of whom a row belongs to."""
-        if not self.member.owned:
-            return None
-        number_, column = min(self.member.owner)
-        return self.scope.item(number_).sql(column)
+        return self._least(self.member.owner) if self.member.owned else None
 
     @property
     def date(self) -> str | None:
         """The SQL of the column by which rows are dated."""
-        if not self.member.dates:
-            return None
-        number_, column = min(self.member.dates)
+        return self._least(self.member.dates) if self.member.dates else None
+
+    def _least(self, places: frozenset[Place]) -> str:
+        number_, column = min(places)
         return self.scope.item(number_).sql(column)
 
     @property
