@@ -93,7 +93,7 @@ SOURCES: dict[str, Callable[[str, str, str, str], str]] = {
     "pairs of people": lambda s, k, v, u: f"SELECT a.{k}, b.{v}, a.{u} FROM ({s}) a JOIN ({s}) b ON a.{k} = b.{k}",
     "a person per test": lambda s, k, v, u: f"SELECT 'A' AS {k}, result AS {v}, visit AS {u} FROM memory.main.labs",
     "no rows of people": lambda s, k, v, u: f"SELECT ward AS {k}, beds AS {v}, beds AS {u} FROM memory.main.wards",
-    "no unit": lambda s, k, v, u: f"SELECT {k}, {v} FROM ({s})",
+    "unit_not_carried": lambda s, k, v, u: f"SELECT {k}, {v} FROM ({s})",
     "the unit elsewhere": lambda s, k, v, u: f"SELECT {u} AS {k}, {v}, {k} AS {u} FROM ({s})",
     "by position": lambda s, k, v, u: f"SELECT * FROM ({s}) POSITIONAL JOIN memory.main.wards",
     "recursion": lambda s, k, v, u: (
