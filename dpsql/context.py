@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.query_frames import FrameRows, query_frame
 from dpsql.engines.duckdb.query_running import run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
@@ -44,6 +45,12 @@ from dpsql.released.shapes import key_types
 from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
+
+# What to do instead of a query on an engine.
+_ELSEWHERE = (
+    "Of a Polars frame ask frame.dp.of('visits').dp.query('SELECT ... FROM self ...', epsilon=...); of another engine "
+    "copy the rows to a table of DuckDB, or use a function of the engine, such as ctx.dp_count(...)."
+)
 
 
 class Context(ContextMethods):
@@ -277,11 +284,18 @@ class Context(ContextMethods):
             replay=again,
         )
 
-    def _query(self, sql: object, arguments: dict[str, object]) -> Release | pa.Table:
-        """Run a query of plain SQL: what `dp_query` does in SQL."""
+    def _query(
+        self, sql: object, arguments: dict[str, object], rows: FrameRows | None = None
+    ) -> Release | pa.Table:
+        """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
-            found = run_query(self._session, self._turns, sql, arguments)
+            if self._engine is not None:
+                raise ParameterError("P073", f"{QUERY} runs in DuckDB, and no plain SQL on an engine. {_ELSEWHERE}")
+            if rows is None:
+                found = run_query(self._session, self._turns, sql, arguments)
+            else:
+                found = query_frame(self._session, self._turns, sql, arguments, rows)
         if found.plan is None or found.entry is None:
             return found.value
         entry = found.entry
@@ -446,6 +460,31 @@ class Context(ContextMethods):
             yield name
         finally:
             self.connection.unregister(name)
+
+
+    def _query_rows(
+        self, frame: object, sql: object, dataset: str, read: Callable[[list[str]], pa.Table], **arguments: object
+    ) -> Release | pa.Table:
+        """Answer a query of a frame of the engine, which it calls ``self``; see `dpsql.engines.duckdb.query_frames`.
+
+        Parameters
+        ----------
+        frame : frame of the engine
+        sql : str
+        dataset : str
+            The budget that the caller says the rows belong to.
+        read : callable
+            Returns some columns of the frame, as an Arrow table.
+        **arguments
+            Of ``dp_query``.
+        """
+        if self._engine is None:
+            raise ParameterError("P074", "no engine holds the frame. Use a context of dpsql.polars.")
+        with self._as_table(frame) as name:
+            self._engine.place(self._session.sources, name, dataset, None)  # which refuses what one row may multiply
+            schema = self._engine.schema(frame)
+        with self.connection.cursor() as cursor:
+            return Context(cursor)._query(sql, arguments, FrameRows(dataset, schema, read))
 
 
 def attach_engine(
