@@ -284,9 +284,7 @@ class Context(ContextMethods):
             replay=again,
         )
 
-    def _query(
-        self, sql: object, arguments: dict[str, object], rows: FrameRows | None = None
-    ) -> Release | pa.Table:
+    def _query(self, sql: object, arguments: dict[str, object], rows: FrameRows | None = None) -> Release | pa.Table:
         """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
@@ -461,9 +459,13 @@ class Context(ContextMethods):
         finally:
             self.connection.unregister(name)
 
-
     def _query_rows(
-        self, frame: object, sql: object, dataset: str, read: Callable[[list[str]], pa.Table], **arguments: object
+        self,
+        frame: object,
+        sql: object,
+        dataset: str,
+        columns: tuple[list[str], Callable[[list[str]], pa.Table]],
+        **arguments: object,
     ) -> Release | pa.Table:
         """Answer a query of a frame of the engine, which it calls ``self``; see `dpsql.engines.duckdb.query_frames`.
 
@@ -473,8 +475,8 @@ class Context(ContextMethods):
         sql : str
         dataset : str
             The budget that the caller says the rows belong to.
-        read : callable
-            Returns some columns of the frame, as an Arrow table.
+        columns : tuple
+            The names of those that DuckDB has types for, and what returns some of them as an Arrow table.
         **arguments
             Of ``dp_query``.
         """
@@ -482,7 +484,8 @@ class Context(ContextMethods):
             raise ParameterError("P074", "no engine holds the frame. Use a context of dpsql.polars.")
         with self._as_table(frame) as name:
             self._engine.place(self._session.sources, name, dataset, None)  # which refuses what one row may multiply
-            schema = self._engine.schema(frame)
+            known, read = columns
+            schema = pa.schema([field for field in self._engine.schema(frame) if field.name in known])
         with self.connection.cursor() as cursor:
             return Context(cursor)._query(sql, arguments, FrameRows(dataset, schema, read))
 

@@ -231,10 +231,9 @@ class Frames(FrameMethods, Generic[Frame]):
         """Return the rows of a query over the frame: what `query` does."""
         if self._dataset is None:
             raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
-        if not {"release", "max_age", "fresh"} & arguments.keys():
-            arguments["fresh"] = True
+        known = [name for name, kind in self._frame.collect_schema().items() if kind != pl.Object]
         try:
-            found = _context()._query_rows(self._frame, sql, self._dataset, self._columns, **arguments)
+            found = _context()._query_rows(self._frame, sql, self._dataset, (known, self._columns), **arguments)
         except DpsqlError as error:
             found_error = with_column(error, self._frame.collect_schema().names)
             raise found_error.saying(on_frames(found_error.message)) from None
@@ -247,7 +246,9 @@ class Frames(FrameMethods, Generic[Frame]):
     def _columns(self, names: list[str]) -> pa.Table:
         """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
         frame: Any = self._frame.select(names)
-        return (frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame).to_arrow()
+        return (frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame).to_arrow(
+            compat_level=pl.CompatLevel.oldest()
+        )
 
     def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
         """Return what a call reads, and where it runs.

@@ -94,8 +94,8 @@ class FrameMethods:
     def query(self, sql: str, **arguments: object) -> pl.DataFrame:
         """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
 
-        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Unless it has
-        a name, `release`, a query is asked anew each time: other frames may have other rows.
+        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
+        name, `release`, a query is asked anew each time, because other frames may have other rows.
         """
         return self._query(sql, arguments)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import secrets
 import threading
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
@@ -312,7 +313,7 @@ class QueryPlanner:
             parts=parts,
         )
         errors = parameters.boolean("errors", filled["errors"])
-        named = self._named(plan, filled)
+        named = self._named(plan, filled, unique=read.binding.claim is not None)
         return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
 
     def _unit(self, dataset: str) -> str | None:
@@ -320,12 +321,15 @@ class QueryPlanner:
         policy = self._ledger.policy(dataset)
         return None if policy is None else policy.privacy_unit
 
-    def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
+    def _named(self, plan: QueryPlan, given: Given, *, unique: bool) -> QueryPlan:
         """Return the plan under the name of a stored release that is young enough, or of a new one.
 
-        A query without a name of its own has that of all that it asks for. When its answer is too old, or is to be
-        fresh, the next answer has the next number behind the name.
+        A query without a name of its own has that of all that it asks for, or a `unique` one where what it asks for
+        does not say which rows it reads. When its answer is too old, or is to be fresh, the next answer has the next
+        number behind the name.
         """
+        if plan.release is None and unique:
+            return replace(plan, release=f"query {secrets.token_hex(32)}")
         fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
         if plan.release is None:
             text = json.dumps(plan.public_arguments, sort_keys=True)
