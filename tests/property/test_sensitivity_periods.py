@@ -1,7 +1,8 @@
 """How far a person in a period moves what a call sees: nothing of a period that is not charged, and the cap of one that is.
 
 Every table of at most four rows over two people, two periods and no period, and two values; every unit of it removed;
-every choice of periods. A sample of the tables is taken by default, a larger one by tests that are marked long, all of them by those marked slow.
+every choice of periods. A sample of the tables is taken by default, a larger one by tests that are marked long, and all
+of them by those that are marked slow.
 """
 
 from __future__ import annotations
