@@ -66,6 +66,9 @@ SELECT date_trunc('week', visit_date) w, count(*) FROM visits WHERE visit_date >
 SELECT 'x' AS a, NULL AS b, count(*) FROM visits
 SELECT ward FROM visits GROUP BY ward HAVING avg(days) > (SELECT min(beds) FROM wards) ORDER BY avg(days) DESC LIMIT 3
 SELECT DISTINCT ward FROM visits ORDER BY ward
+SELECT ward, count(*) n FROM visits GROUP BY GROUPING SETS ((ward), ()) ORDER BY ALL DESC NULLS LAST
+WITH c AS (SELECT ward, count(*) n FROM visits GROUP BY ward) SELECT * FROM c ORDER BY ALL
+SELECT ward, avg(m) FROM (SELECT patient, ward, max(days) m FROM visits GROUP BY ALL ORDER BY ALL) GROUP BY ward ORDER BY ALL
 SELECT count(*) FROM visits v1 JOIN visits v2 ON v1.patient = v2.patient AND v1.id < v2.id WHERE v1.ward = 'A' AND v2.ward = 'B'
 SELECT dayname(visit_date) d, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-03-20' GROUP BY d
 SELECT coalesce(building, 'none') AS b, count(*) FROM visits v LEFT JOIN wards w ON v.ward = w.ward AND w.beds > 6 GROUP BY b

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import UnboundError
-from dpsql.contract.query.joins import member_of
+from dpsql.contract.query.joins import member_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
@@ -89,6 +89,8 @@ class Lifter:
         pairs = [self._pair(inner, one) for one in inner.correlated]
         pairs += [_Pair(value, _TURNED[str(expr.value)], one) for value, one in zip(values, children, strict=True)]
         if stage.member.people and not any(one.sign == "=" and self._keeps(block, stage, one) for one in pairs):
+            if not stage.member.owned:
+                raise without_unit(stage.member.tables, beside=block.has_owner)
             raise SourceError(
                 "S012",
                 "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit "
@@ -193,7 +195,8 @@ class Lifter:
             found = [Expr("item", column.sql, value=one.id) for one, column in listed]
         if len(found) != width:
             raise ParameterError(
-                "P107", f"sql: IN compares {width} columns with a subquery of {len(found)}. Write as many on both sides."
+                "P107",
+                f"sql: IN compares {width} columns with a subquery of {len(found)}. Write as many on both sides.",
             )
         return found
 

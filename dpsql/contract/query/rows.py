@@ -86,6 +86,11 @@ class RowBlock:
         mine, theirs = (Expr("item", name, value=at) for at, name in (min(member.owner), min(looked_up.owner)))
         return member, [*on, Expr("compare", "=", (mine, theirs))]
 
+    @property
+    def has_owner(self) -> bool:
+        """Whether rows of FROM have a privacy unit."""
+        return any(one.owned for one in self._opened)
+
     def leads_to(self, expr: Expr) -> PathKey | None:
         """Return the key of the path that a column of FROM leads along; None where it is none."""
         place = (str(expr.value), expr.name) if expr.what == "item" else None
