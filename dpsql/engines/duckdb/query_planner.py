@@ -24,6 +24,7 @@ from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
+from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
@@ -278,12 +279,9 @@ class QueryPlanner:
                 "S012", "the query reads dated rows and undated ones, whose budgets are apart. Ask of each by itself."
             )
         unit = first.unit
-        if len({one.placement.unit is None for one in placed}) > 1:
-            raise SourceError(
-                "S013",
-                f"the query reads several protected tables, and not all of them have a privacy unit: "
-                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
-            )
+        lacking = [one.placement for one in placed if one.placement.unit is None]
+        if 0 < len(lacking) < len(placed):
+            raise without_unit(table for one in lacking for table in one.tables)
         placement = Placement(
             first.counter,
             charged,
