@@ -22,7 +22,7 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
-from dpsql.engines.duckdb.query_frames import FrameRows, query_frame
+from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_running import run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
@@ -45,12 +45,6 @@ from dpsql.released.shapes import key_types
 from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
-
-# What to do instead of a query on an engine.
-_ELSEWHERE = (
-    "Of a Polars frame ask frame.dp.of('visits').dp.query('SELECT ... FROM self ...', epsilon=...); of another engine "
-    "copy the rows to a table of DuckDB, or use a function of the engine, such as ctx.dp_count(...)."
-)
 
 
 class Context(ContextMethods):
@@ -289,11 +283,9 @@ class Context(ContextMethods):
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
             if self._engine is not None:
-                raise ParameterError("P073", f"{QUERY} runs in DuckDB, and no plain SQL on an engine. {_ELSEWHERE}")
-            if rows is None:
-                found = run_query(self._session, self._turns, sql, arguments)
-            else:
-                found = query_frame(self._session, self._turns, sql, arguments, rows)
+                raise no_plain_sql()
+            asked = self._session, self._turns, sql, arguments
+            found = run_query(*asked) if rows is None else query_frame(*asked, rows)
         if found.plan is None or found.entry is None:
             return found.value
         entry = found.entry
@@ -460,34 +452,16 @@ class Context(ContextMethods):
             self.connection.unregister(name)
 
     def _query_rows(
-        self,
-        frame: object,
-        sql: object,
-        dataset: str,
-        columns: tuple[list[str], Callable[[list[str]], pa.Table]],
-        **arguments: object,
+        self, frame: object, sql: object, arguments: dict[str, object], of: Callable[[pa.Schema], FrameRows]
     ) -> Release | pa.Table:
-        """Answer a query of a frame of the engine, which it calls ``self``; see `dpsql.engines.duckdb.query_frames`.
-
-        Parameters
-        ----------
-        frame : frame of the engine
-        sql : str
-        dataset : str
-            The budget that the caller says the rows belong to.
-        columns : tuple
-            The names of those that DuckDB has types for, and what returns some of them as an Arrow table.
-        **arguments
-            Of ``dp_query``.
-        """
+        """Answer a query of a frame of the engine, which it calls ``self``; `of` returns its rows, by its columns."""
         if self._engine is None:
             raise ParameterError("P074", "no engine holds the frame. Use a context of dpsql.polars.")
         with self._as_table(frame) as name:
-            self._engine.place(self._session.sources, name, dataset, None)  # which refuses what one row may multiply
-            known, read = columns
-            schema = pa.schema([field for field in self._engine.schema(frame) if field.name in known])
+            rows = of(self._engine.schema(frame))
+            self._engine.place(self._session.sources, name, rows.dataset, None)  # refused if a row may be in many
         with self.connection.cursor() as cursor:
-            return Context(cursor)._query(sql, arguments, FrameRows(dataset, schema, read))
+            return Context(cursor)._query(sql, arguments, rows)
 
 
 def attach_engine(

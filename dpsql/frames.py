@@ -19,6 +19,7 @@ from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
+from dpsql.engines.duckdb.query_frames import FrameRows
 from dpsql.engines.duckdb.split import in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
@@ -231,9 +232,15 @@ class Frames(FrameMethods, Generic[Frame]):
         """Return the rows of a query over the frame: what `query` does."""
         if self._dataset is None:
             raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
-        known = [name for name, kind in self._frame.collect_schema().items() if kind != pl.Object]
+        kinds, dataset = self._frame.collect_schema(), self._dataset
+
+        def rows(schema: pa.Schema) -> FrameRows:
+            # Objects of Python are no values of SQL.
+            known = [field for field in schema if kinds[field.name] != pl.Object]
+            return FrameRows(dataset, pa.schema(known), self._columns)
+
         try:
-            found = _context()._query_rows(self._frame, sql, self._dataset, (known, self._columns), **arguments)
+            found = _context()._query_rows(self._frame, sql, arguments, rows)
         except DpsqlError as error:
             found_error = with_column(error, self._frame.collect_schema().names)
             raise found_error.saying(on_frames(found_error.message)) from None

@@ -22,7 +22,7 @@ from dpsql.engines.duckdb.query_running import Answered, run_query
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.engines.duckdb.releasing import Turns
 from dpsql.engines.duckdb.session import FAILED, Session
-from dpsql.errors import BudgetError, InternalError, SourceError
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.rendering import identifier
 
 # What a query calls the frame, as in Polars' own `sql`.
@@ -81,6 +81,16 @@ def query_frame(
     _create(turns, rows.schema)
     with session.queries.claiming(claim):
         return run_query(session, turns, sql, arguments, before=lambda found: _fill(session, turns, found, rows))
+
+
+def no_plain_sql() -> ParameterError:
+    """Return the refusal of a query on an engine, whose rows stay where they are."""
+    return ParameterError(
+        "P073",
+        "dp_query runs in DuckDB, and no plain SQL on an engine. Of a Polars frame ask "
+        "frame.dp.of('visits').dp.query('SELECT ... FROM self ...', epsilon=...); of another engine copy the rows to a "
+        "table of DuckDB, or use a function of the engine, such as ctx.dp_count(...).",
+    )
 
 
 def _claim(session: Session, rows: FrameRows) -> Declaration:
