@@ -115,7 +115,7 @@ def unnamed(planned: list[Planned]) -> Iterator[None]:
         planned.append(plan(planner, *given))
         return planned[-1]
 
-    with planted((QueryPlanner, "plan", noted), (QueryPlanner, "_named", lambda planner, found, given: found)):
+    with planted((QueryPlanner, "plan", noted), (QueryPlanner, "_named", lambda planner, found, *_, **__: found)):
         yield
 
 
