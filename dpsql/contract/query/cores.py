@@ -19,7 +19,6 @@ from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
 
-
 # The name of all grouping sets together in a text.
 _SETS = "__dp_sets"
 
@@ -118,9 +117,7 @@ class CoreSelect:
         whole = []
         for stub, text_ in enumerate(texts):
             writer = self._writer(self._places[1], bool(stub))
-            listed = ", ".join(
-                writer.sql(expr) + (f" AS {identifier(name)}" if name else "") for expr, name in over
-            )
+            listed = ", ".join(writer.sql(expr) + (f" AS {identifier(name)}" if name else "") for expr, name in over)
             distinct = "DISTINCT " if self.modifiers.distinct else ""
             out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
             for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):

@@ -24,6 +24,7 @@ from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
@@ -195,11 +196,17 @@ class QueryPlanner:
         original = paths.read_plan(plans[_original(sql)])
         names = () if original is None else reading.types_of(original)
         options = _options(given, binding.now, names or None)
-        found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        unbound = ParameterError(
+            "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
+        )
+        try:
+            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        except ParameterError as error:
+            if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
+                raise unbound from None  # a function that DuckDB lacks is in no view, either
+            raise
         if original is None:
-            raise ParameterError(
-                "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
-            )
+            raise unbound
         return _Read(found_split, binding, direct, names)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
