@@ -257,6 +257,8 @@ class Writer:
             terms.append(self.condition(scope, 2))
         if scope.unit and draw.random() < 0.2:
             terms.append(self._by_person(scope))
+        if draw.random() < 0.2:
+            terms += self._by_path(scope)
         return f" WHERE {' AND '.join(terms)}" if terms else ""
 
     def _by_person(self, scope: Scope) -> str:
@@ -268,6 +270,25 @@ class Writer:
         if form == ">":
             return f"(SELECT count(*) FROM {inner.text} WHERE {inner.unit} = {scope.unit}{where}) > 0"
         return f"{scope.unit} {form} (SELECT {inner.unit} FROM {inner.text} WHERE true{where})"
+
+    def _by_path(self, scope: Scope) -> list[str]:
+        """Return a choice of rows by those at the other end of a path, or by several columns at once."""
+        ends = [(one, "orders", "ok") for one in scope.columns if one.endswith(".o")]
+        ends += [(one, "lines", "o") for one in scope.columns if one.endswith(".ok")]
+        if scope.unit and self.draw.random() < 0.4:
+            inner = self._base("orders")
+            ours, theirs = self.draw.choice(scope.of("VARCHAR") or ["'A'"]), self.draw.choice(inner.of("VARCHAR"))
+            return [f"({scope.unit}, {ours}) IN (SELECT {inner.unit}, {theirs} FROM {inner.text})"]
+        if not ends:
+            return []
+        ours, table, key = self.draw.choice(ends)
+        inner = self._base(table)
+        key = f"{inner.text.split()[1]}.{key}"
+        where = f" AND {self.condition(inner, 1)}" if self.draw.random() < 0.5 else ""
+        form = self.draw.choice(("EXISTS", "NOT EXISTS", "IN", "NOT IN"))
+        if form.endswith("EXISTS"):
+            return [f"{form} (SELECT 1 FROM {inner.text} WHERE {key} = {ours}{where})"]
+        return [f"{ours} {form} (SELECT {key} FROM {inner.text} WHERE true{where})"]
 
     def number(self, scope: Scope, depth: int) -> str:
         """Return a numeric expression over one row."""

@@ -106,6 +106,8 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     if expr.what == "compare" and expr.name == "=" and all(one.name == "row" for one in expr.parts):
         pairs = list(zip(expr.parts[0].parts, expr.parts[1].parts, strict=False))
         return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
+    if expr.what == "in" and all(one.name == "row" and one.what == "call" for one in expr.parts):
+        return _one_of_rows(expr)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
@@ -136,6 +138,25 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
             joined = Expr("call", "||", (joined, one))
         return replace(joined, alias=expr.alias)
     return replace(expr, name=name)
+
+
+def _one_of_rows(expr: Expr) -> Expr:
+    """Return IN of several columns over literals as comparisons; a NULL is no value of the list, as in DuckDB."""
+    first, *listed = expr.parts
+    if not all(len(one.parts) == len(first.parts) and all(map(_is_value, one.parts)) for one in listed):
+        return expr
+    false = Expr("constant", "boolean", value="false")
+    found = []
+    for one in listed:
+        same = (Expr("compare", "=", pair) for pair in zip(first.parts, one.parts, strict=True))
+        found.append(Expr("and", parts=tuple(Expr("coalesce", parts=(each, false)) for each in same)))
+    return replace(found[0] if len(found) == 1 else Expr("or", parts=tuple(found)), alias=expr.alias)
+
+
+def _is_value(expr: Expr) -> bool:
+    while expr.what == "cast":
+        expr = expr.parts[0]
+    return expr.what == "constant" and expr.name != "NULL"
 
 
 def _only_epochs(expr: Expr) -> bool:

@@ -49,8 +49,8 @@ from dpsql.rendering import identifier
 
 _MOST_ASKED = 2_000
 _LATERAL = (
-    "sql: LATERAL is not read: a subquery in FROM reads columns of what stands beside it. Join a grouped subquery: JOIN "
-    "(SELECT key, count(*) AS n FROM ... GROUP BY key) USING (key); compute of one row in the select list."
+    "sql: LATERAL is not read: a subquery in FROM reads columns of what stands beside it. Join a grouped subquery: "
+    "JOIN (SELECT key, count(*) AS n FROM ... GROUP BY key) USING (key); compute of one row in the select list."
 )
 _Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
 
@@ -269,7 +269,7 @@ class Splitter:
                 out.append(leaf(one)[0])
             except (SourceError, UnboundError) as error:
                 # DuckDB binds the whole, so the names that are not found are those of the tables beside it.
-                unseen = isinstance(error, UnboundError) or isinstance(error, UnfoundError)
+                unseen = isinstance(error, (UnboundError, UnfoundError))
                 if unseen and len(found) > 1 and isinstance(one, Derived) and self.work.options.columns is not None:
                     raise ParameterError("P101", _LATERAL) from None
                 raise

@@ -25,6 +25,7 @@ from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
 from dpsql.contract.query.cores import UnboundError
+from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
@@ -197,7 +198,8 @@ class QueryPlanner:
         names = () if original is None else reading.types_of(original)
         options = _options(given, binding.now, names or None)
         unbound = ParameterError(
-            "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
+            "P101",
+            f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
         )
         try:
             found_split = split(query, Catalogue(tables, TYPING, parents), options)
@@ -263,12 +265,9 @@ class QueryPlanner:
                 "S012", "the query reads dated rows and undated ones, whose budgets are apart. Ask of each by itself."
             )
         unit = first.unit
-        if len({one.placement.unit is None for one in placed}) > 1:
-            raise SourceError(
-                "S013",
-                f"the query reads several protected tables, and not all of them have a privacy unit: "
-                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
-            )
+        lacking = [one.placement for one in placed if one.placement.unit is None]
+        if 0 < len(lacking) < len(placed):
+            raise without_unit(table for one in lacking for table in one.tables)
         placement = Placement(
             first.counter,
             charged,
@@ -396,18 +395,10 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
         raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
     node = paths.read_plan(plans[text])
     if node is None and '"error":true' in plans[text].replace(" ", ""):
-        raise InternalError("I036", f"what was written of the query does not bind: {_why(plans[text])} Report it.")
+        raise InternalError(
+            "I036", f"what was written of the query does not bind: {paths.why_unread(plans[text])} Report it."
+        )
     return node
-
-
-def _why(plan: str) -> str:
-    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
-    try:
-        message = str(json.loads(plan).get("error_message", ""))
-    except ValueError:
-        message = ""
-    first = message.splitlines()[0] if message else "there is no plan"
-    return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
 def _texts(found: Split, *, errors: bool) -> list[str]:
