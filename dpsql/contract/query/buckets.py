@@ -50,8 +50,10 @@ def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         )
     timed = of != "DATE"
     if unit in _MILLISECONDS:
-        since = _minus(Expr("call", "epoch_ms", (given,)), _number(_MONDAY_MILLISECONDS))
-        start = _minus(Expr("call", "epoch_ms", (given,)), _rest(since, count * _MILLISECONDS[unit]))
+        # Some versions round to milliseconds, which would put the end of a bucket into the next one.
+        whole = Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), given)) if timed else given
+        since = _minus(Expr("call", "epoch_ms", (whole,)), _number(_MONDAY_MILLISECONDS))
+        start = _minus(Expr("call", "epoch_ms", (whole,)), _rest(since, count * _MILLISECONDS[unit]))
         out = Expr("call", "epoch_ms", (start,))
         return replace(out if timed else Expr("cast", "DATE", (out,)), alias=expr.alias)
     date = Expr("cast", "DATE", (given,)) if timed else given
@@ -65,6 +67,7 @@ def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
     if start.what != "call" or start.name != "-" or [one.name for one in start.parts] != ["epoch_ms", "%"]:
         return None
     [given], width = start.parts[0].parts, start.parts[1].parts[1]
+    given = given.parts[1] if given.name == "date_trunc" else given
     return (given, f"{width.value} milliseconds") if width.what == "constant" else None
 
 

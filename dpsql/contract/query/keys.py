@@ -189,6 +189,8 @@ class KeyFinder:
     def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
         """Yield the comparisons of a date with literals, and whether they are of its day."""
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
+        if base.what == "cast" and base.name == "TIMESTAMP":
+            forms[base.parts[0]] = False
         for one in self._conditions:
             if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
                 yield ">=", one.parts[1], forms[one.parts[0]]

@@ -271,7 +271,7 @@ _GROUPED = (
 
 def _named(stage: Stage) -> str:
     """Return the names of the tables of people that a subquery reads."""
-    return ", ".join(show(one.split(".")[-1]) for one in stage.member.tables) or "people's rows"
+    return ", ".join(show(one.split(".")[-1].strip('"')) for one in stage.member.tables) or "people's rows"
 
 
 def _query_of(expr: Expr) -> Query:
