@@ -368,6 +368,17 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
     if len(relation.columns) > columns or not any(noisy):
         return relation
     made = [one.made or 0 if relation.told is not None else 0 for one in relation.columns]
+    if any(made):
+        try:
+            return _with_ends(work, relation, made)
+        except UnboundError:  # what is written of the intervals does not fit: then there are none
+            pass
+    return _with_ends(work, relation, [0] * len(made))
+
+
+def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[int]) -> PartOfQuery:
+    """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
+    noisy = [one.noisy for one in relation.columns]
     texts = (relation.sql, relation.stub)
     if relation.told is not None and any(made):
         texts = relation.told(sorted(set(made) - {0}))

@@ -36,8 +36,11 @@ def released_select(
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
     for stub in (False, True):
-        writer = PostExpressions(work, env, stub, scope, inner)
-        texts.append(f"({_select_text(query, writer, lambda one, stub=stub: _leaf_text(leaf(one), stub))})")
+
+        def read(source: From, stub: bool = stub) -> str:
+            return _leaf_text(leaf(source), stub)
+
+        texts.append(f"({_select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
     noisy = _noisy(query, scope, inner)
     level = levels([*relations, *inner.values()])
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
