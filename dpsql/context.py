@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_running import run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
@@ -277,11 +278,14 @@ class Context(ContextMethods):
             replay=again,
         )
 
-    def _query(self, sql: object, arguments: dict[str, object]) -> Release | pa.Table:
-        """Run a query of plain SQL: what `dp_query` does in SQL."""
+    def _query(self, sql: object, arguments: dict[str, object], rows: FrameRows | None = None) -> Release | pa.Table:
+        """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
-            found = run_query(self._session, self._turns, sql, arguments)
+            if self._engine is not None:
+                raise no_plain_sql()
+            asked = self._session, self._turns, sql, arguments
+            found = run_query(*asked) if rows is None else query_frame(*asked, rows)
         if found.plan is None or found.entry is None:
             return found.value
         entry = found.entry
@@ -446,6 +450,18 @@ class Context(ContextMethods):
             yield name
         finally:
             self.connection.unregister(name)
+
+    def _query_rows(
+        self, frame: object, sql: object, arguments: dict[str, object], of: Callable[[pa.Schema], FrameRows]
+    ) -> Release | pa.Table:
+        """Answer a query of a frame of the engine, which it calls ``self``; `of` returns its rows, by its columns."""
+        if self._engine is None:
+            raise ParameterError("P074", "no engine holds the frame. Use a context of dpsql.polars.")
+        with self._as_table(frame) as name:
+            rows = of(self._engine.schema(frame))
+            self._engine.place(self._session.sources, name, rows.dataset, None)  # refused if a row may be in many
+        with self.connection.cursor() as cursor:
+            return Context(cursor)._query(sql, arguments, rows)
 
 
 def attach_engine(

@@ -3194,6 +3194,31 @@ class FrameMethods:
     ) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
 
+    def query(
+        self,
+        sql: str,
+        *,
+        epsilon: Number,
+        delta: Number | None = None,
+        errors: bool | None = False,
+        keys: Keys | None = None,
+        lower: Bounds | None = None,
+        upper: Bounds | None = None,
+        during: Names | None = None,
+        max_rows_per_unit: Integer | None = None,
+        max_groups_per_unit: Integer | None = None,
+        confidence: Number | None = 0.95,
+        release: str | None = None,
+        max_age: Number | None = None,
+        estimate: bool | None = False,
+        fresh: bool | None = False,
+    ) -> pl.DataFrame:
+        """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
+
+        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
+        name, `release`, a query is asked anew each time, because other frames may have other rows.
+        """
+
     def count(
         self,
         *,

@@ -192,9 +192,16 @@ class Splitter:
         if relation.level == ROWS:
             return out
         listed = ", ".join(identifier(one.name) for one in out.columns)
-        texts = [f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in (relation.sql, relation.stub)]
+
+        def named(texts: tuple[str, str]) -> tuple[str, str]:
+            whole, stub = (f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in texts)
+            return whole, stub
+
         columns = tuple(replace(one, sql=one.name) for one in out.columns)
-        return replace(out, columns=columns, sql=texts[0], stub=texts[1])
+        sql, stub = named((relation.sql, relation.stub))
+        write = relation.told
+        told = None if write is None else lambda counts: named(write(counts))
+        return replace(out, columns=columns, sql=sql, stub=stub, told=told)
 
     # FROM.
 

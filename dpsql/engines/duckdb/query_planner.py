@@ -10,20 +10,20 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import secrets
 import threading
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
-from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
-from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
 from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
@@ -31,10 +31,11 @@ from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
-from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.query_options import Given, read_options
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
@@ -45,7 +46,6 @@ from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
 from dpsql.progress import listen
 
-Given = Mapping[str, object]
 # A query of all columns of the caller's own text: its plan shows names and types.
 _ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"
 _ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -63,6 +63,13 @@ class _Binding:
     database: str
     now: datetime.datetime
     zone: str
+    claim: Declaration | None = None  # of a table whose rows the caller says to belong to a budget
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The tables that are read as a caller's claim, as placements show them."""
+        path = None if self.claim is None or self.claim.table is None else self.catalog.path(self.claim.table)
+        return frozenset() if path is None else frozenset((self.catalog.display(path),))
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,17 @@ class QueryPlanner:
         self._past = past
         self._bindings: dict[int, _Binding] = {}
         self._split: dict[int, tuple[object, _Read]] = {}
+        self._claims: dict[int, Declaration] = {}
+
+    @contextmanager
+    def claiming(self, claim: Declaration) -> Iterator[None]:
+        """Let this thread's queries read a table whose rows the caller says to belong to a budget."""
+        mine = threading.get_ident()
+        self._claims[mine] = claim
+        try:
+            yield
+        finally:
+            del self._claims[mine]
 
     def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
         """Return the queries whose plans show what a query reads, and its names and types."""
@@ -100,7 +118,10 @@ class QueryPlanner:
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
             now = before.now  # DuckDB may ask twice while it binds one statement
-        binding = _Binding(self._sources.declarations(), self._sources.catalog(), search_path, database, now, zone)
+        declarations, claim = self._sources.declarations(), self._claims.get(threading.get_ident())
+        if claim is not None:
+            declarations = replace(declarations, listed=(*declarations.listed, claim))
+        binding = _Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
         queries = [_original(written), *_views(binding)]
         for reference in references:
@@ -196,7 +217,7 @@ class QueryPlanner:
                     parents[folded(there)] = table(there, parent).table
         original = paths.read_plan(plans[_original(sql)])
         names = () if original is None else reading.types_of(original)
-        options = _options(given, binding.now, names or None)
+        options = read_options(given, binding.now, names or None)
         unbound = ParameterError(
             "P101",
             f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
@@ -242,7 +263,8 @@ class QueryPlanner:
                 DATED: policy.dated and policy.dated.of_source(placement.date, placement.dated),
             }
         content = paths.digest(f"{core.source}\n{content}")
-        return PlacedCore(core, replace(placement, content=content), stated)
+        claimed = not read.binding.claimed.isdisjoint(placement.tables)
+        return PlacedCore(core, replace(placement, content=content, claimed=claimed), stated)
 
     def _statement(self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given) -> QueryStatement:
         """Return the plan of the parts of a query, under its name."""
@@ -274,6 +296,7 @@ class QueryPlanner:
             sql,
             SOURCE,
             tuple(dict.fromkeys(name for one in placed for name in one.placement.tables)),
+            claimed=any(one.placement.claimed for one in placed),
             seen=True,
             unit=unit,
             direct=read.direct,
@@ -296,7 +319,7 @@ class QueryPlanner:
             parts=parts,
         )
         errors = parameters.boolean("errors", filled["errors"])
-        named = self._named(plan, filled)
+        named = self._named(plan, filled, unique=read.binding.claim is not None)
         return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
 
     def _unit(self, dataset: str) -> str | None:
@@ -304,12 +327,15 @@ class QueryPlanner:
         policy = self._ledger.policy(dataset)
         return None if policy is None else policy.privacy_unit
 
-    def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
+    def _named(self, plan: QueryPlan, given: Given, *, unique: bool) -> QueryPlan:
         """Return the plan under the name of a stored release that is young enough, or of a new one.
 
-        A query without a name of its own has that of all that it asks for. When its answer is too old, or is to be
-        fresh, the next answer has the next number behind the name.
+        A query without a name of its own has that of all that it asks for, or a `unique` one where what it asks for
+        does not say which rows it reads. When its answer is too old, or is to be fresh, the next answer has the next
+        number behind the name.
         """
+        if plan.release is None and unique:
+            return replace(plan, release=f"query {secrets.token_hex(32)}")
         fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
         if plan.release is None:
             text = json.dumps(plan.public_arguments, sort_keys=True)
@@ -445,48 +471,3 @@ def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
         if found is not None:
             return found
     return fold(path[0]), fold(path[1]), fold(path[2])
-
-
-def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
-    """Return what the splitter is told of a call's arguments."""
-    keys, private = given.get("keys"), False
-    listed: dict[str, tuple[str | None, ...]] = {}
-    if isinstance(keys, str):
-        if fold(keys.strip()) != PRIVATE:
-            raise ParameterError(
-                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
-            )
-        private = True
-    elif isinstance(keys, Mapping):
-        for name, values in keys.items():
-            items = list_items(values)
-            if not items:
-                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
-            listed[str(name)] = tuple(map(key_text, items))
-    elif keys is not None:
-        raise ParameterError(
-            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
-        )
-    return Options(
-        keys=listed,
-        private_keys=private,
-        delta=given.get("delta") is not None,
-        lower=_bounds("lower", given.get("lower")),
-        upper=_bounds("upper", given.get("upper")),
-        now=now,
-        zone=str(now.tzinfo),
-        columns=columns,
-        errors=given.get("errors") is True,
-    )
-
-
-def _bounds(name: str, given: object) -> dict[str, Fraction]:
-    if given is None:
-        return {}
-    hint = f"Give numbers by column: {name} := {{days: 0}}."
-    named = given if isinstance(given, Mapping) else {"": given}
-    found = {}
-    for column, value in named.items():
-        checked = parameters.finite_float(name, value, hint=hint)
-        found[str(column)] = Fraction(str(checked))
-    return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -56,14 +56,25 @@ def planned_query(
     return session.queries.plan(sql, tree, arguments, seen, texts)
 
 
-def run_query(session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]) -> Answered:
-    """Return the answer of a query: asked and charged, or read from the ledger."""
+def run_query(
+    session: Session,
+    turns: Turns,
+    sql: object,
+    arguments: Mapping[str, object],
+    before: Callable[[QueryStatement], None] | None = None,
+) -> Answered:
+    """Return the answer of a query: asked and charged, or read from the ledger.
+
+    What is to be done `before` rows are read is done when the budget allows the query, and not for a stored answer.
+    """
     with turns.alone():
         found, free = planned_query(session, turns, sql, arguments)
         if found is None:
             return Answered(turns.table(free))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))
         stored = session.past.replay(found.plan)
+        if stored is None and before is not None:
+            before(found)
         value = run_release(session, turns, found.sql() if stored is None else found.stored_sql(), found.plan)
     entry = stored or session.past.replay(found.plan)
     if entry is None:
