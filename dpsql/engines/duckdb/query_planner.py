@@ -24,6 +24,7 @@ from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
+from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
@@ -227,11 +228,18 @@ class QueryPlanner:
         original = paths.read_plan(plans[_original(sql)])
         names = () if original is None else reading.types_of(original)
         options = read_options(given, binding.now, names or None)
-        found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        unbound = ParameterError(
+            "P101",
+            f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
+        )
+        try:
+            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        except ParameterError as error:
+            if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
+                raise unbound from None  # a function that DuckDB lacks is in no view, either
+            raise
         if original is None:
-            raise ParameterError(
-                "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
-            )
+            raise unbound
         return _Read(found_split, binding, direct, names)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
@@ -423,18 +431,10 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
         raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
     node = paths.read_plan(plans[text])
     if node is None and '"error":true' in plans[text].replace(" ", ""):
-        raise InternalError("I036", f"what was written of the query does not bind: {_why(plans[text])} Report it.")
+        raise InternalError(
+            "I036", f"what was written of the query does not bind: {paths.why_unread(plans[text])} Report it."
+        )
     return node
-
-
-def _why(plan: str) -> str:
-    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
-    try:
-        message = str(json.loads(plan).get("error_message", ""))
-    except ValueError:
-        message = ""
-    first = message.splitlines()[0] if message else "there is no plan"
-    return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
 def _texts(found: Split, *, errors: bool) -> list[str]:
