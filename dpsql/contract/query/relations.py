@@ -67,6 +67,8 @@ class Column:
         Whether it is the column by which rows are dated, unchanged.
     noisy : frozenset of (str, str)
         The released numbers in it.
+    made : int or None
+        Of how many noisy numbers it is made, 0 of one that no noise moves; None where no interval of it can be written.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Column:
     tie: PathKey | None = None
     dated: bool = False
     noisy: Noisy = frozenset()
+    made: int | None = None
 
 
 @dataclass(frozen=True)
@@ -105,6 +108,10 @@ class PartOfQuery:
         The protected tables that it reads.
     name : tuple of str
         Of a table: its path.
+    told : callable or None
+        Returns its text with intervals behind its columns, and that over no rows; see `dpsql.contract.query.errors`.
+    fixed : bool
+        Whether it is known that no noise decides which rows there are.
     """
 
     level: str
@@ -117,6 +124,8 @@ class PartOfQuery:
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
+    told: Callable[[Sequence[int]], tuple[str, str]] | None = None
+    fixed: bool = False
 
     def renamed(self, names: Sequence[str]) -> PartOfQuery:
         """Return it with other names for its first columns."""
