@@ -1,0 +1,97 @@
+"""Whatever a splitter writes: it is refused, or what it answers depends on no person beyond what is charged.
+
+Splits of random queries are changed at random. Those that are answered are asked of random tables and of these without
+one person: the exact integers before noise differ by epsilon at most, and what follows from the answers is the same
+where the answers are.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from test_sensitivity_query import BOUNDED, Found, examine_bound
+
+import dpsql
+from dpsql.contract.query.split import Split
+from dpsql.engines.duckdb import query_planner
+from dpsql.engines.duckdb.lineage import stability
+from dpsql.released.query import CoreRows, core_rows
+from dpsql.udfs import query as query_release
+from support.broken.planting import Patch, planted
+from support.broken.queries import UNJUDGED
+from support.mutated_splits import wrong_split
+from support.plain_sql import Writer
+from support.plain_tables import create, neighbours, random_rows
+
+_MORE = (f"delta := 1e-6, {BOUNDED}", f"max_rows_per_unit := 1, {BOUNDED}", BOUNDED)
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        create(opened)
+        yield opened
+
+
+def _told_alike(*given: Any) -> CoreRows:
+    """Return the same numbers whatever was drawn."""
+    found = core_rows(*given)
+    return replace(found, numbers=[["1" for _ in row] for row in found.numbers])
+
+
+@contextmanager
+def mutated(draw: random.Random, *faults: Patch) -> Iterator[None]:
+    """Let every query be split wrongly, and every answer be the same."""
+    split = vars(query_planner)["split"]
+
+    def wrong(*given: Any) -> Split:
+        return wrong_split(split(*given), draw)
+
+    with planted((query_planner, "split", wrong), (query_release, "core_rows", _told_alike), *faults):
+        yield
+
+
+def examined(con: Any, seed: int, count: int, *faults: Patch, databases: int = 1) -> Found:
+    """Ask queries that are split wrongly, of databases and of their neighbours."""
+    draw = random.Random(seed)
+    queries = [(f"{Writer(draw).query()} -- {seed} {at} {draw.random()}", draw.choice(_MORE)) for at in range(count)]
+    made = [neighbours(random_rows(draw)) for _ in range(databases)]
+    with mutated(draw, *faults):
+        return examine_bound(
+            con, queries, [one for pair in made for one in pair], [len(pair) for pair in made], same_rows=True
+        )
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wrong_split_is_refused_or_tells_no_more(con: Any, seed: int) -> None:
+    assert examined(con, seed, 40).wrong == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1000, 1100))
+def test_a_wrong_split_is_refused_or_tells_no_more_in_many(con: Any, seed: int) -> None:
+    assert examined(con, seed, 100, databases=2).wrong == []
+
+
+def test_texts_that_nobody_judges_are_found(con: Any) -> None:
+    """Without this the tests above could pass because every wrong split fails to bind."""
+    assert any(examined(con, seed, 40, *UNJUDGED).wrong for seed in range(6))
+
+
+@pytest.mark.parametrize("kind", ["AGGREGATE_AND_GROUP_BY", "WINDOW", "DISTINCT"])
+def test_sources_that_nobody_judges_are_found(con: Any, kind: str) -> None:
+    """A rule of the lineage is broken: rows that are made of several people's keep their owner."""
+    rule = vars(stability)["_RULES"][kind]
+
+    def kept(walking: Any, node: Any) -> Any:
+        [below] = walking.inputs(node, 1)
+        found = rule(walking, node)
+        return found if found.unit or not below.unit else replace(found, unit=frozenset([found.width - 1]), own_rows="")
+
+    rules = {**vars(stability)["_RULES"], kind: kept}
+    assert any(examined(con, seed, 60, (stability, "_RULES", rules)).wrong for seed in range(20))
