@@ -226,19 +226,22 @@ def examine(con: Any, queries: list[tuple[str, str]], databases: list[Any]) -> F
 
 
 def random_queries(draw: random.Random, count: int) -> list[tuple[str, str]]:
-    """Return queries, half of them with a piece changed, and the arguments they are asked with."""
+    """Return queries, a third of them with a piece changed, and the arguments they are asked with."""
     made = []
     for _ in range(count):
         sql = Writer(draw).query()
         more = draw.choice(
             (
                 "delta := 1e-6",
-                "delta := 1e-6",
-                "max_rows_per_unit := 1, delta := 1e-6",
+                f"delta := 1e-6, {BOUNDED}",
+                f"delta := 1e-6, {BOUNDED}, max_rows_per_unit := 1",
+                BOUNDED,
+                f"{BOUNDED}, max_rows_per_unit := 3, errors := true",
+                f"delta := 1e-6, {BOUNDED}, max_groups_per_unit := 1",
                 "lower := {v: -2}, upper := {v: 2}",
             )
         )
-        made.append((mutated(sql, draw) if draw.random() < 0.5 else sql, more))
+        made.append((mutated(sql, draw) if draw.random() < 0.35 else sql, more))
     return made
 
 

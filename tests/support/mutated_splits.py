@@ -32,9 +32,9 @@ _PIECES = (
 
 def wrong_split(split: Split, draw: random.Random) -> Split:
     """Return a split of a query that is wrong in one or two ways."""
-    if not split.cores:
-        return replace(split, post=_reading(split.post, draw))
     for _ in range(draw.choice((1, 1, 2))):
+        if not split.cores:
+            return replace(split, post=_reading(split.post, draw))
         split = draw.choices(_WAYS, _WEIGHTS)[0](split, draw)
     return split
 
@@ -81,7 +81,14 @@ def _unit(core: QueryCore, split: Split, draw: random.Random) -> QueryCore:
     if core.unit is None:
         return core
     names, unit = _names(core), identifier(core.unit)
-    others = [*names, f"CAST({unit} % 2 AS BIGINT)", f"{unit} + 1", "1", f"min({unit}) OVER ()", f"TRY_CAST({unit} AS INTEGER)"]
+    others = [
+        *names,
+        f"CAST({unit} % 2 AS BIGINT)",
+        f"{unit} + 1",
+        "1",
+        f"min({unit}) OVER ()",
+        f"TRY_CAST({unit} AS INTEGER)",
+    ]
     chosen = draw.choice(["", *others])
     listed = [*names, f"{chosen} AS {unit}"] if chosen else names
     if names and draw.random() < 0.3:
@@ -97,7 +104,9 @@ def _rows(core: QueryCore, split: Split, draw: random.Random) -> QueryCore:
     source, one = core.source, draw.choice([*names, *unit, "1"])
     listed = ", ".join([*names, *unit]) or "1"
     whole = ", ".join([*(f"max({each}) OVER () AS {each}" for each in names), *unit]) or "1"
-    grouped = ", ".join([*(f"any_value({each}) AS {each}" for each in names), *(f"min({each}) AS {each}" for each in unit)])
+    grouped = ", ".join(
+        [*(f"any_value({each}) AS {each}" for each in names), *(f"min({each}) AS {each}" for each in unit)]
+    )
     other = draw.choice(split.cores)
     forms = (
         f"SELECT {listed} FROM ({source}) ORDER BY {one} LIMIT 2",
@@ -123,7 +132,11 @@ def _rows(core: QueryCore, split: Split, draw: random.Random) -> QueryCore:
 def _exchanged(split: Split, draw: random.Random) -> Split:
     """Give a core the source of another, or of a public table."""
     at, of = draw.randrange(len(split.cores)), draw.choice(split.cores)
-    source = of.source if draw.random() < 0.7 else "SELECT ward AS k0, beds AS t0, beds AS unit_of_row FROM memory.main.wards"
+    source = (
+        of.source
+        if draw.random() < 0.7
+        else "SELECT ward AS k0, beds AS t0, beds AS unit_of_row FROM memory.main.wards"
+    )
     cores = [replace(one, source=source) if place == at else one for place, one in enumerate(split.cores)]
     return replace(split, cores=tuple(cores))
 
@@ -183,5 +196,14 @@ def _reading(post: str, draw: random.Random) -> str:
     return draw.choice(forms)
 
 
-_WAYS = (_of_core(_piece), _of_core(_table), _of_core(_unit), _of_core(_rows), _exchanged, _of_core(_key), _level, _post)
+_WAYS = (
+    _of_core(_piece),
+    _of_core(_table),
+    _of_core(_unit),
+    _of_core(_rows),
+    _exchanged,
+    _of_core(_key),
+    _level,
+    _post,
+)
 _WEIGHTS = (6, 4, 3, 4, 1, 2, 2, 2)
