@@ -196,11 +196,12 @@ def _reading(post: str, draw: random.Random) -> str:
     return draw.choice(forms)
 
 
+rows_moved = _of_core(_rows)
 _WAYS = (
     _of_core(_piece),
     _of_core(_table),
     _of_core(_unit),
-    _of_core(_rows),
+    rows_moved,
     _exchanged,
     _of_core(_key),
     _level,
