@@ -138,7 +138,7 @@ def test_a_plain_select_is_a_private_model(project: Path) -> None:
     for _ in range(2):
         code, shown = dbt(project, "build", "--select", "patients", *names)
         assert code == 1
-        for message in ("[DPSQL-P102]", "epsilom", "a private model says what it may spend"):
+        for message in ("[DPSQL-P102]", "dp_query()", "a private model says what it may spend"):
             assert message in shown
         found = statuses(project)
         assert {name: found[name] for name in names} == {
