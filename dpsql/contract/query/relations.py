@@ -67,6 +67,8 @@ class Column:
         Whether it is the column by which rows are dated, unchanged.
     noisy : frozenset of (str, str)
         The released numbers in it.
+    whole : bool
+        Whether it has a value in every row, as far as types and constraints say.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Column:
     tie: PathKey | None = None
     dated: bool = False
     noisy: Noisy = frozenset()
+    whole: bool = False
 
 
 @dataclass(frozen=True)
