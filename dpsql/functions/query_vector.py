@@ -44,7 +44,6 @@ from dpsql.statistics.aggregates import (
     blocks_for,
 )
 
-
 _BOTH = (False, True)
 
 

@@ -1,8 +1,8 @@
 """Intervals from the public law of the noise: which true values are compatible with the noisy sums of a block.
 
 The noise of a block is of one known law on every coordinate, independent or that of a cube. A linear form of the
-coordinates therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with the noisy
-sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
+coordinates therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with
+the noisy sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
 ``sum(z) - m n``; for the variance V, ``sum((z - m)**2) - V n``, for any of the means that are compatible themselves. So
 the coverage holds at every number of rows, also where the noisy count is near 0; there the interval may be all of the
 bounds.

@@ -91,7 +91,9 @@ def test_a_difference_across_cores_is_of_independent_noise(con: Any) -> None:
     )
 
 
-VECTOR = "SELECT copy, count(*) AS n, sum(x) AS s, sum(CASE WHEN x > 2 THEN x ELSE 0 END) AS m FROM visits GROUP BY copy"
+VECTOR = (
+    "SELECT copy, count(*) AS n, sum(x) AS s, sum(CASE WHEN x > 2 THEN x ELSE 0 END) AS m FROM visits GROUP BY copy"
+)
 
 
 def largest(epsilon: Fraction) -> dict[int, float]:
@@ -112,7 +114,9 @@ def test_a_vector_has_noise_of_a_cube(con: Any) -> None:
 
     def taken(epsilon: Fraction, runs: int) -> list[int]:
         found: list[tuple[int, ...]] = []
-        sql = f"SELECT n - 3 FROM dp_query({literal(VECTOR)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
+        sql = (
+            f"SELECT n - 3 FROM dp_query({literal(VECTOR)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
+        )
         while len(found) < runs:
             found += con.execute(sql).fetchall()
         return [one for (one,) in found[:runs]]

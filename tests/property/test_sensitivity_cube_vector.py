@@ -82,4 +82,5 @@ def test_the_shared_count_is_one_number() -> None:
         on_lattice(one.block.words(one.sums(rows, lacking)), lattice.bits).integers()[0].tolist()
         for one, lattice in zip(part.targets, part.lattices, strict=True)
     ]
-    assert counts[0] == counts[1] and part.places == ((0,), (0, 1))
+    assert counts[0] == counts[1]
+    assert part.places == ((0,), (0, 1))

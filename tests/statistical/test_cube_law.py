@@ -21,9 +21,7 @@ REACH = 40
 def whole_law(scale: Fraction, size: int) -> dict[tuple[int, ...], float]:
     """Return the law of a vector, whose chance falls with its largest coordinate; far ones are one outcome."""
     near = range(-3, 4)
-    weight = {
-        point: math.exp(-max(map(abs, point)) / float(scale)) for point in itertools.product(near, repeat=size)
-    }
+    weight = {point: math.exp(-max(map(abs, point)) / float(scale)) for point in itertools.product(near, repeat=size)}
     total = math.fsum(
         ((2 * r + 1) ** size - (2 * r - 1) ** size if r else 1) * math.exp(-r / float(scale)) for r in range(60 * REACH)
     )
@@ -60,12 +58,15 @@ def tail(weights: tuple[float, ...], size: int, far: float) -> float:
     return float(2.0 * (density * chance).sum() * (radius[1] - radius[0]))
 
 
-@pytest.mark.parametrize(("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))])
+@pytest.mark.parametrize(
+    ("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))]
+)
 @pytest.mark.parametrize("chance", [0.2, 0.05, 0.001])
 def test_quantiles_of_weighted_sums(size: int, weights: tuple[float, ...], chance: float) -> None:
     found = float(cube_quantile(np.array(weights), size, chance))
     positive = tuple(one for one in weights if one)
-    assert 0.98 * chance <= tail(positive, size, found) * 1.005 and tail(positive, size, found) <= chance * 1.01
+    assert 0.98 * chance <= tail(positive, size, found) * 1.005
+    assert tail(positive, size, found) <= chance * 1.01
 
 
 def test_quantiles_of_three_coordinates_cover() -> None:

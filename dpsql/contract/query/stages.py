@@ -150,7 +150,9 @@ class Stage:
         item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
         if column.type.kind in FLOATS:  # which have NaN
             return False
-        return (column.whole and not item.optional and not item.hidden) or any(refuses_null(one, expr) for one in self.known)
+        return (column.whole and not item.optional and not item.hidden) or any(
+            refuses_null(one, expr) for one in self.known
+        )
 
     @property
     def keys(self) -> KeyFinder:

@@ -105,7 +105,11 @@ class QueryPlanner:
             if is_catalog(reference):
                 continue
             spelled = _spellings(reference, binding)
-            queries += [*spelled, reading.described(reference), *reading.parents_of(spelled, binding.declarations, binding.catalog)]
+            queries += [
+                *spelled,
+                reading.described(reference),
+                *reading.parents_of(spelled, binding.declarations, binding.catalog),
+            ]
         return list(dict.fromkeys(queries))
 
     def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
