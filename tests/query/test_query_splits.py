@@ -115,6 +115,8 @@ SELECT x.w, count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x
 SELECT sum(days) FILTER (WHERE ward = 'A') / sum(days) AS share FROM visits
 SELECT ward, (SELECT count(*) FROM patients) AS all_patients, count(*) FROM visits GROUP BY ward
 SELECT max(n), min(n), avg(n) FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward)
+SELECT count_if(smoker) / count(smoker) AS share FROM patients
+SELECT count(*) FILTER (WHERE cost % 7 > 2), count(*) FILTER (WHERE ln(cost + 1) > 2), sum(sqrt(days)) FROM visits
 SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
 SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
 """

@@ -300,6 +300,11 @@ FUNCTIONS: tuple[Allowed, ...] = (
     Allowed(("-",), (frozenset(("DATE",)), _INTEGER | _INTERVAL | {"DATE"}), _SUM),
     Allowed(("-",), (frozenset(("TIMESTAMP", "TIME", ZONED_TIME, "INTERVAL")), _INTERVAL), _SUM),
     Allowed(("-",), (frozenset(("TIMESTAMP",)), frozenset(("TIMESTAMP",))), _SUM),
+    Allowed(
+        ("normalized_interval",),
+        (_INTERVAL,),
+        "Days of 24 hours, months of 30 days: DuckDB calls it where intervals are compared.",
+    ),
     Allowed(("*",), (_INTERVAL, _LARGE | _DOUBLE), _SUM),
     Allowed(("*",), (_LARGE | _DOUBLE, _INTERVAL), _SUM),
     Allowed(
@@ -332,8 +337,10 @@ for _one in FUNCTIONS:
     for _name in _one.names:
         _NAMED.setdefault(_name, []).append(_one)
 
-# Functions that an expression may name; operators have signs of their own, and two are called for collations alone.
-KNOWN = frozenset(name for name in _NAMED if name.isidentifier()) - {"strip_accents", "nfc_normalize"}
+# Functions that an expression may name; operators have signs of their own, and some DuckDB alone calls.
+KNOWN = frozenset(name for name in _NAMED if name.isidentifier()) - {
+    *("strip_accents", "nfc_normalize", "normalized_interval"),
+}
 
 
 def function_of(name: str, given: Sequence[Type]) -> Allowed | None:

@@ -19,6 +19,9 @@ from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
 
+# The name of all grouping sets together in a text.
+_SETS = "__dp_sets"
+
 
 class UnboundError(ParameterError):
     """A part over released and public tables is not bound on its own."""
@@ -42,6 +45,8 @@ class CoreSelect:
     modifiers : Modifiers
     told : bool
         Whether the errors of its columns stand behind them.
+    named : list of (Expr, str) or None
+        The select list by whose names keys are stated, where it is another.
     """
 
     work: Splitting
@@ -55,6 +60,7 @@ class CoreSelect:
     orders: tuple[Order, ...]
     modifiers: Modifiers
     told: bool = False
+    named: list[tuple[Expr, str]] | None = None
     # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
     _several: int | None = None
 
@@ -66,20 +72,58 @@ class CoreSelect:
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
             return self._one(sets[0], wanted)
-        if self.qualify is not None or any(one.what == "window" for each in everything for one in each.walk()):
-            raise ParameterError(
-                "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
-            )
+        positions = [self._position(one) for one in self.orders]
+        windows = any(one.what == "window" for each in everything for one in each.walk())
+        if self.qualify is not None or windows or None in positions:
+            return self._above_sets(sets, wanted, everything)
+        texts, noisy = self._united(sets, wanted)
+        ends = self._ends([one for one in positions if one is not None])
+        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return self._released(whole[0], whole[1], noisy)
+
+    def _united(self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
+        """Return the text of all grouping sets, that over no rows, and the released numbers of each column."""
         before = len(self.work.cores)
         self._several = before
         parts = [self._set(one, wanted) for one in sets]
         self._margins(sets, self.work.cores[before:])
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
-        ends = self._ends([self._position(one) for one in self.orders])
         noisy: list[Noisy] = [
             frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
         ]
-        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return texts, noisy
+
+    def _above_sets(
+        self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr], everything: Sequence[Expr]
+    ) -> PartOfQuery:
+        """Return a query of all grouping sets together, whose windows and order look at every set.
+
+        Below stand the aggregates, the keys and GROUPING() of each set, above them what is made of these.
+        """
+        grouping = [one for each in everything for one in each.walk() if one.what == "grouping"]
+        parts = list(dict.fromkeys([*wanted, *self.groups, *grouping]))
+        below = replace(
+            self, items=[(one, f"c{place}") for place, one in enumerate(parts)], having=None, qualify=None, orders=(),
+            modifiers=Modifiers(), told=False, named=self.items,
+        )  # fmt: skip
+        texts, numbers = below._united(sets, wanted)
+        places = {one: Expr("item", f"c{place}", value=_SETS) for place, one in enumerate(parts)}
+        self._places = places, below._places[1]
+        over = [(self._over(expr, places), name) for expr, name in self.items]
+        noisy: list[Noisy] = [
+            frozenset().union(*(numbers[int(one.name[1:])] for one in expr.walk() if one.value == _SETS))
+            for expr, _ in over
+        ]
+        whole = []
+        for stub, text_ in enumerate(texts):
+            writer = self._writer(self._places[1], bool(stub))
+            listed = ", ".join(writer.sql(expr) + (f" AS {identifier(name)}" if name else "") for expr, name in over)
+            distinct = "DISTINCT " if self.modifiers.distinct else ""
+            out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
+            for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
+                out += "" if condition is None else f" {word} {writer.sql(self._over(condition, places))}"
+            orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
+            whole.append(f"({out}{self._ends(orders)})")
         return self._released(whole[0], whole[1], noisy)
 
     def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
@@ -94,13 +138,11 @@ class CoreSelect:
         for one in cores:
             one.margin_of = finest.name
 
-    def _position(self, order: Order) -> str:
+    def _position(self, order: Order) -> str | None:
         for place, (expr, _) in enumerate(self.items, start=1):
             if expr == order.expression:
                 return _ordered(str(place), order)
-        raise ParameterError(
-            "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
-        )
+        return None
 
     def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
         texts = self._set(members, wanted)
@@ -315,7 +357,7 @@ class CoreSelect:
 
     def _named(self, group: Expr) -> str:
         """Return the name of a group in the result, or of the column that it is."""
-        for expr, name in self.items:
+        for expr, name in self.items if self.named is None else self.named:
             if expr == group and name:
                 return name
         if group.what == "item":

@@ -137,7 +137,7 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
     if name == "concat" and len(parts) > _MOST_JOINED:
         raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
-        texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string(""))) for one in parts]
+        texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string("")), flag=True) for one in parts]
         joined = texts[0]
         for one in texts[1:]:
             joined = Expr("call", "||", (joined, one))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import member_of, without_unit
@@ -93,8 +94,8 @@ class Lifter:
                 raise without_unit(stage.member.tables, beside=block.has_owner)
             raise SourceError(
                 "S012",
-                "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit "
-                "on both sides, or EXISTS with WHERE that equates it.",
+                f"sql: a subquery of {_named(stage)} chooses people by other people's rows. Write IN with the column "
+                "of the privacy unit on both sides, or EXISTS with WHERE that equates it.",
             )
         alone = children[0] if len(children) == 1 and not stage.member.people else None
         return self._met(block, stage, pairs, top, negatable=alone)
@@ -266,6 +267,11 @@ _GROUPED = (
     "sql: a subquery for each row is not one aggregate with equalities to what is around it. Join a grouped subquery: "
     "LEFT JOIN (SELECT key, max(x) AS x FROM ... GROUP BY key) USING (key)."
 )
+
+
+def _named(stage: Stage) -> str:
+    """Return the names of the tables of people that a subquery reads."""
+    return ", ".join(show(one.split(".")[-1].strip('"')) for one in stage.member.tables) or "people's rows"
 
 
 def _query_of(expr: Expr) -> Query:

@@ -24,6 +24,7 @@ from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
+from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
@@ -39,7 +40,7 @@ from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, s
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
-from dpsql.functions.query_expected import expected
+from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
@@ -146,6 +147,22 @@ class QueryPlanner:
         InternalError
             I036: the text that was written returns other columns than the query.
         """
+        if parameters.boolean("estimate", given.get("estimate") or False):
+            return None, expected_sql(self.expected(sql, tree, given, seen, texts))
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return found, "" if found is not None else f"SELECT * FROM (\n{told.post}\n)"
+
+    def expected(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> list[Expected]:
+        """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
+
+    def _judged(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> tuple[QueryStatement | None, Split]:
+        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows."""
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
@@ -155,16 +172,10 @@ class QueryPlanner:
             for key in core.keys:
                 if key.query is not None:
                     reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
-        only_told = parameters.boolean("estimate", given.get("estimate") or False)
-        if not read.split.cores and only_told:
-            return None, expected_sql(expected(None, read.split, ()))
         if not read.split.cores:
-            return None, f"SELECT * FROM (\n{read.split.post}\n)"
+            return None, read.split
         placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        found = self._statement(_text(sql), read, placed, given)
-        if only_told:
-            return None, expected_sql(expected(found.plan, found.split, found.answers))
-        return found, ""
+        return self._statement(_text(sql), read, placed, given), read.split
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
@@ -217,11 +228,18 @@ class QueryPlanner:
         original = paths.read_plan(plans[_original(sql)])
         names = () if original is None else reading.types_of(original)
         options = read_options(given, binding.now, names or None)
-        found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        unbound = ParameterError(
+            "P101",
+            f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
+        )
+        try:
+            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        except ParameterError as error:
+            if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
+                raise unbound from None  # a function that DuckDB lacks is in no view, either
+            raise
         if original is None:
-            raise ParameterError(
-                "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
-            )
+            raise unbound
         return _Read(found_split, binding, direct, names)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
@@ -413,18 +431,10 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
         raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
     node = paths.read_plan(plans[text])
     if node is None and '"error":true' in plans[text].replace(" ", ""):
-        raise InternalError("I036", f"what was written of the query does not bind: {_why(plans[text])} Report it.")
+        raise InternalError(
+            "I036", f"what was written of the query does not bind: {paths.why_unread(plans[text])} Report it."
+        )
     return node
-
-
-def _why(plan: str) -> str:
-    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
-    try:
-        message = str(json.loads(plan).get("error_message", ""))
-    except ValueError:
-        message = ""
-    first = message.splitlines()[0] if message else "there is no plan"
-    return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
 def _texts(found: Split, *, errors: bool) -> list[str]:
