@@ -25,7 +25,7 @@ lint() {
 
 dbt() {  # ARGUMENTS…: its tests, in an environment that dbt can live in
   python3 -m venv .venv-dbt
-  .venv-dbt/bin/python -m pip install -q '.[dbt,plot]' pytest pytest-xdist hypothesis
+  .venv-dbt/bin/python -m pip install -q '.[dbt,plot]' pytest pytest-xdist pytest-timeout hypothesis
   .venv-dbt/bin/python -m pytest -q -n 2 -m long tests/integration/test_dbt.py "$@"
 }
 
@@ -33,6 +33,6 @@ jvm() {  # ARGUMENTS…: the tests on Apache Spark
   packages java default-jre-headless
   packages ip iproute2
   python3 -m venv .venv-jvm
-  .venv-jvm/bin/python -m pip install -q -e . pytest pytest-xdist hypothesis 'pyspark[connect]==4.3.0' 'pandas<3'
+  .venv-jvm/bin/python -m pip install -q -e . pytest pytest-xdist pytest-timeout hypothesis 'pyspark[connect]==4.3.0' 'pandas<3'
   .venv-jvm/bin/python -m pytest -q tests/engines -m jvm "$@"
 }

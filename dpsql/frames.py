@@ -12,12 +12,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import polars as pl
+import pyarrow as pa
 
 from dpsql.context import Context
 from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
+from dpsql.engines.duckdb.query_frames import FrameRows
 from dpsql.engines.duckdb.split import in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
@@ -225,6 +227,35 @@ class Frames(FrameMethods, Generic[Frame]):
         rows = release.to_polars()
         _of(rows)._release = release
         return rows
+
+    def _query(self, sql: object, arguments: dict[str, Any]) -> pl.DataFrame:
+        """Return the rows of a query over the frame: what `query` does."""
+        if self._dataset is None:
+            raise ParameterError("P081", "the rows are of no dataset. Name it first: frame.dp.of('patients').")
+        kinds, dataset = self._frame.collect_schema(), self._dataset
+
+        def rows(schema: pa.Schema) -> FrameRows:
+            # Objects of Python are no values of SQL.
+            known = [field for field in schema if kinds[field.name] != pl.Object]
+            return FrameRows(dataset, pa.schema(known), self._columns)
+
+        try:
+            found = _context()._query_rows(self._frame, sql, arguments, rows)
+        except DpsqlError as error:
+            found_error = with_column(error, self._frame.collect_schema().names)
+            raise found_error.saying(on_frames(found_error.message)) from None
+        if isinstance(found, pa.Table):
+            return pl.DataFrame(found)
+        rows = found.to_polars()
+        _of(rows)._release = found
+        return rows
+
+    def _columns(self, names: list[str]) -> pa.Table:
+        """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
+        frame: Any = self._frame.select(names)
+        return (frame.collect(engine="streaming") if isinstance(frame, pl.LazyFrame) else frame).to_arrow(
+            compat_level=pl.CompatLevel.oldest()
+        )
 
     def _read(self, context: Context, function: str, arguments: dict[str, Any]) -> tuple[Frame, Context]:
         """Return what a call reads, and where it runs.

@@ -90,6 +90,15 @@ class FrameMethods:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
         return self._protect(budget)
 
+    @takes(function_of(QUERY).plan.arguments)
+    def query(self, sql: str, **arguments: object) -> pl.DataFrame:
+        """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
+
+        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
+        name, `release`, a query is asked anew each time, because other frames may have other rows.
+        """
+        return self._query(sql, arguments)
+
 
 def _of_context(name: str, function: Function) -> Callable[..., object]:
     """Return the method of a context for a function."""

@@ -346,6 +346,8 @@ class ContextMethods:
         of: Literal["mean", "share", "count", "auc", "error"] | None = None,
         loss: Literal["zero_one", "absolute", "squared"] | None = None,
         sampling: bool | None = None,
+        sql: str | None = None,
+        during: Names | None = None,
     ) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table.
 
@@ -510,6 +512,11 @@ class ContextMethods:
             The error of a row: whether the predicted class is wrong, or how far the prediction is off.
         sampling : optional
             As of dp_avg, dp_aggregate, dp_compare, dp_linear_regression, dp_correlation, dp_auc.
+        sql : optional
+            For dp_query alone. One SELECT of at most 100,000 characters, as text or as a parameter.
+        during : optional
+            For dp_query alone. Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or
+            '2026-01/2026-12' from the first to the last.
         """
 
     def dp_count(
@@ -3193,6 +3200,31 @@ class FrameMethods:
         dated_ahead: bool | None = True,
     ) -> str:
         """Set the budget of the frame's dataset, which `of` names; return what now stands, in words."""
+
+    def query(
+        self,
+        sql: str,
+        *,
+        epsilon: Number,
+        delta: Number | None = None,
+        errors: bool | None = False,
+        keys: Keys | None = None,
+        lower: Bounds | None = None,
+        upper: Bounds | None = None,
+        during: Names | None = None,
+        max_rows_per_unit: Integer | None = None,
+        max_groups_per_unit: Integer | None = None,
+        confidence: Number | None = 0.95,
+        release: str | None = None,
+        max_age: Number | None = None,
+        estimate: bool | None = False,
+        fresh: bool | None = False,
+    ) -> pl.DataFrame:
+        """Answer a query of plain SQL privately, in which ``self`` is the frame; see `dp_query` of SQL.
+
+        The rows come as a Polars frame. DuckDB reads the columns of the frame that the query names, once. Without a
+        name, `release`, a query is asked anew each time, because other frames may have other rows.
+        """
 
     def count(
         self,

@@ -135,6 +135,7 @@ def given(asked: Asked, promise: Promise, *, keys: object, bounds: tuple[float, 
     found: dict[str, object] = {
         "aggregates": list(asked), "by": ["k"], "keys": keys,
         "epsilon": promise.epsilon, "neighbours": promise.relation,
+        "left_out_share": 0,  # the others release nothing of what their limits leave out
     }  # fmt: skip
     if asked != ("count",):
         found |= {"target": "x", "lower": bounds[0], "upper": bounds[1]}

@@ -140,7 +140,11 @@ def read_keys(given: object, by: Sequence[str]) -> PublicKeys | None:
 def refuse_many(count: int | None) -> None:
     """Raise if there are more groups than may have public keys."""
     if count is not None and count > MOST_GROUPS:
-        raise ParameterError("P068", f"there are {count} groups; the most with public keys are {MOST_GROUPS}.")
+        raise ParameterError(
+            "P068",
+            f"there are {count} groups; the most with public keys are {MOST_GROUPS}. Group by fewer columns, or list "
+            "fewer keys.",
+        )
 
 
 def keys_of_rows(rows: Sequence[Sequence[Key]], columns: int) -> PublicKeys:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import MAX_EMAX, MIN_EMIN, ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
@@ -81,13 +82,7 @@ class CountNoise(ABC):
 
     def least(self, chance: Fraction) -> int:
         """Return the least k >= 1 with ``tail(k) <= chance``; chance > 0."""
-        low, high = 0, max(1, math.ceil(self.spread))
-        while self.tail(high) > chance:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if self.tail(middle) <= chance else (middle, high)
-        return high
+        return _first(lambda steps: self.tail(steps) <= chance, 0, max(1, math.ceil(self.spread)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +133,8 @@ def laplace_reach(scale: Fraction, failure: Fraction) -> int:
     """
     width, noise = float(scale), LaplaceCountNoise(scale=scale)
     steps = math.ceil(width * (math.log(2 / failure) - math.log1p(math.exp(-1 / width)))) - 1
-    found = max(0, steps)
-    while 2 * noise.tail(found + 1) > failure:
-        found += 1
-    return found
+    proposed = max(0, steps)
+    return _first(lambda found: 2 * noise.tail(found + 1) <= failure, proposed - 1, proposed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,6 +219,20 @@ def gaussian_count_noise(squared_sensitivity: int, mu: Fraction) -> GaussianCoun
     """
     shift, root = counting_unit(squared_sensitivity, mu**2, _LEAST_VARIANCE)
     return GaussianCountNoise(variance=(root / mu) ** 2, unit=1 << shift)
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Return the first integer above `low` from which on `holds` is true.
+
+    Where it is not yet true at `high`, steps upwards double: their number is the logarithm of how far off `high` is.
+    """
+    step = high - low
+    while not holds(high):
+        low, high, step = high, high + step, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
 
 
 def exponential(exponent: Fraction, near: Fraction = Fraction(1)) -> tuple[Fraction, Fraction]:

@@ -22,6 +22,7 @@ from dpsql.arrays import Doubles
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated, estimates
 from dpsql.released.margins import fitted_block
+from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
 from dpsql.released.verdicts import FAILURE
@@ -131,7 +132,7 @@ def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimate
         missing = np.full(len(found.value), np.nan)
         return found if told else replace(found, lower=missing, upper=missing)
     if "bounds" in one:
-        return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one)
+        return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one, confidence)
     stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
     name = one["aggregate"]
     kind = "stddev" if one["kind"].startswith("stddev") else name
@@ -196,7 +197,7 @@ class _Moments:
         return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
-def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any]) -> Estimated:
+def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: float) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
     y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
@@ -227,7 +228,12 @@ def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any]) -> Estimated:
     }
     value = np.asarray(kinds[one["kind"]], dtype=np.float64)
     missing = np.full(len(value), np.nan)
-    return Estimated(value, missing, missing, missing)
+    with np.errstate(all="ignore"):
+        ends = PairSpans(blocks, (low_y, high_y), (low_x, high_x), one["swapped"], confidence).ends(one["kind"])
+    if ends is None:
+        return Estimated(value, missing, missing, missing)
+    lower, upper = (np.where(np.isnan(value), np.nan, end) for end in ends)
+    return Estimated(value, missing, np.minimum(lower, value), np.maximum(upper, value))
 
 
 def _text(value: float, kind: str) -> str | None:

@@ -1,7 +1,8 @@
 """How far a person in a period moves what a call sees: nothing of a period that is not charged, and the cap of one that is.
 
 Every table of at most four rows over two people, two periods and no period, and two values; every unit of it removed;
-every choice of periods. A sample of the tables is taken by default, and all of them by the tests that are marked long.
+every choice of periods. A sample of the tables is taken by default, a larger one by tests that are marked long, and all
+of them by those that are marked slow.
 """
 
 from __future__ import annotations
@@ -116,6 +117,12 @@ def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str)
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+def test_no_unit_of_many_small_tables_moves_more(con: Any, call: str) -> None:
+    assert check(con, call, sample(150, seed=len(call) + 1)) > 10
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_any_small_table_moves_more(con: Any, call: str) -> None:
     assert check(con, call, tables()) > 100

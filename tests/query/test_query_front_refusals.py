@@ -40,6 +40,11 @@ REFUSED = [
     ("P107", "SELECT ward FROM wards w WHERE beds > (SELECT count(*) FROM visits v WHERE v.ward = w.ward)"),
     ("P107", "SELECT count(*) FROM patients p WHERE EXISTS (SELECT 1 FROM visits v WHERE v.patient = p.id "
              "AND v.days < p.age AND v.id > p.age)"),
+    ("P107", "SELECT count(*) FROM visits WHERE (patient, visit_date) NOT IN "
+             "(SELECT patient, max(visit_date) FROM visits GROUP BY patient)"),
+    ("P107", "SELECT count(*) FROM visits WHERE (patient, ward) IN (SELECT id FROM patients)"),
+    ("S012", "SELECT count(*) FROM visits WHERE (ward, days) IN (SELECT ward, days FROM visits)"),
+    ("S012", "SELECT count(*) FROM visits a WHERE EXISTS (SELECT 1 FROM visits b WHERE b.id = a.id)"),
     ("S012", "SELECT count(*) FROM visits a, visits b"),
     ("S012", "SELECT count(*) FROM visits a JOIN visits b USING (ward)"),
     ("S012", "SELECT count(*) FROM visits WHERE days IN (SELECT days FROM visits)"),

@@ -164,3 +164,22 @@ def test_bounds_that_where_or_the_caller_says(con: duckdb.DuckDBPyConnection) ->
     stated = {"lower": {"cost": Fraction(0)}, "upper": {"cost": Fraction(900)}}
     [core] = split_of(con, "SELECT avg(cost / 2) FROM visits", **stated).cores
     assert (core.aggregates[0].lower, core.aggregates[0].upper) == (0, 450)
+
+
+def test_what_stands_for_null(con: duckdb.DuckDBPyConnection) -> None:
+    assert keys(con, "coalesce(ward, 'none')") == ["A", "B", "C", "D", "none"]
+    assert keys(con, "upper(ifnull(ward, 'none'))") == ["A", "B", "C", "D", "NONE"]
+    assert keys(con, "concat(ward, '!')") == ["A!", "B!", "C!", "D!"]
+    assert keys(con, "coalesce(days > 3, false)") == [False, True]
+
+
+def test_short_buckets_and_written_dates(con: duckdb.DuckDBPyConnection) -> None:
+    bounded = "visit_date >= DATE '2024-02-10' AND visit_date < DATE '2024-04-01'"
+    assert keys(con, "strftime(visit_date, '%Y-%m')", bounded) == ["2024-02", "2024-03"]
+    moment = "CAST(visit_date AS TIMESTAMP)"
+    hours = f"{moment} >= '2024-02-10 00:10:00' AND {moment} < '2024-02-10 02:00:00'"
+    assert [str(one)[11:16] for one in keys(con, f"time_bucket(INTERVAL '30 minutes', {moment})", hours)] == [
+        *("00:00", "00:30", "01:00", "01:30"),
+    ]
+    assert keys(con, f"strftime('%H', {moment})", hours) == ["00", "01"]
+    assert len(keys(con, f"strftime('%H:%M', {moment})", hours)) == 110

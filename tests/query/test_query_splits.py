@@ -49,12 +49,33 @@ SELECT avg(gap), count(gap) FROM (SELECT patient, visit_date - lag(visit_date) O
 SELECT count(*) FROM (SELECT * FROM visits QUALIFY row_number() OVER (PARTITION BY patient ORDER BY visit_date, id) = 1) f JOIN patients p ON p.id = f.patient WHERE sex = 'F'
 SELECT p.*, 1 AS x FROM (SELECT ward, count(*) AS c FROM visits GROUP BY ward) p
 SELECT count(*) FROM visits v WHERE EXISTS (SELECT 1 FROM labs l WHERE l.visit = v.id AND l.result > 400)
+SELECT count(*) FROM visits v WHERE NOT EXISTS (SELECT 1 FROM labs l WHERE l.visit = v.id AND l.result > 400)
+SELECT count(*) FROM visits WHERE id NOT IN (SELECT visit FROM labs WHERE result > 400)
+SELECT count(*) FROM labs l WHERE EXISTS (SELECT 1 FROM visits v WHERE v.id = l.visit AND v.days > 7)
+SELECT count(*) FROM labs l WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.id = l.visit AND v.days > 7)
+SELECT count(*) FROM labs WHERE visit IN (SELECT v.id FROM visits v JOIN patients p ON v.patient = p.id WHERE p.age > 50)
+SELECT count(*) FROM labs WHERE visit NOT IN (SELECT id FROM visits WHERE days > 7) OR result > 400
+SELECT count(*) FROM visits WHERE (patient, visit_date) IN (SELECT patient, max(visit_date) FROM visits GROUP BY patient)
+SELECT count(*) FROM visits WHERE (ward, patient) IN (SELECT 'A', id FROM patients WHERE age > 50)
+SELECT count(*) FROM visits WHERE (ward, days) IN (SELECT ward, beds FROM wards) AND days > 2
+SELECT count(*) FROM visits WHERE (ward, days) IN (('A', 3), ('B', 4))
+SELECT count(*) FROM visits WHERE (ward, days) NOT IN (('A', 3), ('B', 4))
 SELECT ward, avg(n) FROM visits v JOIN (SELECT visit, count(*) n FROM labs GROUP BY visit) l ON l.visit = v.id GROUP BY ward
 SELECT avg(n) FROM (SELECT visit, count(*) n FROM labs GROUP BY visit)
 SELECT date_trunc('week', visit_date) w, count(*) FROM visits WHERE visit_date >= DATE '2025-01-01' AND visit_date < DATE '2025-01-01' + INTERVAL 90 DAY GROUP BY w
 SELECT 'x' AS a, NULL AS b, count(*) FROM visits
 SELECT ward FROM visits GROUP BY ward HAVING avg(days) > (SELECT min(beds) FROM wards) ORDER BY avg(days) DESC LIMIT 3
 SELECT DISTINCT ward FROM visits ORDER BY ward
+SELECT replace(ward, 'A', 'Z') AS w, count(*) FROM visits GROUP BY 1
+SELECT count(*) FROM visits WHERE split_part(CAST(visit_date AS VARCHAR), '-', 2) = '03' AND split_part(ward, '.', 2) = ''
+SELECT count(*) FROM visits WHERE regexp_extract(note, '([a-z])([a-z]*)', 2) <> ''
+SELECT lpad(CAST(month(visit_date) AS VARCHAR), 2, '0') AS m, rpad(ward, 3, '.') AS w, count(*) FROM visits GROUP BY ALL
+SELECT count(*) FROM visits WHERE regexp_replace(note, '[aeiou]', '', 'g') <> note
+SELECT count(*) FROM visits WHERE visit_date + to_days(CAST(days AS INTEGER)) > DATE '2024-06-01'
+SELECT count(*) FROM visits WHERE visit_date + INTERVAL (days) DAY > DATE '2024-06-01'
+SELECT ward, count(*) n FROM visits GROUP BY GROUPING SETS ((ward), ()) ORDER BY ALL DESC NULLS LAST
+WITH c AS (SELECT ward, count(*) n FROM visits GROUP BY ward) SELECT * FROM c ORDER BY ALL
+SELECT ward, avg(m) FROM (SELECT patient, ward, max(days) m FROM visits GROUP BY ALL ORDER BY ALL) GROUP BY ward ORDER BY ALL
 SELECT count(*) FROM visits v1 JOIN visits v2 ON v1.patient = v2.patient AND v1.id < v2.id WHERE v1.ward = 'A' AND v2.ward = 'B'
 SELECT dayname(visit_date) d, count(*) FROM visits WHERE visit_date BETWEEN DATE '2024-03-01' AND DATE '2024-03-20' GROUP BY d
 SELECT coalesce(building, 'none') AS b, count(*) FROM visits v LEFT JOIN wards w ON v.ward = w.ward AND w.beds > 6 GROUP BY b
@@ -94,6 +115,8 @@ SELECT x.w, count(*) FROM (VALUES ('A'), ('B')) x(w) JOIN visits v ON v.ward = x
 SELECT sum(days) FILTER (WHERE ward = 'A') / sum(days) AS share FROM visits
 SELECT ward, (SELECT count(*) FROM patients) AS all_patients, count(*) FROM visits GROUP BY ward
 SELECT max(n), min(n), avg(n) FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward)
+SELECT count_if(smoker) / count(smoker) AS share FROM patients
+SELECT count(*) FILTER (WHERE cost % 7 > 2), count(*) FILTER (WHERE ln(cost + 1) > 2), sum(sqrt(days)) FROM visits
 SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
 SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
 """

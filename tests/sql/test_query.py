@@ -382,3 +382,29 @@ def test_dated_and_undated_tables_of_a_query() -> None:
         assert (
             code(opened, private("SELECT count(*) FROM stays JOIN calls USING (who)", "during := '2026-01'")) == "S012"
         )
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT (SELECT count(*) FROM visits) + (SELECT count(*) FROM beds)",
+        "SELECT count(*) FROM visits JOIN beds ON vid = bed",
+        "SELECT count(*) FROM beds JOIN visits ON vid = bed",
+        "SELECT count(*) FROM visits WHERE vid IN (SELECT bed FROM beds)",
+        "SELECT count(*) FROM (SELECT vid FROM visits UNION ALL SELECT bed FROM beds)",
+    ],
+)
+def test_a_table_without_a_privacy_unit_beside_one_with_it_says_what_the_owner_writes(con: Any, sql: str) -> None:
+    con.execute("CREATE TABLE beds AS SELECT i AS bed FROM range(9) AS r(i)")
+    con.execute("SELECT dp_protect('beds', epsilon := 10)")
+    with pytest.raises(duckdb.Error, match=r"DPSQL-S013.*dp_protect\('(memory.main.)?beds'.* replace := true"):
+        con.execute(private(sql)).fetchall()
+
+
+def test_what_the_owner_writes_then_is_answered(con: Any) -> None:
+    con.execute("CREATE TABLE stays AS SELECT i AS stay, i % 300 AS who FROM range(900) AS r(i)")
+    con.execute("SELECT dp_protect('stays', epsilon := 10)")
+    unit = "privacy_unit := 'who', max_rows_per_unit := 3"
+    con.execute(f"SELECT dp_protect('memory.main.stays', epsilon := 1e11, {unit}, replace := true)")
+    both = "SELECT (SELECT count(*) FROM visits) + (SELECT count(*) FROM stays)"
+    assert ask(con, both) == [(1800,)]

@@ -18,6 +18,7 @@ from dpsql.mechanisms.count_noise import (
     TruncatedCountNoise,
     exponential,
     gaussian_count_noise,
+    laplace_reach,
 )
 from dpsql.noise.discrete import truncated_laplace
 from dpsql.testing.bits import SeededBits
@@ -134,3 +135,13 @@ def test_truncated_noise_keeps_its_bound() -> None:
     for scale, bound, size in ((Fraction(5), 4, 1), (Fraction(0), 4, 1), (Fraction(5), 6, -1)):
         with pytest.raises(ParameterError, match="P017"):
             truncated_laplace(scale, bound, size)
+
+
+@pytest.mark.parametrize("digits", [0, 3, 12, 18, 40, 200])
+@pytest.mark.parametrize("failure", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**12)])
+def test_a_reach_is_found_however_wide_the_noise_is(digits: int, failure: Fraction) -> None:
+    scale = Fraction(7 * 10**digits, 3)
+    noise, found = LaplaceCountNoise(scale=scale), laplace_reach(scale, failure)
+    assert 2 * noise.tail(found + 1) <= failure
+    # Doubles propose a reach, so it may be above the least one by what they round.
+    assert 2 * noise.tail(math.floor(found * (1 - Fraction(1, 10**12)))) > failure

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.contract.expression.kinds import NUMBERS, Type
+from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
@@ -114,12 +114,7 @@ class CoreAggregates:
                 f"sql: {name}(DISTINCT ...) is not answered. Ask count(DISTINCT ...), or {name} without DISTINCT.",
             )
         if name in _EXTREMES:
-            tail = "0.01" if name == "min" else "0.99"
-            raise ParameterError(
-                "P106",
-                f"sql: {name} is one row's value, which no noise hides. Write quantile_cont(x, {tail}), and state "
-                "bounds with lower and upper.",
-            )
+            raise self._extreme(expr)
         if name in _OTHERS:
             raise ParameterError("P106", f"sql: {name} is not answered privately. {_OTHERS[name]}.")
         if name in _COUNTS:
@@ -133,6 +128,21 @@ class CoreAggregates:
         if name in _PAIRS:
             return self._pair(expr)
         return self._quantiles(expr)
+
+    def _extreme(self, expr: Expr) -> ParameterError:
+        """Return the refusal of min and max, with what to write for a value of its type."""
+        name, share = expr.name, "0.01" if expr.name == "min" else "0.99"
+        value = expr.parts[0] if expr.parts else Expr("constant", "NULL")
+        shown = self.stage.scope.column(value).name if value.what == "item" else "x"
+        kind = self.stage.write(value).type.kind
+        instead = f"Write quantile_cont({shown}, {share}), and state bounds with lower and upper."
+        if kind in ("DATE", *TIMESTAMPS):
+            instead = (
+                f"Write quantile_cont(epoch({shown}), {share}), in seconds, and state bounds with lower and upper."
+            )
+        elif kind not in NUMBERS:
+            instead = f"Ask count(*) with GROUP BY {shown}, and of the answer {name}({shown}) in a query around it."
+        return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
 
     def _filtered(self, expr: Expr, value: Expr) -> Expr:
         return value if expr.filter is None else _when(expr.filter, value)
@@ -220,6 +230,11 @@ class CoreAggregates:
             raise ParameterError("P106", f"sql: {name} needs the share of rows below. Write {name}(x, 0.5).")
         value, shares = parts[0], parts[1]
         self._number(expr, value)
+        if self.stage.write(value).type.kind == "BOOLEAN":
+            raise ParameterError(
+                "P106",
+                f"sql: {name} of a BOOLEAN is not answered. Write count_if(x) / count(x), the share that is true.",
+            )
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
         found, origin = self._bounds(value)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 
-from dpsql.contract.expression.kinds import Type
+from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type
 from dpsql.contract.query.nodes import Expr
 from dpsql.errors import ParameterError
 
@@ -28,7 +28,7 @@ def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
     Raises
     ------
     ParameterError
-        P082: a width is not a literal of one unit, or a bucket has an origin of its own.
+        P082: a width is not a literal of one unit, a bucket has an origin of its own, or a moment has a time zone.
     """
     expr = expr.mapped(lambda part: bucketed(part, kind))
     if expr.what != "call" or expr.name != "time_bucket":
@@ -41,15 +41,34 @@ def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
         )
     count, unit = found
     given = expr.parts[1]
-    timed = kind(given).kind != "DATE"
+    of = kind(given).kind
+    if of == ZONED_TIMESTAMP:
+        raise ParameterError(
+            "P082",
+            "sql: time_bucket of a TIMESTAMPTZ is not read, since buckets of time zones differ. Cast it to TIMESTAMP, "
+            "which is the time in the session's zone.",
+        )
+    timed = of != "DATE"
     if unit in _MILLISECONDS:
-        since = _minus(Expr("call", "epoch_ms", (given,)), _number(_MONDAY_MILLISECONDS))
-        start = _minus(Expr("call", "epoch_ms", (given,)), _rest(since, count * _MILLISECONDS[unit]))
+        # Some versions round to milliseconds, which would put the end of a bucket into the next one.
+        whole = Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), given)) if timed else given
+        since = _minus(Expr("call", "epoch_ms", (whole,)), _number(_MONDAY_MILLISECONDS))
+        start = _minus(Expr("call", "epoch_ms", (whole,)), _rest(since, count * _MILLISECONDS[unit]))
         out = Expr("call", "epoch_ms", (start,))
         return replace(out if timed else Expr("cast", "DATE", (out,)), alias=expr.alias)
     date = Expr("cast", "DATE", (given,)) if timed else given
     out = _months(date, count * _MONTHS[unit]) if unit in _MONTHS else _days(date, count * _DAYS[unit])
     return replace(Expr("cast", "TIMESTAMP", (out,)) if timed else out, alias=expr.alias)
+
+
+def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
+    """Return the moment and the width of a bucket that is shorter than a day, as `bucketed` writes it."""
+    start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
+    if start.what != "call" or start.name != "-" or [one.name for one in start.parts] != ["epoch_ms", "%"]:
+        return None
+    [given], width = start.parts[0].parts, start.parts[1].parts[1]
+    given = given.parts[1] if given.name == "date_trunc" else given
+    return (given, f"{width.value} milliseconds") if width.what == "constant" else None
 
 
 def _width(expr: Expr) -> tuple[int, str] | None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
-from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns
+from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns, hidden_names, verdict_sql
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
@@ -18,6 +18,9 @@ from dpsql.contract.query.work import CoreDraft, Env, Splitting, check_written, 
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier, text
+
+# The name of all grouping sets together in a text.
+_SETS = "__dp_sets"
 
 
 class UnboundError(ParameterError):
@@ -42,6 +45,8 @@ class CoreSelect:
     modifiers : Modifiers
     told : bool
         Whether the errors of its columns stand behind them.
+    named : list of (Expr, str) or None
+        The select list by whose names keys are stated, where it is another.
     """
 
     work: Splitting
@@ -55,6 +60,7 @@ class CoreSelect:
     orders: tuple[Order, ...]
     modifiers: Modifiers
     told: bool = False
+    named: list[tuple[Expr, str]] | None = None
     # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
     _several: int | None = None
 
@@ -66,20 +72,58 @@ class CoreSelect:
         sets = self.sets or (tuple(range(len(self.groups))),)
         if len(sets) == 1:
             return self._one(sets[0], wanted)
-        if self.qualify is not None or any(one.what == "window" for each in everything for one in each.walk()):
-            raise ParameterError(
-                "P101", "sql: a window over several GROUPING SETS is not read. Put it around a subquery."
-            )
+        positions = [self._position(one) for one in self.orders]
+        windows = any(one.what == "window" for each in everything for one in each.walk())
+        if self.qualify is not None or windows or None in positions:
+            return self._above_sets(sets, wanted, everything)
+        texts, noisy = self._united(sets, wanted)
+        ends = self._ends([one for one in positions if one is not None])
+        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return self._released(whole[0], whole[1], noisy)
+
+    def _united(self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr]) -> tuple[list[str], list[Noisy]]:
+        """Return the text of all grouping sets, that over no rows, and the released numbers of each column."""
         before = len(self.work.cores)
         self._several = before
         parts = [self._set(one, wanted) for one in sets]
         self._margins(sets, self.work.cores[before:])
         texts = [" UNION ALL ".join(f"({part[stub]})" for part in parts) for stub in (0, 1)]
-        ends = self._ends([self._position(one) for one in self.orders])
         noisy: list[Noisy] = [
             frozenset().union(*(part[2][place] for part in parts)) for place in range(len(self.items))
         ]
-        whole = [f"(SELECT * FROM ({one}){ends})" for one in texts]
+        return texts, noisy
+
+    def _above_sets(
+        self, sets: tuple[tuple[int, ...], ...], wanted: Sequence[Expr], everything: Sequence[Expr]
+    ) -> PartOfQuery:
+        """Return a query of all grouping sets together, whose windows and order look at every set.
+
+        Below stand the aggregates, the keys and GROUPING() of each set, above them what is made of these.
+        """
+        grouping = [one for each in everything for one in each.walk() if one.what == "grouping"]
+        parts = list(dict.fromkeys([*wanted, *self.groups, *grouping]))
+        below = replace(
+            self, items=[(one, f"c{place}") for place, one in enumerate(parts)], having=None, qualify=None, orders=(),
+            modifiers=Modifiers(), told=False, named=self.items,
+        )  # fmt: skip
+        texts, numbers = below._united(sets, wanted)
+        places = {one: Expr("item", f"c{place}", value=_SETS) for place, one in enumerate(parts)}
+        self._places = places, below._places[1]
+        over = [(self._over(expr, places), name) for expr, name in self.items]
+        noisy: list[Noisy] = [
+            frozenset().union(*(numbers[int(one.name[1:])] for one in expr.walk() if one.value == _SETS))
+            for expr, _ in over
+        ]
+        whole = []
+        for stub, text_ in enumerate(texts):
+            writer = self._writer(self._places[1], bool(stub))
+            listed = ", ".join(writer.sql(expr) + (f" AS {identifier(name)}" if name else "") for expr, name in over)
+            distinct = "DISTINCT " if self.modifiers.distinct else ""
+            out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
+            for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
+                out += "" if condition is None else f" {word} {writer.sql(self._over(condition, places))}"
+            orders = [_ordered(self._order(one, places, writer), one) for one in self.orders]
+            whole.append(f"({out}{self._ends(orders)})")
         return self._released(whole[0], whole[1], noisy)
 
     def _margins(self, sets: tuple[tuple[int, ...], ...], cores: Sequence[CoreDraft]) -> None:
@@ -94,13 +138,11 @@ class CoreSelect:
         for one in cores:
             one.margin_of = finest.name
 
-    def _position(self, order: Order) -> str:
+    def _position(self, order: Order) -> str | None:
         for place, (expr, _) in enumerate(self.items, start=1):
             if expr == order.expression:
                 return _ordered(str(place), order)
-        raise ParameterError(
-            "P101", "sql: ORDER BY over several GROUPING SETS names what is not selected. Select it, too."
-        )
+        return None
 
     def _one(self, members: tuple[int, ...], wanted: Sequence[Expr]) -> PartOfQuery:
         texts = self._set(members, wanted)
@@ -113,7 +155,38 @@ class CoreSelect:
             qualified.append(qualify)
             ends.append(self._ends(orders))
         whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
-        return self._released(whole[0], whole[1], texts[2])
+        out = self._released(whole[0], whole[1], texts[2])
+        if self.told or self.modifiers.distinct or not self.work.options.errors:
+            return out
+        return self._with_told(out, qualified, ends, texts[2], [self._over(expr, places) for expr, _ in self.items])
+
+    def _with_told(
+        self,
+        out: PartOfQuery,
+        qualified: Sequence[str],
+        ends: Sequence[str],
+        noisy: Sequence[Noisy],
+        columns: Sequence[Expr],
+    ) -> PartOfQuery:
+        """Return the relation with what writes the intervals of its columns behind them, for counts of numbers."""
+        places, core = self._places
+        made = [
+            len(numbers) if ColumnErrors(core, 1).ends(over) is not None else None
+            for over, numbers in zip(columns, noisy, strict=True)
+        ]
+
+        def told(counts: Sequence[int]) -> tuple[str, str]:
+            pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count >= own]
+            hidden = [one for place, count in pairs for one in ColumnErrors(core, count).hidden(columns[place], place)]
+            numbers = [(*one, count) for place, count in pairs for one in noisy[place]]
+            self.work.told.update(dict.fromkeys(numbers))
+            asked = dict.fromkeys((name, count) for _, name, count in numbers)
+            texts = [self._text(core, places, stub, hidden, asked) for stub in (False, True)]
+            return (f"({texts[0]}{qualified[0]}{ends[0]})", f"({texts[1]}{qualified[1]}{ends[1]})")
+
+        known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
+        fixed = not (core.private or self.having is not None or self.qualify is not None or self.modifiers.cuts)
+        return replace(out, columns=known, told=told, fixed=fixed)
 
     def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -145,25 +218,35 @@ class CoreSelect:
             core.types[f"k{number}"] = kind
         places |= self._grouping(members)
         self._places = places, core
-        texts, noisy = [], []
+        noisy: list[Noisy] = []
         for expr, _ in self.items:
             over = self._over(expr, places)
             noisy.append(frozenset((core.name, one.name) for one in over.walk() if _is_number(one, core)))
-        for stub in (False, True):
-            writer = self._writer(core, stub)
-            listed = ", ".join(
-                writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
-                for expr, name in self.items
-            )
-            if self.told:
-                listed += "".join(f", {one}" for one in self._errors(core, noisy, writer))
-            source = f"{self._stub(core, noisy) if stub else identifier(core.name)} AS {identifier(core.name)}"
-            distinct = "DISTINCT " if self.modifiers.distinct else ""
-            out = f"SELECT {distinct}{listed} FROM {source}"
-            if self.having is not None:
-                out += f" WHERE {writer.sql(self._over(self.having, places))}"
-            texts.append(out)
+        behind = self._errors(core, noisy, self._writer(core, stub=False)) if self.told else []
+        asked = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers if self.told)
+        texts = [self._text(core, places, stub, behind, asked) for stub in (False, True)]
         return texts[0], texts[1], noisy
+
+    def _text(
+        self,
+        core: CoreDraft,
+        places: dict[Expr, Expr],
+        stub: bool,
+        behind: Sequence[str],
+        asked: Iterable[tuple[str, int]],
+    ) -> str:
+        """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked."""
+        writer = self._writer(core, stub)
+        listed = [
+            writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
+            for expr, name in self.items
+        ]
+        source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
+        distinct = "DISTINCT " if self.modifiers.distinct else ""
+        out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
+        if self.having is not None:
+            out += f" WHERE {writer.sql(self._over(self.having, places))}"
+        return out
 
     def _errors(self, core: CoreDraft, noisy: Sequence[Noisy], writer: PostExpressions) -> list[str]:
         """Return error, interval and verdict of every column that is made of noisy numbers."""
@@ -274,19 +357,17 @@ class CoreSelect:
 
     def _named(self, group: Expr) -> str:
         """Return the name of a group in the result, or of the column that it is."""
-        for expr, name in self.items:
+        for expr, name in self.items if self.named is None else self.named:
             if expr == group and name:
                 return name
         if group.what == "item":
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft, noisy: Sequence[Noisy]) -> str:
+    def _stub(self, core: CoreDraft, asked: Iterable[tuple[str, int]]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
         kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
-        if self.told:
-            made = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers)
-            kinds += [(name, Type("DOUBLE")) for one in made for name in error_names(*one)]
+        kinds += [(name, Type("DOUBLE")) for one in asked for name in error_names(*one)]
         listed = ", ".join(f"NULL::{stub_type(kind)} AS {identifier(name)}" for name, kind in kinds)
         return f"(SELECT {listed} WHERE false)"
 
@@ -328,13 +409,34 @@ def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQ
     noisy = [one.noisy for one in relation.columns]
     if len(relation.columns) > columns or not any(noisy):
         return relation
+    made = [one.made or 0 if relation.told is not None else 0 for one in relation.columns]
+    if any(made):
+        try:
+            return _with_ends(work, relation, made)
+        except UnboundError:  # what is written of the intervals does not fit: then there are none
+            pass
+    return _with_ends(work, relation, [0] * len(made))
+
+
+def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[int]) -> PartOfQuery:
+    """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
+    noisy = [one.noisy for one in relation.columns]
+    texts = (relation.sql, relation.stub)
+    if relation.told is not None and any(made):
+        texts = relation.told(sorted(set(made) - {0}))
+    shown = [f"dpsql_told.{identifier(one.sql)}" for one in relation.columns]
     listed = []
-    for numbers, names in zip(noisy, error_columns([one.name for one in relation.columns]), strict=True):
-        if numbers:
-            listed += [f"CAST(NULL AS DOUBLE) AS {identifier(name)}" for name in names[:-1]]
-            listed.append(f"{text(UNDETERMINED)} AS {identifier(names[-1])}")
-    more = ", ".join(listed)
-    whole, nothing = (f"(SELECT *, {more} FROM {one} AS dpsql_told)" for one in (relation.sql, relation.stub))
+    for place, names in enumerate(error_columns([one.name for one in relation.columns])):
+        if not noisy[place]:
+            continue
+        ends = ["CAST(NULL AS DOUBLE)"] * 3
+        verdict = text(UNDETERMINED)
+        if made[place]:
+            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
+            verdict = verdict_sql(shown[place], *ends[1:])
+        listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
+    selected = ", ".join([*(shown if any(made) else ["*"]), *listed])
+    whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)
     return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
 
 

@@ -3,17 +3,24 @@
 Every noisy number is taken within an interval of its own. Of a column that is made of j numbers each fails with a j-th
 of the chance, so all of them hold with the confidence that was asked for, and then so does what is computed from them.
 Where an operation is not known, or a divisor may be 0, the interval is NULL and the verdict ``'undetermined'``.
+
+A query over released rows counts again: each column of each relation in its FROM is made of numbers of its own, since
+two rows of one core are two numbers. So the text of a relation with intervals is written once it is known of how many
+numbers the columns above it are made, with an interval for each of these counts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dpsql.contract.expression.kinds import NUMBERS
-from dpsql.contract.query.nodes import Expr
+from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NUMBERS
+from dpsql.contract.query.nodes import Expr, given
+from dpsql.contract.query.relations import PUBLIC, Column, Item, Scope
 from dpsql.contract.query.split import error_names
 from dpsql.contract.query.work import CoreDraft
 from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
+from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, identifier, text
 
 # The columns beside a column of the result, and what they hold behind its name.
@@ -21,6 +28,8 @@ PARTS = ("error", "lower", "upper", "verdict")
 _NULL = "CAST(NULL AS DOUBLE)"
 # Functions that never fall as their argument rises, on all numbers.
 _RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
+# Windows that pass the number of another row on.
+_PASSING = frozenset(("lag", "lead", "first_value", "last_value"))
 Ends = tuple[str, str]
 
 
@@ -30,12 +39,12 @@ class ColumnErrors:
 
     Attributes
     ----------
-    core : CoreDraft
+    core : CoreDraft or None
     numbers : int
         Of how many noisy numbers the column is made.
     """
 
-    core: CoreDraft
+    core: CoreDraft | None
     numbers: int
 
     def columns(self, expr: Expr, sql: str) -> list[str]:
@@ -44,12 +53,13 @@ class ColumnErrors:
         error, lower, upper = _NULL, *(ends or (_NULL, _NULL))
         if _number(expr, self.core):
             error = self._own(expr)[0]
-        known = f"{lower} IS NULL OR {upper} IS NULL OR {sql} IS NULL"
-        away = f"{lower} > 0 OR {upper} < 0"
-        verdict = f"CASE WHEN {known} THEN {text(UNDETERMINED)} WHEN {away} THEN {text(CLEAR)} ELSE {text(UNCLEAR)} END"
-        if ends is None:
-            verdict = text(UNDETERMINED)
-        return [error, lower, upper, verdict]
+        return [error, lower, upper, text(UNDETERMINED) if ends is None else verdict_sql(sql, lower, upper)]
+
+    def hidden(self, expr: Expr, place: int) -> list[str]:
+        """Return SQL of error and ends of the column at a place, under the names that `hidden_names` gives."""
+        ends = given(self.ends(expr))
+        error = self._own(expr)[0] if _number(expr, self.core) else _NULL
+        return _named((error, *ends), place, self.numbers)
 
     def ends(self, expr: Expr) -> Ends | None:
         """Return SQL of the ends of an expression's interval, as doubles; None where they are not known."""
@@ -59,14 +69,14 @@ class ColumnErrors:
         if expr.what == "item":
             return self._item(expr)
         if expr.what == "cast" and expr.name.partition("(")[0] in NUMBERS:
-            return self.ends(expr.parts[0])
+            return _cast_ends(self.ends(expr.parts[0]), expr.name)
         if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
             return self.ends(expr.parts[2])  # as nullif is written: where it is NULL, so is the column
         if expr.what == "coalesce":
-            given = [self.ends(one) for one in expr.parts]
-            if None in given:
+            parts = [self.ends(one) for one in expr.parts]
+            if None in parts:
                 return None
-            lower, upper = ([ends[side] for ends in given if ends is not None] for side in (0, 1))
+            lower, upper = ([ends[side] for ends in parts if ends is not None] for side in (0, 1))
             return _all_of(call("least", *lower), lower), _all_of(call("greatest", *upper), upper)
         if expr.what == "call":
             return self._call(expr)
@@ -76,21 +86,24 @@ class ColumnErrors:
         if _number(expr, self.core):
             _, lower, upper = self._own(expr)
             return lower, upper
-        if expr.value != self.core.name or self.core.types[expr.name].kind not in NUMBERS:
+        core = given(self.core)
+        if expr.value != core.name or core.types[expr.name].kind not in NUMBERS:
             return None
-        value = cast(f"{identifier(self.core.name)}.{identifier(expr.name)}", "DOUBLE")
+        value = cast(f"{identifier(core.name)}.{identifier(expr.name)}", "DOUBLE")
         return value, value
 
     def _own(self, expr: Expr) -> tuple[str, ...]:
         names = error_names(expr.name, self.numbers)
-        return tuple(f"{identifier(self.core.name)}.{identifier(name)}" for name in names)
+        return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
 
     def _call(self, expr: Expr) -> Ends | None:
-        given = [self.ends(one) for one in expr.parts]
-        first = given[0] if given else None
+        parts = [self.ends(one) for one in expr.parts]
+        first = parts[0] if parts else None
         if first is None:
             return None
-        name, others = expr.name, given[1:]
+        name, others = expr.name, parts[1:]
+        if name == "nullif":
+            return first  # where it is NULL, so is the column
         if name in _RISING and all(one.what == "constant" for one in expr.parts[1:]):
             # Whatever is rounded moves by less than 1, or by less than a unit of its last digit.
             digits = [str(one.value) for one in expr.parts[1:]]
@@ -119,13 +132,171 @@ class ColumnErrors:
         return None
 
 
+@dataclass(frozen=True)
+class ReleasedErrors(ColumnErrors):
+    """Writes the interval of a column of a query over released rows, from those of the relations in its FROM.
+
+    Attributes
+    ----------
+    scope : Scope
+        Its items' numbers are their aliases in the text.
+    windows : callable
+        Returns the SQL of a window over another argument.
+    steady : bool
+        Whether no noise decides which rows a window sees.
+    """
+
+    scope: Scope
+    windows: Callable[[Expr, str], str]
+    steady: bool = False
+
+    def ends(self, expr: Expr) -> Ends | None:
+        """Return SQL of the ends of an expression's interval, as doubles; None where they are not known."""
+        if expr.what == "column":
+            return self._column(expr)
+        if expr.what == "window":
+            return self._window(expr)
+        return None if expr.what == "item" else super().ends(expr)
+
+    def _column(self, expr: Expr) -> Ends | None:
+        found = released_column(expr, self.scope)
+        if found is None:
+            return None
+        item, place, column = found
+        if item.relation.level != PUBLIC and column.made is None:
+            return None
+        if column.made:
+            _, lower, upper = (item.sql(name) for name in hidden_names(place, self.numbers))
+            return lower, upper
+        if column.type.kind not in NUMBERS:
+            return None
+        value = cast(item.sql(column.sql), "DOUBLE")
+        return value, value
+
+    def _window(self, expr: Expr) -> Ends | None:
+        if not (self.steady and passes_on(expr) and all(no_noise(one, self.scope) for one in _places(expr))):
+            return None
+        ends = self.ends(expr.parts[0])
+        return None if ends is None else (self.windows(expr, ends[0]), self.windows(expr, ends[1]))
+
+    def error(self, expr: Expr) -> str:
+        """Return SQL of the error of a number that is passed on as it is."""
+        if expr.what == "window" and passes_on(expr):
+            return self.windows(expr, self.error(expr.parts[0]))
+        found = released_column(expr, self.scope) if expr.what == "column" else None
+        if found is None or not found[2].made:
+            return _NULL
+        return found[0].sql(hidden_names(found[1], self.numbers)[0])
+
+    def hidden(self, expr: Expr, place: int) -> list[str]:
+        """Return SQL of error and ends of the column at a place, under the names that `hidden_names` gives."""
+        return _named((self.error(expr), *given(self.ends(expr))), place, self.numbers)
+
+
+def passes_on(expr: Expr) -> bool:
+    """Whether a window passes on what another row has, with its NULLs."""
+    plain = not (expr.flag or expr.filter or expr.value)
+    return expr.name in _PASSING and plain and 1 <= len(expr.parts) <= 2 and expr.parts[1:] == tuple(
+        one for one in expr.parts[1:] if one.what == "constant"
+    )  # fmt: skip
+
+
+def _places(expr: Expr) -> list[Expr]:
+    """Return what says which row a window reads."""
+    return [*expr.partitions, *(one.expression for one in expr.orders)]
+
+
+def no_noise(expr: Expr, scope: Scope) -> bool:
+    """Whether an expression over fixed rows is certain to hold no noise."""
+    for one in expr.walk():
+        if one.what not in (
+            "column",
+            "constant",
+            "call",
+            "cast",
+            "compare",
+            "and",
+            "or",
+            "not",
+            "null",
+            "present",
+            "in",
+        ):
+            return False
+        if one.what == "column":
+            found = released_column(one, scope)
+            if found is None or found[2].noisy:
+                return False
+    return True
+
+
+def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None:
+    """Return the item, the place and the column that a name stands for; None where that is not certain."""
+    try:
+        found = scope.resolved(expr.names)
+    except SourceError:
+        return None
+    if found is None or found.what != "item":
+        return None
+    item = scope.item(str(found.value))
+    return next(((item, place, one) for place, one in enumerate(item.relation.columns) if one.sql == found.name), None)
+
+
+def made_of(expr: Expr, scope: Scope) -> int:
+    """Return of how many noisy numbers a column over released rows is made, each reference to a row counted once."""
+    seen: dict[object, int] = {}
+    _count(expr, scope, seen)
+    return sum(seen.values())
+
+
+def _count(expr: Expr, scope: Scope, seen: dict[object, int]) -> None:
+    if expr.what == "window":
+        seen[expr] = sum(made_of(one, scope) for one in expr.parts)  # of other rows, also where a column is the same
+        return
+    if expr.what == "column":
+        found = released_column(expr, scope)
+        if found is not None:
+            seen[found[0].id, found[1]] = found[2].made or 0
+    for one in expr.parts:
+        _count(one, scope, seen)
+
+
+def hidden_names(place: int, numbers: int) -> tuple[str, str, str]:
+    """Return the names, behind a relation's columns, of error and ends of one, for a column of so many numbers."""
+    before = f"dpsql_{place}_{numbers}"
+    return f"{before}_error", f"{before}_lower", f"{before}_upper"
+
+
+def _named(sql: Sequence[str], place: int, numbers: int) -> list[str]:
+    return [f"{one} AS {identifier(name)}" for one, name in zip(sql, hidden_names(place, numbers), strict=True)]
+
+
+def verdict_sql(sql: str, lower: str, upper: str) -> str:
+    """Return SQL of the verdict of a column by its interval."""
+    known = f"{lower} IS NULL OR {upper} IS NULL OR {sql} IS NULL"
+    away = f"{lower} > 0 OR {upper} < 0"
+    return f"CASE WHEN {known} THEN {text(UNDETERMINED)} WHEN {away} THEN {text(CLEAR)} ELSE {text(UNCLEAR)} END"
+
+
+def _cast_ends(ends: Ends | None, kind: str) -> Ends | None:
+    """Return the ends of what is cast to a number: of whole ones and decimals as far out as they may be rounded."""
+    name, _, sizes = kind.partition("(")
+    if ends is None or name in FLOATS:
+        return ends
+    if name in INTEGERS:
+        return call("floor", ends[0]), call("ceil", ends[1])
+    digits = int(sizes.rstrip(")").rpartition(",")[2] or 3) if sizes else 3
+    last = cast(text(f"1e-{digits}"), "DOUBLE")
+    return call("-", ends[0], last), call("+", ends[1], last)
+
+
 def _all_of(sql: str, parts: list[str]) -> str:
     """Return an expression that is NULL where a part is; least and greatest leave NULL out."""
     return f"CASE WHEN {' AND '.join(f'{part} IS NOT NULL' for part in parts)} THEN {sql} END"
 
 
-def _number(expr: Expr, core: CoreDraft) -> bool:
-    return expr.what == "item" and expr.value == core.name and expr.name.startswith("a")
+def _number(expr: Expr, core: CoreDraft | None) -> bool:
+    return core is not None and expr.what == "item" and expr.value == core.name and expr.name.startswith("a")
 
 
 def error_columns(names: list[str]) -> list[tuple[str, ...]]:

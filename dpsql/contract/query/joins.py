@@ -6,7 +6,7 @@ written so that its rules hold, or refused with the line to write.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.contract.expression.kinds import INTEGERS
@@ -17,6 +17,7 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
+from dpsql.rendering import text as sql_text
 
 Place = tuple[str, str]  # an item's number, and the SQL name of its column
 
@@ -266,7 +267,23 @@ def _place(expr: Expr) -> Place | None:
     return (str(expr.value), expr.name) if expr.what == "item" else None
 
 
+def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
+    """Return the refusal of tables whose rows have no privacy unit, beside those that have one or with each other."""
+    names = [one.replace('"', "") for one in dict.fromkeys(tables)]
+    code, why = ("S013", "and those beside it have one") if beside else ("S012", "so that one row would meet many")
+    protect = f"SELECT dp_protect({sql_text(names[0] if names else '...')}, epsilon := ..., privacy_unit := ..., "
+    return SourceError(
+        code,
+        f"sql: rows of {', '.join(map(show, names))} have no privacy unit, {why}. Have the owner state whose they are, "
+        f"{protect}max_rows_per_unit := ..., replace := true), and join tables of one budget, which tables := {{...}} "
+        "and merge := [...] make. Or ask of each by itself.",
+    )
+
+
 def _apart(ours: Member, theirs: Member) -> SourceError:
+    lacking = [one for one in (ours, theirs) if not one.owned]
+    if lacking:
+        return without_unit((table for one in lacking for table in one.tables), beside=len(lacking) == 1)
     tables = " and ".join(show(one.items[0].alias or one.items[-1].relation.name[-1:]) for one in (ours, theirs))
     return SourceError(
         "S012",

@@ -7,11 +7,13 @@ expression over the values of its parts. Nothing here looks at rows of people.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
+from dpsql.contract.query.buckets import bucket_width
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import Limits, finite_part
 from dpsql.contract.query.nodes import Expr
@@ -75,6 +77,8 @@ class KeyFinder:
             return KeyValues(("true", "false", *(() if expr.what in ("null", "present") else (None,))), None, "BOOLEAN")
         if expr.what == "case":
             return self._case(expr)
+        if expr.what == "coalesce" and not expr.flag:
+            return self._coalesced(expr)
         part = finite_part(expr)
         if part is not None:
             return KeyValues(tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date")
@@ -114,6 +118,18 @@ class KeyFinder:
             return None
         queries = [values_query(one, kind) for one in found if one is not None]
         return KeyValues(None, " UNION ".join(f"({one})" for one in queries), "the results of CASE")
+
+    def _coalesced(self, expr: Expr) -> KeyValues | None:
+        """Return the values of what stands for NULL, too: stated keys leave NULL out."""
+        found = [self.find(one) for one in expr.parts]
+        queries = [values_query(one, self._type(part)) for one, part in zip(found, expr.parts, strict=True) if one]
+        if len(queries) < len(found):
+            return None
+        kind = self._type(expr)
+        listed = [f"SELECT CAST(v AS {kind.sql}) AS v FROM ({one}) AS listed(v)" for one in queries]
+        some = [f"({one} WHERE v IS NOT NULL)" for one in listed[:-1]]
+        origin = ", ".join(dict.fromkeys(one.origin for one in found if one))
+        return KeyValues(None, " UNION ".join([*some, f"({listed[-1]})"]), origin)
 
     def _type(self, expr: Expr) -> Type:
         return self._expressions.type(expr, self._scope.columns(expr))
@@ -173,6 +189,8 @@ class KeyFinder:
     def _bounds(self, base: Expr) -> Iterator[tuple[str, Expr, bool]]:
         """Yield the comparisons of a date with literals, and whether they are of its day."""
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
+        if base.what == "cast" and base.name == "TIMESTAMP":
+            forms[base.parts[0]] = False
         for one in self._conditions:
             if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
                 yield ">=", one.parts[1], forms[one.parts[0]]
@@ -244,13 +262,18 @@ class KeyFinder:
             return expr
         # The smallest parts come first: what is made of one column twice stays of one value.
         taken = dict(sources)
-        if expr.what in ("call", "cast", "coalesce", "element", "case") and not (expr.filter or expr.orders):
+        whole = self._direct(expr) if expr.what == "coalesce" and not expr.flag and not top else None
+        if (
+            whole is None
+            and expr.what in ("call", "cast", "coalesce", "element", "case")
+            and not (expr.filter or expr.orders)
+        ):
             parts = [self._substituted(one, sources) for one in expr.parts]
             if None not in parts:
                 return replace(expr, parts=tuple(one for one in parts if one is not None))
         sources.clear()
         sources.update(taken)
-        found = None if top else self._direct(expr)
+        found = None if top else whole or self._direct(expr)
         if found is None:
             return None
         if expr not in sources:
@@ -332,9 +355,24 @@ def _date_base(expr: Expr) -> tuple[Expr | None, str | None]:
         part = str(expr.parts[0].value).lower()
         step = "1 day" if part in _DAYS else _STEPS.get(part)
         return (expr.parts[1], step) if step else (None, None)
+    if expr.name == "strftime" and len(expr.parts) == 2:
+        given, written = expr.parts if expr.parts[1].what == "constant" else expr.parts[::-1]
+        step = _written_step(str(written.value)) if written.what == "constant" else None
+        return (given, step) if step else (None, None)
+    width = bucket_width(expr)
+    if width is not None:
+        return width
     if len(expr.parts) == 1 and (expr.name in _DAYS or expr.name in ("dayname", "monthname", "last_day")):
         return expr.parts[0], "1 day"
     return None, None
+
+
+def _written_step(form: str) -> str | None:
+    """Return the steps in which all texts of a format occur; None where it writes seconds, or is not known."""
+    asked = set(re.findall(r"%-?(.)", form))
+    if asked - {*"aAwdbBmyYjUWuGVxHIpM%"}:
+        return None
+    return "1 minute" if "M" in asked else "1 hour" if asked & {*"HIp"} else "1 day"
 
 
 def _replaced(expr: Expr, part: Expr, by: Expr) -> Expr:

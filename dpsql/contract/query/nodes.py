@@ -57,7 +57,7 @@ class Expr:
     parts: tuple[Expr, ...] = ()
     names: tuple[str, ...] = ()
     value: str | None = None
-    flag: bool = False  # DISTINCT of a call, TRY of a cast
+    flag: bool = False  # DISTINCT of a call, TRY of a cast; of a COALESCE, that it is a part of concat
     filter: Expr | None = None
     orders: tuple[Order, ...] = ()
     partitions: tuple[Expr, ...] = ()

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import UnboundError
-from dpsql.contract.query.joins import member_of
+from dpsql.contract.query.joins import member_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
@@ -77,21 +78,31 @@ class Lifter:
         inner = RowBlock(self.work, self._refusing(env), self.lift, env, block.scope)
         inner.open(query.source)
         inner.where(query.where)
-        child: Expr | None = None
-        if expr.name == "ANY":
-            child = given(self.lift(block, expr.parts[0], False))
-        value = self._first(inner, query) if child is not None else None
+        children = [given(self.lift(block, one, False)) for one in _row_of(expr.parts[0])] if expr.parts else []
+        if len(children) > 1 and (not top or expr.value != "="):
+            raise ParameterError(
+                "P107",
+                "sql: IN of several columns is read as a condition of WHERE on its own. Write EXISTS or NOT EXISTS "
+                "with an equality for each column.",
+            )
+        values = self._values(inner, query, len(children))
         stage = inner.close()
         pairs = [self._pair(inner, one) for one in inner.correlated]
-        if child is not None and value is not None:
-            pairs.append(_Pair(value, _TURNED[str(expr.value)], child))
-        if stage.member.people and not any(one.sign == "=" and stage.is_owner(one.inner) for one in pairs):
+        pairs += [_Pair(value, _TURNED[str(expr.value)], one) for value, one in zip(values, children, strict=True)]
+        if stage.member.people and not any(one.sign == "=" and self._keeps(block, stage, one) for one in pairs):
+            if not stage.member.owned:
+                raise without_unit(stage.member.tables, beside=block.has_owner)
             raise SourceError(
                 "S012",
-                "sql: a subquery chooses people by other people's rows. Write IN with the column of the privacy unit "
-                "on both sides, or EXISTS with WHERE that equates it.",
+                f"sql: a subquery of {_named(stage)} chooses people by other people's rows. Write IN with the column "
+                "of the privacy unit on both sides, or EXISTS with WHERE that equates it.",
             )
-        return self._met(block, stage, pairs, top, negatable=child if not stage.member.people else None)
+        alone = children[0] if len(children) == 1 and not stage.member.people else None
+        return self._met(block, stage, pairs, top, negatable=alone)
+
+    def _keeps(self, block: RowBlock, stage: Stage, pair: _Pair) -> bool:
+        """Whether a subquery's rows meet those of their own person by an equality, or the rows along a path to them."""
+        return stage.is_owner(pair.inner) or block.leads_to(pair.outer) in stage.ties_of(pair.inner)
 
     def _met(self, block: RowBlock, stage: Stage, pairs: list[_Pair], top: bool, negatable: Expr | None) -> Expr | None:
         equal = [one for one in pairs if one.sign == "="]
@@ -173,13 +184,22 @@ class Lifter:
             "subquery instead.",
         )
 
-    def _first(self, inner: RowBlock, query: Select) -> Expr:
-        """Return the one column of IN's subquery."""
-        if len(query.items) == 1 and query.items[0].what != "star":
-            return self.work.read(query.items[0], inner.scope)
-        [item] = [one for one in inner.scope.items if not one.hidden][:1]
-        column = item.relation.columns[0]
-        return Expr("item", column.sql, value=item.id)
+    def _values(self, inner: RowBlock, query: Select, width: int) -> list[Expr]:
+        """Return the columns of IN's subquery; none of EXISTS."""
+        if not width:
+            return []
+        if not any(one.what == "star" for one in query.items):
+            found = [self.work.read(one, inner.scope) for one in query.items]
+            found = list(found[0].parts) if len(found) == 1 and found[0].name == "row" else found
+        else:
+            listed = [(one, column) for one in inner.scope.items if not one.hidden for column in one.relation.columns]
+            found = [Expr("item", column.sql, value=one.id) for one, column in listed]
+        if len(found) != width:
+            raise ParameterError(
+                "P107",
+                f"sql: IN compares {width} columns with a subquery of {len(found)}. Write as many on both sides.",
+            )
+        return found
 
     def _refusing(self, env: Env) -> Leaf:
         leaf = self.leaves(env)
@@ -249,6 +269,11 @@ _GROUPED = (
 )
 
 
+def _named(stage: Stage) -> str:
+    """Return the names of the tables of people that a subquery reads."""
+    return ", ".join(show(one.split(".")[-1].strip('"')) for one in stage.member.tables) or "people's rows"
+
+
 def _query_of(expr: Expr) -> Query:
     return given(expr.query)
 
@@ -263,9 +288,16 @@ def _is_plain(query: Query) -> bool:
     )
 
 
+def _row_of(expr: Expr) -> tuple[Expr, ...]:
+    """Return the columns that IN compares."""
+    return expr.parts if expr.what == "call" and expr.name == "row" else (expr,)
+
+
 def _plain(query: Query, *, whole: bool) -> Select:
     """Return a query of rows of a FROM, one by one, that has the rows of any query."""
-    if _is_plain(query) and isinstance(query, Select) and not whole and len(query.items) == 1:
+    stars = [one for one in query.items if one.what == "star"] if isinstance(query, Select) else []
+    bare = stars == [Expr("star")] and isinstance(query, Select) and len(query.items) == 1
+    if _is_plain(query) and isinstance(query, Select) and not whole and (not stars or bare):
         return query
     if whole and isinstance(query, Select) and not query.withs and query.modifiers.limit is not None:
         first = query.modifiers.limit

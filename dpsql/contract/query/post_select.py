@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpsql.contract.parameters import fold
+from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import released
+from dpsql.contract.query.errors import ReleasedErrors, made_of, no_noise
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select
 from dpsql.contract.query.post import PostExpressions, default_name
-from dpsql.contract.query.relations import Item, Noisy, PartOfQuery, Scope
+from dpsql.contract.query.relations import PUBLIC, Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.rows import Leaf, levels
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
+
+# Stands in a window's text for what the window is of.
+_HELD = "dpsql_held"
 
 
 def released_select(
@@ -31,14 +36,125 @@ def released_select(
         items = zip(query.items, names, strict=True)
         query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
     for stub in (False, True):
-        writer = PostExpressions(work, env, stub, scope, inner)
-        texts.append(f"({_select_text(query, writer, leaf, stub)})")
+
+        def read(source: From, stub: bool = stub) -> str:
+            return _leaf_text(leaf(source), stub)
+
+        texts.append(f"({_select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
     noisy = _noisy(query, scope, inner)
     level = levels([*relations, *inner.values()])
-    return released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    if not work.options.errors or level == PUBLIC:
+        return out
+    return _with_told(query, out, scope, lambda stub: PostExpressions(work, env, stub, scope, inner))
 
 
-def _select_text(query: Select, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
+def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]) -> PartOfQuery:
+    """Return a SELECT with what writes the intervals of its columns behind them, where it only passes rows on."""
+    plain = not (
+        query.groups or query.group_all or query.sets or query.modifiers.distinct or query.modifiers.distinct_on
+    )
+    items = _spelled_out(query, scope)
+    if not plain or items is None or len(items) != len(out.columns) or any(map(aggregates_in, items)):
+        return out
+    # Relations without a name have one here, by which what is behind their columns is named.
+    named = replace(scope, items=[replace(one, id=one.alias or f"dpsql_{one.id}") for one in scope.items])
+    if len({fold(one.id) for one in named.items}) < len(named.items):
+        return out
+
+    def windows(expr: Expr, sql: str, stub: bool = False) -> str:
+        held = Expr("column", names=(_HELD,))
+        over = writer(stub).sql(replace(expr, parts=(held, *expr.parts[1:])))
+        return over.replace(identifier(_HELD), sql, 1)
+
+    conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
+    merged = _merged(query.source)
+    steady = (
+        all(one.relation.level == PUBLIC or one.relation.fixed for one in named.items)
+        and all(no_noise(one, named) for one in conditions)
+        and merged is not None
+        and not any(
+            column.noisy for one in named.items for column in one.relation.columns if fold(column.name) in merged
+        )
+    )
+
+    def errors(numbers: int, write: Callable[[Expr, str], str] = windows) -> ReleasedErrors:
+        return ReleasedErrors(None, numbers, windows=write, scope=named, steady=steady)
+
+    made = [made_of(one, named) if errors(1).ends(one) is not None else None for one in items]
+    sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
+
+    def told(counts: Sequence[int]) -> tuple[str, str]:
+        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count >= own]
+        texts = []
+        for stub in (False, True):
+
+            def of_stub(expr: Expr, sql: str, stub: bool = stub) -> str:
+                return windows(expr, sql, stub)
+
+            def read(source: From, stub: bool = stub) -> str:
+                item = sources[id(source)]
+                relation = item.relation
+                both = (relation.sql, relation.stub) if relation.told is None else relation.told(counts)
+                return f"{both[stub]} AS {identifier(item.id)}"
+
+            behind = [sql for place, count in pairs for sql in errors(count, of_stub).hidden(items[place], place)]
+            texts.append(f"({_select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
+        return texts[0], texts[1]
+
+    known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
+    fixed = steady and query.qualify is None and not query.modifiers.cuts
+    return replace(out, columns=known, told=told if any(made) else None, fixed=fixed)
+
+
+def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
+    """Return the select list with stars written out; None where a star is more than all columns."""
+    out: list[Expr] = []
+    for one in query.items:
+        if one.what != "star":
+            out.append(one)
+            continue
+        chosen = [item for item in scope.items if not one.name or fold(item.alias) == fold(one.name)]
+        if one.names or one.parts or (not one.name and _merges(query.source)):
+            return None
+        if len(scope.items) > 1 and not all(item.alias for item in chosen):
+            return None
+        out += [
+            Expr("column", names=(*((item.alias,) if item.alias else ()), column.name), alias=column.name)
+            for item in chosen
+            for column in item.relation.columns
+        ]
+    return out
+
+
+def _ons(source: From) -> list[Expr]:
+    """Return the conditions of joins, beside those of USING."""
+    if not isinstance(source, Join):
+        return []
+    own = [source.condition] if source.condition is not None else []
+    return [*own, *_ons(source.left), *_ons(source.right)]
+
+
+def _merged(source: From) -> set[str] | None:
+    """Return the columns by which USING joins, folded; None where NATURAL finds them."""
+    if not isinstance(source, Join):
+        return set()
+    found = [_merged(source.left), _merged(source.right)]
+    if source.natural or None in found:
+        return None
+    return set(map(fold, source.using)).union(*(one for one in found if one is not None))
+
+
+def _merges(source: From) -> bool:
+    """Whether columns of several relations are one, as USING and NATURAL make them."""
+    if not isinstance(source, Join):
+        return False
+    return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
+
+
+def _select_text(
+    query: Select, writer: PostExpressions, read: Callable[[From], str], behind: Sequence[str] = ()
+) -> str:
     modifiers = query.modifiers
     distinct = "DISTINCT " if modifiers.distinct else ""
     if modifiers.distinct_on:
@@ -48,8 +164,8 @@ def _select_text(query: Select, writer: PostExpressions, leaf: Leaf, stub: bool)
         name = default_name(one)
         alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
         listed.append(f"{writer.sql(one)}{alias}")
-    out = f"SELECT {distinct}{', '.join(listed)}"
-    source = _from_text(query.source, writer, leaf, stub)
+    out = f"SELECT {distinct}{', '.join([*listed, *behind])}"
+    source = _from_text(query.source, writer, read)
     out += f" FROM {source}" if source else ""
     out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
     out += _group_text(query, writer)
@@ -70,11 +186,11 @@ def _group_text(query: Select, writer: PostExpressions) -> str:
     return f" GROUP BY GROUPING SETS ({sets})"
 
 
-def _from_text(source: From, writer: PostExpressions, leaf: Leaf, stub: bool) -> str:
+def _from_text(source: From, writer: PostExpressions, read: Callable[[From], str]) -> str:
     if isinstance(source, Nothing):
         return ""
     if isinstance(source, Join):
-        sides = [_from_text(one, writer, leaf, stub) for one in (source.left, source.right)]
+        sides = [_from_text(one, writer, read) for one in (source.left, source.right)]
         right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
         word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
         if source.natural:
@@ -84,7 +200,11 @@ def _from_text(source: From, writer: PostExpressions, leaf: Leaf, stub: bool) ->
         if source.condition is None:
             return f"{sides[0]} CROSS JOIN {right}"
         return f"{sides[0]} {word} {right} ON {writer.sql(source.condition)}"
-    relation, alias = leaf(source)
+    return read(source)
+
+
+def _leaf_text(found: tuple[PartOfQuery, str], stub: bool) -> str:
+    relation, alias = found
     text = relation.stub if stub else relation.sql
     return f"{text} AS {identifier(alias)}" if alias else text
 
@@ -108,8 +228,9 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
         if one.what == "column":
             try:
                 found = scope.resolved(one.names)
-            except SourceError:
-                out |= every
+            except SourceError:  # of several relations, as of USING
+                theirs = (item.column(one.names[-1]) for item in scope.items)
+                out |= {number for column in theirs if column is not None for number in column.noisy}
                 continue
             if found is not None and found.what == "item":
                 out |= scope.column(found).noisy

@@ -69,6 +69,8 @@ class Column:
         The released numbers in it.
     whole : bool
         Whether it has a value in every row, as far as types and constraints say.
+    made : int or None
+        Of how many noisy numbers it is made, 0 of one that no noise moves; None where no interval of it can be written.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Column:
     dated: bool = False
     noisy: Noisy = frozenset()
     whole: bool = False
+    made: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,10 @@ class PartOfQuery:
         The protected tables that it reads.
     name : tuple of str
         Of a table: its path.
+    told : callable or None
+        Returns its text with intervals behind its columns, and that over no rows; see `dpsql.contract.query.errors`.
+    fixed : bool
+        Whether it is known that no noise decides which rows there are.
     """
 
     level: str
@@ -120,6 +127,8 @@ class PartOfQuery:
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
+    told: Callable[[Sequence[int]], tuple[str, str]] | None = None
+    fixed: bool = False
 
     def renamed(self, names: Sequence[str]) -> PartOfQuery:
         """Return it with other names for its first columns."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dpsql.contract.parameters import fold
+from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, given
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
@@ -64,6 +65,7 @@ class RowBlock:
         conditions = [*(one for one in lifted if one is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
+            member, on = self._of_one_person(member, looked_up, on)
             equal = list(self.joining.equalities(member, looked_up, on))
             if len(equal) < len(on):
                 raise SourceError(
@@ -72,6 +74,28 @@ class RowBlock:
             member = self.joining.left(member, looked_up, equal)
         known = [one for one in [*self.known, *self.added] if not _asks(one)]
         return Stage(self.work, self.scope, member, conditions, known)
+
+    def _of_one_person(self, member: Member, looked_up: Member, on: list[Expr]) -> tuple[Member, list[Expr]]:
+        """Return rows whose owner is known, and the equality of it, where they look up what their path leads to.
+
+        They keep their owner so, where nothing is found.
+        """
+        if member.pending is None or not looked_up.people or looked_up.pending is not None:
+            return member, on
+        member = self.joining.with_path(member)
+        mine, theirs = (Expr("item", name, value=at) for at, name in (min(member.owner), min(looked_up.owner)))
+        return member, [*on, Expr("compare", "=", (mine, theirs))]
+
+    @property
+    def has_owner(self) -> bool:
+        """Whether rows of FROM have a privacy unit."""
+        return any(one.owned for one in self._opened)
+
+    def leads_to(self, expr: Expr) -> PathKey | None:
+        """Return the key of the path that a column of FROM leads along; None where it is none."""
+        place = (str(expr.value), expr.name) if expr.what == "item" else None
+        found = (one.pending for one in self._opened if place in one.owner)
+        return next(found, None)
 
     def lifted(self, expr: Expr) -> Expr:
         """Return an expression without subqueries: they become LEFT JOINs."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, core_source, released, with_errors
+from dpsql.contract.query.cores import CoreSelect, UnboundError, core_source, released, with_errors
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
 from dpsql.contract.query.joined_values import joined_values
@@ -43,11 +43,15 @@ from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.unions import union_of_rows
-from dpsql.contract.query.work import Env, Splitting, check_written
+from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _MOST_ASKED = 2_000
+_LATERAL = (
+    "sql: LATERAL is not read: a subquery in FROM reads columns of what stands beside it. Join a grouped subquery: "
+    "JOIN (SELECT key, count(*) AS n FROM ... GROUP BY key) USING (key); compute of one row in the select list."
+)
 _Reader = Callable[[Mapping[str, KeyValues]], PartOfQuery]
 
 
@@ -188,9 +192,16 @@ class Splitter:
         if relation.level == ROWS:
             return out
         listed = ", ".join(identifier(one.name) for one in out.columns)
-        texts = [f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in (relation.sql, relation.stub)]
+
+        def named(texts: tuple[str, str]) -> tuple[str, str]:
+            whole, stub = (f"(SELECT * FROM {one} AS dpsql_with({listed}))" for one in texts)
+            return whole, stub
+
         columns = tuple(replace(one, sql=one.name) for one in out.columns)
-        return replace(out, columns=columns, sql=texts[0], stub=texts[1])
+        sql, stub = named((relation.sql, relation.stub))
+        write = relation.told
+        told = None if write is None else lambda counts: named(write(counts))
+        return replace(out, columns=columns, sql=sql, stub=stub, told=told)
 
     # FROM.
 
@@ -247,7 +258,7 @@ class Splitter:
     def _select(self, query: Select, env: Env, asked: Env) -> PartOfQuery:
         top = asked.top
         leaf = self._leaf(env, joined_values(self.work, query, env))
-        relations = [leaf(one)[0] for one in leaves(query.source)]
+        relations = self._relations(query, leaf)
         level = levels(relations)
         if level == ROWS and any(one.level == RELEASED for one in relations):
             raise ParameterError("P105", TWO_STAGES)
@@ -255,6 +266,21 @@ class Splitter:
             return self._rows(query, replace(env, joined=asked.joined), leaf, top)
         names = [name for name, _ in self.work.options.columns or ()] if top else None
         return released_select(self.work, query, env, leaf, relations, names)
+
+    def _relations(self, query: Select, leaf: Leaf) -> list[PartOfQuery]:
+        """Return what the FROM items of a query return; raise P101 where one reads another's columns."""
+        found = leaves(query.source)
+        out = []
+        for one in found:
+            try:
+                out.append(leaf(one)[0])
+            except (SourceError, UnboundError) as error:
+                # DuckDB binds the whole, so the names that are not found are those of the tables beside it.
+                unseen = isinstance(error, (UnboundError, UnfoundError))
+                if unseen and len(found) > 1 and isinstance(one, Derived) and self.work.options.columns is not None:
+                    raise ParameterError("P101", _LATERAL) from None
+                raise
+        return out
 
     # Rows of people.
 

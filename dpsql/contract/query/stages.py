@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, ZONED_TIMESTAMP, Type
+from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
@@ -121,9 +122,13 @@ class Stage:
         """Whether an expression holds whom a row belongs to."""
         return self.place(expr) in self.member.owner
 
+    def ties_of(self, expr: Expr) -> frozenset[PathKey]:
+        """Return the keys of paths that an expression holds."""
+        return frozenset(key for place, key in self.member.ties if self.place(expr) == place)
+
     def is_tied(self, expr: Expr) -> bool:
         """Whether rows with equal values of an expression, and of one owner, are of one row of a path."""
-        return any(self.place(expr) == place for place, _ in self.member.ties)
+        return bool(self.ties_of(expr))
 
     def interval(self, expr: Expr) -> Limits:
         """Return what an expression lies in."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.query.expressions import ColumnSql
+from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import Expr, SetOperation
 from dpsql.contract.query.relations import DATE, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
 from dpsql.contract.query.work import Splitting, stub_type
@@ -35,6 +36,8 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
     if any(one.level != ROWS for one in parts):
         raise ParameterError("P103", "sql: public rows stand among rows of people. Aggregate each part on its own.")
     first = parts[0]
+    if len({one.owned for one in parts}) > 1:
+        raise without_unit(table for one in parts if not one.owned for table in one.tables)
     if any((one.pending, one.owned, one.dated) != (first.pending, first.owned, first.dated) for one in parts):
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
     if len({len(one.columns) for one in parts}) > 1:

@@ -206,10 +206,14 @@ def check_written(text: str) -> None:
         raise ParameterError("P100", "sql is too long once it is written out. Keep parts of it as views.")
 
 
+class UnfoundError(SourceError):
+    """A name that no table has."""
+
+
 def unfound(names: tuple[str, ...], there: Iterable[str]) -> SourceError:
     """Return the refusal of a name that no table has."""
     columns = ", ".join(list(dict.fromkeys(there))[:12])
-    return SourceError(
+    return UnfoundError(
         "S002", f"sql: column {show('.'.join(names))} is not found. The columns there are: {columns or 'none'}."
     )
 

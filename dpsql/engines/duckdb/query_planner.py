@@ -10,40 +10,42 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
+import secrets
 import threading
 import zoneinfo
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
-from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
-from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
+from dpsql.contract.query.cores import UnboundError
+from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
-from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.query_options import Given, read_options
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
-from dpsql.functions.query_expected import expected
+from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
 from dpsql.progress import listen
 
-Given = Mapping[str, object]
 # A query of all columns of the caller's own text: its plan shows names and types.
 _ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"
 _ZONED = "TIMESTAMP WITH TIME ZONE"
@@ -61,6 +63,13 @@ class _Binding:
     database: str
     now: datetime.datetime
     zone: str
+    claim: Declaration | None = None  # of a table whose rows the caller says to belong to a budget
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The tables that are read as a caller's claim, as placements show them."""
+        path = None if self.claim is None or self.claim.table is None else self.catalog.path(self.claim.table)
+        return frozenset() if path is None else frozenset((self.catalog.display(path),))
 
 
 @dataclass(frozen=True)
@@ -89,6 +98,17 @@ class QueryPlanner:
         self._past = past
         self._bindings: dict[int, _Binding] = {}
         self._split: dict[int, tuple[object, _Read]] = {}
+        self._claims: dict[int, Declaration] = {}
+
+    @contextmanager
+    def claiming(self, claim: Declaration) -> Iterator[None]:
+        """Let this thread's queries read a table whose rows the caller says to belong to a budget."""
+        mine = threading.get_ident()
+        self._claims[mine] = claim
+        try:
+            yield
+        finally:
+            del self._claims[mine]
 
     def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
         """Return the queries whose plans show what a query reads, and its names and types."""
@@ -98,7 +118,10 @@ class QueryPlanner:
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
             now = before.now  # DuckDB may ask twice while it binds one statement
-        binding = _Binding(self._sources.declarations(), self._sources.catalog(), search_path, database, now, zone)
+        declarations, claim = self._sources.declarations(), self._claims.get(threading.get_ident())
+        if claim is not None:
+            declarations = replace(declarations, listed=(*declarations.listed, claim))
+        binding = _Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
         queries = [_original(written), *_views(binding)]
         for reference in references:
@@ -128,6 +151,22 @@ class QueryPlanner:
         InternalError
             I036: the text that was written returns other columns than the query.
         """
+        if parameters.boolean("estimate", given.get("estimate") or False):
+            return None, expected_sql(self.expected(sql, tree, given, seen, texts))
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return found, "" if found is not None else f"SELECT * FROM (\n{told.post}\n)"
+
+    def expected(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> list[Expected]:
+        """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
+
+    def _judged(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> tuple[QueryStatement | None, Split]:
+        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows."""
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
@@ -137,16 +176,10 @@ class QueryPlanner:
             for key in core.keys:
                 if key.query is not None:
                     reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
-        only_told = parameters.boolean("estimate", given.get("estimate") or False)
-        if not read.split.cores and only_told:
-            return None, expected_sql(expected(None, read.split, ()))
         if not read.split.cores:
-            return None, f"SELECT * FROM (\n{read.split.post}\n)"
+            return None, read.split
         placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        found = self._statement(_text(sql), read, placed, given)
-        if only_told:
-            return None, expected_sql(expected(found.plan, found.split, found.answers))
-        return found, ""
+        return self._statement(_text(sql), read, placed, given), read.split
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
@@ -198,12 +231,19 @@ class QueryPlanner:
                     parents[folded(there)] = table(there, parent).table
         original = paths.read_plan(plans[_original(sql)])
         names = () if original is None else reading.types_of(original)
-        options = _options(given, binding.now, names or None)
-        found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        options = read_options(given, binding.now, names or None)
+        unbound = ParameterError(
+            "P101",
+            f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
+        )
+        try:
+            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+        except ParameterError as error:
+            if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
+                raise unbound from None  # a function that DuckDB lacks is in no view, either
+            raise
         if original is None:
-            raise ParameterError(
-                "P101", f"DuckDB does not bind the query: {_why(plans[_original(sql)])} Check its names and types."
-            )
+            raise unbound
         return _Read(found_split, binding, direct, names)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
@@ -237,7 +277,8 @@ class QueryPlanner:
                 DATED: policy.dated and policy.dated.of_source(placement.date, placement.dated),
             }
         content = paths.digest(f"{core.source}\n{content}")
-        return PlacedCore(core, replace(placement, content=content), stated)
+        claimed = not read.binding.claimed.isdisjoint(placement.tables)
+        return PlacedCore(core, replace(placement, content=content, claimed=claimed), stated)
 
     def _statement(self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given) -> QueryStatement:
         """Return the plan of the parts of a query, under its name."""
@@ -260,18 +301,16 @@ class QueryPlanner:
                 "S012", "the query reads dated rows and undated ones, whose budgets are apart. Ask of each by itself."
             )
         unit = first.unit
-        if len({one.placement.unit is None for one in placed}) > 1:
-            raise SourceError(
-                "S013",
-                f"the query reads several protected tables, and not all of them have a privacy unit: "
-                f"{', '.join(map(repr, charged))}. Ask of each by itself, or let the owner state a privacy unit.",
-            )
+        lacking = [one.placement for one in placed if one.placement.unit is None]
+        if 0 < len(lacking) < len(placed):
+            raise without_unit(table for one in lacking for table in one.tables)
         placement = Placement(
             first.counter,
             charged,
             sql,
             SOURCE,
             tuple(dict.fromkeys(name for one in placed for name in one.placement.tables)),
+            claimed=any(one.placement.claimed for one in placed),
             seen=True,
             unit=unit,
             direct=read.direct,
@@ -294,7 +333,7 @@ class QueryPlanner:
             parts=parts,
         )
         errors = parameters.boolean("errors", filled["errors"])
-        named = self._named(plan, filled)
+        named = self._named(plan, filled, unique=read.binding.claim is not None)
         return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
 
     def _unit(self, dataset: str) -> str | None:
@@ -302,12 +341,15 @@ class QueryPlanner:
         policy = self._ledger.policy(dataset)
         return None if policy is None else policy.privacy_unit
 
-    def _named(self, plan: QueryPlan, given: Given) -> QueryPlan:
+    def _named(self, plan: QueryPlan, given: Given, *, unique: bool) -> QueryPlan:
         """Return the plan under the name of a stored release that is young enough, or of a new one.
 
-        A query without a name of its own has that of all that it asks for. When its answer is too old, or is to be
-        fresh, the next answer has the next number behind the name.
+        A query without a name of its own has that of all that it asks for, or a `unique` one where what it asks for
+        does not say which rows it reads. When its answer is too old, or is to be fresh, the next answer has the next
+        number behind the name.
         """
+        if plan.release is None and unique:
+            return replace(plan, release=f"query {secrets.token_hex(32)}")
         fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
         if plan.release is None:
             text = json.dumps(plan.public_arguments, sort_keys=True)
@@ -393,18 +435,10 @@ def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:
         raise InternalError("I006", "what the query reads was not asked for. Run the statement again.")
     node = paths.read_plan(plans[text])
     if node is None and '"error":true' in plans[text].replace(" ", ""):
-        raise InternalError("I036", f"what was written of the query does not bind: {_why(plans[text])} Report it.")
+        raise InternalError(
+            "I036", f"what was written of the query does not bind: {paths.why_unread(plans[text])} Report it."
+        )
     return node
-
-
-def _why(plan: str) -> str:
-    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
-    try:
-        message = str(json.loads(plan).get("error_message", ""))
-    except ValueError:
-        message = ""
-    first = message.splitlines()[0] if message else "there is no plan"
-    return first if first.endswith((".", "!", "?")) else f"{first}."
 
 
 def _texts(found: Split, *, errors: bool) -> list[str]:
@@ -451,48 +485,3 @@ def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
         if found is not None:
             return found
     return fold(path[0]), fold(path[1]), fold(path[2])
-
-
-def _options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
-    """Return what the splitter is told of a call's arguments."""
-    keys, private = given.get("keys"), False
-    listed: dict[str, tuple[str | None, ...]] = {}
-    if isinstance(keys, str):
-        if fold(keys.strip()) != PRIVATE:
-            raise ParameterError(
-                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
-            )
-        private = True
-    elif isinstance(keys, Mapping):
-        for name, values in keys.items():
-            items = list_items(values)
-            if not items:
-                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
-            listed[str(name)] = tuple(map(key_text, items))
-    elif keys is not None:
-        raise ParameterError(
-            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
-        )
-    return Options(
-        keys=listed,
-        private_keys=private,
-        delta=given.get("delta") is not None,
-        lower=_bounds("lower", given.get("lower")),
-        upper=_bounds("upper", given.get("upper")),
-        now=now,
-        zone=str(now.tzinfo),
-        columns=columns,
-        errors=given.get("errors") is True,
-    )
-
-
-def _bounds(name: str, given: object) -> dict[str, Fraction]:
-    if given is None:
-        return {}
-    hint = f"Give numbers by column: {name} := {{days: 0}}."
-    named = given if isinstance(given, Mapping) else {"": given}
-    found = {}
-    for column, value in named.items():
-        checked = parameters.finite_float(name, value, hint=hint)
-        found[str(column)] = Fraction(str(checked))
-    return found

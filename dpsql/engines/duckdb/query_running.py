@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.query_statement import QueryStatement, shown
 from dpsql.engines.duckdb.releasing import Turns, run_release
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
+from dpsql.functions.estimate import of_query, query_to_estimate
 from dpsql.functions.query import QueryPlan
 from dpsql.ledger.rows import Entry
 
@@ -47,23 +48,48 @@ def planned_query(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
 ) -> tuple[QueryStatement | None, str]:
     """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
+    return session.queries.plan(*_bound(session, turns, sql, arguments))
+
+
+def expected_query(
+    session: Session, turns: Turns, arguments: Mapping[str, object]
+) -> list[dict[str, str | float | None]]:
+    """Return what a query would cost and how noisy its columns would be, by the arguments of ``dp_estimate``."""
+    with turns.alone():
+        return of_query(session.queries.expected(*_bound(session, turns, *query_to_estimate(arguments))))
+
+
+def _bound(
+    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
+) -> tuple[object, str, Mapping[str, object], list[tuple[str, str]], list[tuple[str, str, str]]]:
+    """Return a query, its tree, its arguments, and DuckDB's plans of what it reads and of what is written of it."""
     if not isinstance(sql, str):
         session.queries.tables(sql, None, "", "", "")  # which refuses it
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
     written = turns.plans(session.queries.cores(sql, tree, arguments, seen))
-    texts = [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
-    return session.queries.plan(sql, tree, arguments, seen, texts)
+    return sql, tree, arguments, seen, [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
 
 
-def run_query(session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]) -> Answered:
-    """Return the answer of a query: asked and charged, or read from the ledger."""
+def run_query(
+    session: Session,
+    turns: Turns,
+    sql: object,
+    arguments: Mapping[str, object],
+    before: Callable[[QueryStatement], None] | None = None,
+) -> Answered:
+    """Return the answer of a query: asked and charged, or read from the ledger.
+
+    What is to be done `before` rows are read is done when the budget allows the query, and not for a stored answer.
+    """
     with turns.alone():
         found, free = planned_query(session, turns, sql, arguments)
         if found is None:
             return Answered(turns.table(free))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))
         stored = session.past.replay(found.plan)
+        if stored is None and before is not None:
+            before(found)
         value = run_release(session, turns, found.sql() if stored is None else found.stored_sql(), found.plan)
     entry = stored or session.past.replay(found.plan)
     if entry is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -215,3 +216,13 @@ def pinned(own: Path) -> str:
 def pinned_source(source: str, own: Path | None) -> str:
     """Return the canonical spelling of a source that has a path; any other source as the caller wrote it."""
     return source if own is None else pinned(own)
+
+
+def why_unread(plan: str) -> str:
+    """Return DuckDB's reason for not binding a text, which follows from names and types alone."""
+    try:
+        message = str(json.loads(plan).get("error_message", ""))
+    except ValueError:
+        message = ""
+    first = message.splitlines()[0] if message else "there is no plan"
+    return first if first.endswith((".", "!", "?")) else f"{first}."

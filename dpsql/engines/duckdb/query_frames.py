@@ -1,0 +1,173 @@
+"""A query of plain SQL over one frame: its columns are a table while the query is planned, and its rows when it runs.
+
+The frame is the temporary table ``self`` of a connection that nothing else uses. While the query is planned the table
+is empty, so what is refused has read no row. Once the budget allows the query, the columns that its cores read are
+filled in; if that fails, it may be because of a row, and the query is charged without an answer. Whose rows the frame
+holds is the caller's claim, as of every frame, and the guarantee says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import duckdb
+import pyarrow as pa
+
+from dpsql.contract.parameters import fold, show
+from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
+from dpsql.engines.duckdb.query_running import Answered, run_query
+from dpsql.engines.duckdb.query_statement import QueryStatement
+from dpsql.engines.duckdb.releasing import Turns
+from dpsql.engines.duckdb.session import FAILED, Session
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
+from dpsql.rendering import identifier
+
+# What a query calls the frame, as in Polars' own `sql`.
+SELF = "self"
+_PATH = ("temp", "main", SELF)
+_FILLING = "dpsql_frame_rows"
+
+
+@dataclass(frozen=True)
+class FrameRows:
+    """The rows of a frame, before anything reads them.
+
+    Attributes
+    ----------
+    dataset : str
+        The budget that the caller says they belong to.
+    schema : pyarrow.Schema
+        Names and types of the columns.
+    read : callable
+        Returns some of the columns, as an Arrow table.
+    """
+
+    dataset: str
+    schema: pa.Schema
+    read: Callable[[list[str]], pa.Table]
+
+
+def query_frame(
+    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object], rows: FrameRows
+) -> Answered:
+    """Return the answer of a query over a frame.
+
+    Parameters
+    ----------
+    session : Session
+    turns : Turns
+        Of a connection that is closed after the query.
+    sql : str
+        It reads the frame as ``self``.
+    arguments : mapping
+        Of ``dp_query``.
+    rows : FrameRows
+
+    Raises
+    ------
+    BudgetError
+        B006: the dataset has no budget.
+    SourceError
+        S002: the frame has no column of the privacy unit. S003: a column has a type that DuckDB does not read.
+    InternalError
+        I001: the rows could not be read; the charge stands.
+    DpsqlError
+        As of a query of tables.
+    """
+    claim = _claim(session, rows)
+    _create(turns, rows.schema)
+    with session.queries.claiming(claim):
+        return run_query(session, turns, sql, arguments, before=lambda found: _fill(session, turns, found, rows))
+
+
+def no_plain_sql() -> ParameterError:
+    """Return the refusal of a query on an engine, whose rows stay where they are."""
+    return ParameterError(
+        "P073",
+        "dp_query runs in DuckDB, and no plain SQL on an engine. Of a Polars frame ask "
+        "frame.dp.of('visits').dp.query('SELECT ... FROM self ...', epsilon=...); of another engine copy the rows to a "
+        "table of DuckDB, or use a function of the engine, such as ctx.dp_count(...).",
+    )
+
+
+def _claim(session: Session, rows: FrameRows) -> Declaration:
+    """Return what the caller says of the rows, as a declaration that holds for one query."""
+    declarations, dataset = session.sources.declarations(), session.sources.budget_named(rows.dataset)
+    if dataset is None:
+        raise BudgetError(
+            "B006",
+            f"there is no budget {show(rows.dataset)}, and a query is answered of protected rows alone. State it: "
+            f"frame.dp.of({show(rows.dataset)}).dp.protect(epsilon=...).",
+        )
+    return Declaration(
+        DERIVE,
+        SELF,
+        session.sources.catalog().table(_PATH),
+        base=dataset,
+        unit=_unit(dataset, declarations, rows.schema.names),
+        columns=tuple(rows.schema.names),
+        date=None if declarations.is_of_several(dataset) else declarations.date(dataset),
+    )
+
+
+def _unit(dataset: str, declarations: Declarations, names: Sequence[str]) -> str | None:
+    """Return the column of the privacy unit in a frame; None where one row is protected."""
+    units = declarations.units(dataset)
+    found = next((name for name in names if fold(name) in units), None)
+    if units and found is None:
+        listed = " or ".join(show(name) for name in sorted(units))
+        raise SourceError(
+            "S002", f"there is no column {listed} in the frame, whose rows belong to {show(dataset)}. Keep it there."
+        )
+    return found
+
+
+def _create(turns: Turns, schema: pa.Schema) -> None:
+    """Make the table of the frame, without rows."""
+    try:
+        with _registered(turns, schema.empty_table()):
+            turns.rows(f"CREATE TEMP TABLE {identifier(SELF)} AS FROM {identifier(_FILLING)}")
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise SourceError("S003", f"DuckDB does not read the frame's columns: {reason} Drop or cast them.") from None
+
+
+def _fill(session: Session, turns: Turns, found: QueryStatement, rows: FrameRows) -> None:
+    """Put the rows into the table, of the columns that a query reads; charge the query if that fails."""
+    names = _read_columns(turns, found) or [rows.schema.names[0]]
+    listed = ", ".join(map(identifier, names))
+    try:
+        table = rows.read(names)
+        with _registered(turns, table):
+            turns.rows(f"INSERT INTO temp.main.{identifier(SELF)} ({listed}) SELECT {listed} FROM {_FILLING}")
+    except BaseException as failure:
+        session.charge_lost(found.plan)
+        if not isinstance(failure, Exception):
+            raise
+    else:
+        return
+    raise InternalError("I001", f"{found.plan.function} {FAILED}")
+
+
+def _read_columns(turns: Turns, found: QueryStatement) -> list[str]:
+    """Return the columns of the frame that the cores of a query read, by DuckDB's plans of them."""
+    names: dict[str, None] = {}
+    for _, plan in turns.plans(core.source for core in found.split.cores):
+        node = paths.read_plan(plan)
+        for scan in () if node is None else bound.scans(node):
+            if bound.table_of(scan) == _PATH:
+                names.update(dict.fromkeys(name for name in bound.scanned_columns(scan) if name is not None))
+    return list(names)
+
+
+@contextmanager
+def _registered(turns: Turns, table: pa.Table) -> Iterator[None]:
+    """Let a name stand for an Arrow table in the body of a with statement."""
+    turns.connection.register(_FILLING, table)
+    try:
+        yield
+    finally:
+        turns.connection.unregister(_FILLING)

@@ -1,0 +1,60 @@
+"""What the splitter of queries is told of a call's arguments: keys, bounds, and what does not follow from the text."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping
+from fractions import Fraction
+
+from dpsql.contract import parameters
+from dpsql.contract.keys import PRIVATE, key_text
+from dpsql.contract.parameters import fold, list_items, show
+from dpsql.contract.query.catalogue import Options
+from dpsql.errors import ParameterError
+
+Given = Mapping[str, object]
+
+
+def read_options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
+    """Return what the splitter is told of a call's arguments."""
+    keys, private = given.get("keys"), False
+    listed: dict[str, tuple[str | None, ...]] = {}
+    if isinstance(keys, str):
+        if fold(keys.strip()) != PRIVATE:
+            raise ParameterError(
+                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
+            )
+        private = True
+    elif isinstance(keys, Mapping):
+        for name, values in keys.items():
+            items = list_items(values)
+            if not items:
+                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
+            listed[str(name)] = tuple(map(key_text, items))
+    elif keys is not None:
+        raise ParameterError(
+            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
+        )
+    return Options(
+        keys=listed,
+        private_keys=private,
+        delta=given.get("delta") is not None,
+        lower=_bounds("lower", given.get("lower")),
+        upper=_bounds("upper", given.get("upper")),
+        now=now,
+        zone=str(now.tzinfo),
+        columns=columns,
+        errors=given.get("errors") is True,
+    )
+
+
+def _bounds(name: str, given: object) -> dict[str, Fraction]:
+    if given is None:
+        return {}
+    hint = f"Give numbers by column: {name} := {{days: 0}}."
+    named = given if isinstance(given, Mapping) else {"": given}
+    found = {}
+    for column, value in named.items():
+        checked = parameters.finite_float(name, value, hint=hint)
+        found[str(column)] = Fraction(str(checked))
+    return found

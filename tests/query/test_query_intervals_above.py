@@ -1,0 +1,123 @@
+"""Intervals of columns above private answers: through subqueries, WITH queries, joins and windows, and of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from support.sql_text import literal
+
+GROUPS = 150
+CONFIDENCE = 0.9
+# Of independent misses, each with a chance of at most 1 - CONFIDENCE, more than these come in less than 1 of 10**6 runs.
+MOST_MISSED = 37
+PROTECT = f"""
+SELECT dp_protect('clinic', epsilon := 1e9, privacy_unit := 'who', max_rows_per_unit := 1, tables := {{visits: 'who'}},
+  keys := {{g: {list(range(GROUPS))}}}, lower := {{x: 0, y: 0}}, upper := {{x: 10, y: 20}})
+"""
+COUNTS = "SELECT g, count(*) AS n, count_if(x > 5) AS m, avg(x) AS a FROM visits GROUP BY g"
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        opened.execute(f"""
+            CREATE TABLE visits AS SELECT i AS who, i % {GROUPS} AS g, CAST(i % 11 AS DOUBLE) AS x,
+              CAST(i % 11 + (i // 11) % 9 AS DOUBLE) AS y FROM range(60000) AS r(i)""")
+        opened.execute(f"CREATE TABLE sizes AS SELECT i AS g, 1 + i % 7 AS beds FROM range({GROUPS}) AS r(i)")
+        opened.execute(PROTECT.replace("privacy_unit := 'who', ", ""))
+        opened.execute("SELECT dp_public('sizes')")
+        yield opened
+
+
+def told(con: Any, sql: str, epsilon: float = 1.0) -> list[dict[str, Any]]:
+    more = f"errors := true, confidence := {CONFIDENCE}, fresh := true"
+    asked = con.execute(f"FROM dp_query({literal(sql)}, epsilon := {epsilon}, {more})")
+    names = [one[0] for one in asked.description]
+    return [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+
+
+ABOVE = {
+    "passed on": f"SELECT g, n AS v FROM ({COUNTS}) ORDER BY g",
+    "of a star": f"SELECT * FROM (SELECT g, a AS v FROM ({COUNTS})) ORDER BY g",
+    "computed": f"SELECT g, 2 * n - m / 4 + 1 AS v FROM ({COUNTS}) AS c ORDER BY g",
+    "of a WITH": f"WITH c(g, k, l, b) AS ({COUNTS}), d AS (SELECT g, k / l AS r FROM c) SELECT g, round(r, 1) AS v FROM d ORDER BY g",
+    "with a public table": f"SELECT g, n / beds AS v FROM ({COUNTS}) JOIN sizes USING (g) ORDER BY g",
+    "of the group before": f"SELECT g, n - lag(n) OVER (ORDER BY g) AS v FROM ({COUNTS}) ORDER BY g",
+    "of two rows": f"WITH c AS ({COUNTS}) SELECT x.g, x.n - y.n AS v FROM c AS x JOIN c AS y ON x.g = y.g + 1 ORDER BY 1",
+    "cast": f"SELECT g, CAST(a * 10 AS INTEGER) AS v FROM ({COUNTS}) ORDER BY g",
+}
+
+
+@pytest.mark.parametrize("sql", ABOVE.values(), ids=ABOVE)
+def test_what_stands_above_answers_has_an_interval_that_holds_the_exact_one(con: Any, sql: str) -> None:
+    found, exact = told(con, sql), con.execute(sql).fetchall()
+    known = [(row, one[-1]) for row, one in zip(found, exact, strict=True) if one[-1] is not None]
+    assert len(known) >= GROUPS - 1
+    missed = sum(not row["v_lower"] <= value <= row["v_upper"] for row, value in known)
+    assert missed <= MOST_MISSED
+    assert all(row["v_verdict"] in ("clear", "unclear") for row, _ in known)
+    assert all(row["v_upper"] - row["v_lower"] < 200 for row, _ in known)
+
+
+NOT_CERTAIN = {
+    "a sum over released numbers": f"SELECT sum(n) AS v FROM ({COUNTS})",
+    "a running sum": f"SELECT g, sum(n) OVER (ORDER BY g) AS v FROM ({COUNTS})",
+    "a rank": f"SELECT g, rank() OVER (ORDER BY n) AS v FROM ({COUNTS})",
+    "what noise puts before it": f"SELECT g, lag(n) OVER (ORDER BY n) AS v FROM ({COUNTS})",
+    "what noise leaves before it": f"SELECT g, lag(n) OVER (ORDER BY g) AS v FROM ({COUNTS}) WHERE m > 150",
+    "a number of groups that noise chooses": f"SELECT n * k AS v FROM ({COUNTS}), (SELECT count(*) AS k FROM ({COUNTS}) WHERE n > 9)",
+    "different rows": f"SELECT DISTINCT n AS v FROM ({COUNTS})",
+}
+
+
+@pytest.mark.parametrize("sql", NOT_CERTAIN.values(), ids=NOT_CERTAIN)
+def test_what_is_not_certain_is_undetermined(con: Any, sql: str) -> None:
+    assert {(row["v_lower"], row["v_upper"], row["v_verdict"]) for row in told(con, sql)} == {
+        (None, None, "undetermined")
+    }
+
+
+def test_two_rows_of_one_core_are_two_numbers(con: Any) -> None:
+    """An interval of their difference shares out its chance among both, and so is wider than twice that of one."""
+    [one, *_] = told(con, ABOVE["passed on"])
+    both = told(con, ABOVE["of two rows"])[0]
+    assert both["v_upper"] - both["v_lower"] > 2.2 * (one["v_upper"] - one["v_lower"])
+    before = told(con, ABOVE["of the group before"])[1]
+    assert before["v_upper"] - before["v_lower"] > 2.2 * (one["v_upper"] - one["v_lower"])
+
+
+PAIRS = (
+    "corr",
+    "covar_pop",
+    "covar_samp",
+    "regr_slope",
+    "regr_intercept",
+    "regr_r2",
+    "regr_sxx",
+    "regr_syy",
+    "regr_sxy",
+)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_pair_has_an_interval_that_holds_the_exact_one(con: Any, name: str) -> None:
+    sql = f"SELECT g, {name}(y, x) AS v FROM visits GROUP BY g ORDER BY g"
+    found, exact = told(con, sql, epsilon=20), con.execute(sql).fetchall()
+    known = [(row, one[1]) for row, one in zip(found, exact, strict=True) if row["v_lower"] is not None]
+    assert len(known) > GROUPS * 0.9
+    assert sum(not row["v_lower"] - 1e-9 <= value <= row["v_upper"] + 1e-9 for row, value in known) <= MOST_MISSED
+    size = sum(abs(value) for _, value in known) / len(known)
+    assert sum(row["v_upper"] - row["v_lower"] for row, _ in known) / len(known) < 2.0 * size
+
+
+def test_ends_of_a_pair_follow_its_order_of_arguments(con: Any) -> None:
+    sql = "SELECT regr_slope(y, x) AS v, regr_slope(x, y) AS w FROM visits"
+    [row] = told(con, sql, epsilon=1e5)
+    [(v, w)] = con.execute(sql).fetchall()
+    assert row["v_lower"] <= v <= row["v_upper"]
+    assert row["w_lower"] <= w <= row["w_upper"]
+    assert row["w_upper"] < row["v_lower"]
