@@ -17,13 +17,13 @@ from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
-from dpsql.engines.attached import PARTS, Attached, engines_of
+from dpsql.engines.attached import PARTS, Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
-from dpsql.engines.duckdb.query_running import run_query
+from dpsql.engines.duckdb.query_running import expected_query, run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
@@ -149,7 +149,7 @@ class Context(ContextMethods):
             function=stored.function,
             dataset=stored.dataset,
             guarantee=stored.guarantee,
-            engine=_engine_of(stored.lineage),
+            engine=engine_of(stored.lineage),
             replayed=True,
             replay=replay_of(stored.sequence, stored.recorded_at),
         )
@@ -273,7 +273,7 @@ class Context(ContextMethods):
             function=function,
             dataset=plan.dataset,
             guarantee=guarantee,
-            engine=_engine_of(plan.lineage if stored is None else stored.lineage),
+            engine=engine_of(plan.lineage if stored is None else stored.lineage),
             replayed=stored is not None,
             replay=again,
         )
@@ -282,9 +282,7 @@ class Context(ContextMethods):
         """Run a query of plain SQL: what `dp_query` does in SQL, also over the rows of a frame."""
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
-            if self._engine is not None:
-                raise no_plain_sql()
-            asked = self._session, self._turns, sql, arguments
+            asked = self._session, self._plain_turns(), sql, arguments
             found = run_query(*asked) if rows is None else query_frame(*asked, rows)
         if found.plan is None or found.entry is None:
             return found.value
@@ -382,6 +380,8 @@ class Context(ContextMethods):
         """Return the cost and the noise of a call: what `dp_estimate` does in SQL."""
         with self._errors_in_python():
             refuse_unknown(arguments, ESTIMATE, "dp_estimate")
+            if function == QUERY:
+                return pa.Table.from_pylist(expected_query(self._session, self._plain_turns(), arguments))
             return pa.Table.from_pylist(estimate(function, **arguments))
 
     def explain(self, statement: str) -> str:
@@ -451,6 +451,12 @@ class Context(ContextMethods):
         finally:
             self.connection.unregister(name)
 
+    def _plain_turns(self) -> Turns:
+        """Return what runs plain SQL, or raise where an engine has the rows."""
+        if self._engine is not None:
+            raise no_plain_sql()
+        return self._turns
+
     def _query_rows(
         self, frame: object, sql: object, arguments: dict[str, object], of: Callable[[pa.Schema], FrameRows]
     ) -> Release | pa.Table:
@@ -492,9 +498,3 @@ def attach_engine(
     attached = Attached(name, engine, parts)
     opened = connection if isinstance(connection, Context) else Context(connection)
     engines_of(opened._session).attach(attached)
-
-
-def _engine_of(lineage: Mapping[str, object] | None) -> str | None:
-    """Return the engine that read a release's rows, with its version; None for DuckDB."""
-    found = (lineage or {}).get("engine")
-    return None if found is None else str(found)

@@ -346,6 +346,8 @@ class ContextMethods:
         of: Literal["mean", "share", "count", "auc", "error"] | None = None,
         loss: Literal["zero_one", "absolute", "squared"] | None = None,
         sampling: bool | None = None,
+        sql: str | None = None,
+        during: Names | None = None,
     ) -> pa.Table:
         """Return what a call would cost and how noisy it would be; reads no table.
 
@@ -510,6 +512,11 @@ class ContextMethods:
             The error of a row: whether the predicted class is wrong, or how far the prediction is off.
         sampling : optional
             As of dp_avg, dp_aggregate, dp_compare, dp_linear_regression, dp_correlation, dp_auc.
+        sql : optional
+            For dp_query alone. One SELECT of at most 100,000 characters, as text or as a parameter.
+        during : optional
+            For dp_query alone. Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or
+            '2026-01/2026-12' from the first to the last.
         """
 
     def dp_count(

@@ -16,7 +16,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions import estimate as estimates
 from dpsql.ledger.budget import PERIOD_NAMES, STATED_NAMES
 from dpsql.ledger.policy import of_session
-from dpsql.udfs.values import Plans, UdfSpec, seen_of, struct_list
+from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, seen_of, struct_list
 
 # What is spent and what remains are in words at both ends, because a narrow terminal leaves out what is between. The
 # macro leaves out the details of accounting, from `rho_spent` to `zcdp_delta`, unless they are asked for.
@@ -233,7 +233,5 @@ SPECS = (
     UdfSpec("dpsql_budget", budget, struct_list(_BUDGET), native=True, nullary=True),
     UdfSpec("dpsql_policy", policy, struct_list(_POLICY), native=True, nullary=True),
     UdfSpec("dpsql_ledger", ledger, struct_list(_LEDGER), native=True, nullary=True),
-    UdfSpec(
-        "dpsql_estimate", estimate, "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]", native=True, pure=True
-    ),
+    UdfSpec("dpsql_estimate", estimate, ESTIMATED, native=True, pure=True),
 )

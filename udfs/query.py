@@ -15,13 +15,14 @@ from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
+from dpsql.functions.estimate import of_query, query_to_estimate
 from dpsql.functions.query import QueryCall, QueryPlan
 from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
 from dpsql.released.query import core_rows
 from dpsql.udfs.release import left_out
-from dpsql.udfs.values import Plans, UdfSpec, nested, seen_of
+from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, nested, seen_of
 
 _ROW = pa.struct(
     [
@@ -60,6 +61,34 @@ def plan(session: Session) -> Callable[..., str]:
             return free
         session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))
         return found.sql() if session.past.replay(found.plan) is None else found.stored_sql()
+
+    return run
+
+
+def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
+    """Bind (tree, arguments of dp_estimate, what its tables read, settings, texts) → what a query would cost.
+
+    DuckDB may run it in another thread than what asked for the tables, so it says again what that was bound by.
+    """
+
+    def run(
+        tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str], texts: Plans
+    ) -> list[dict[str, Any]]:
+        sql, arguments = query_to_estimate(given)
+        session.queries.tables(sql, tree, *settings)
+        bound = [(one["query"], one["plan"], one["tree"]) for one in texts or ()]
+        return of_query(session.queries.expected(sql, tree, arguments, seen_of(seen), bound))
+
+    return run
+
+
+def expected_cores(session: Session) -> Callable[..., list[str]]:
+    """Bind (tree, arguments of dp_estimate, what its tables read, settings) → the texts of `cores`."""
+
+    def run(tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[str]:
+        sql, arguments = query_to_estimate(given)
+        session.queries.tables(sql, tree, *settings)
+        return session.queries.cores(sql, tree, arguments, seen_of(seen))
 
     return run
 
@@ -174,6 +203,8 @@ SPECS = (
     UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_query_cores", cores, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_expected_cores", expected_cores, "VARCHAR[]", native=True),
+    UdfSpec("dpsql_expected", expected, ESTIMATED, native=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
     UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),
     UdfSpec("dpsql_limit", limit, "BIGINT", native=True),

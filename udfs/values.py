@@ -28,6 +28,8 @@ Integers: TypeAlias = NDArray[np.int64] | NDArray[np.object_]
 
 # Queries and their plans, as the planner hands them over.
 Plans: TypeAlias = Sequence[Mapping[str, str]] | None
+# What dp_estimate returns.
+ESTIMATED = "STRUCT(quantity VARCHAR, value DOUBLE, meaning VARCHAR)[]"
 
 
 def struct_list(columns: Mapping[str, str]) -> str:

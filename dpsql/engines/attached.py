@@ -19,7 +19,7 @@ without a mark, a budget is kept in the ledger, while public and derived tables 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -393,3 +393,9 @@ def engines_of(session: Session) -> Engines:
 def _parts(table: TableName) -> tuple[str, ...]:
     """Return the full name of a table in its engine."""
     return tuple(parts_of(table.name, most=None))
+
+
+def engine_of(lineage: Mapping[str, object] | None) -> str | None:
+    """Return the engine that read a release's rows, with its version; None for DuckDB."""
+    found = (lineage or {}).get("engine")
+    return None if found is None else str(found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 
 from dpsql.contract.arguments import Argument, Signature
@@ -11,7 +11,9 @@ from dpsql.contract.layout import MOST_FEATURES
 from dpsql.contract.parameters import choice, list_items, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Plan, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.functions.query import SQL
+from dpsql.functions.query_expected import Expected
+from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 
 # The arguments that dp_estimate shares with other functions, in the order of the SQL macro.
 _ORDER = (
@@ -24,8 +26,10 @@ _ORDER = (
     "regularization", "thresholds", "n_thresholds", "threshold_share", "curve", "aggregates", "keys",
     "max_groups_per_unit", "max_rows_per_unit_group", "unit_value", "noise", "ddof", "confidence",
     "max_rows_per_unit", "left_out_share", "bins", "n_bins", "null_bin", "margins", "verdict_share", "verdict",
-    "standardize", "moments_share", "of", "loss", "sampling",
+    "standardize", "moments_share", "of", "loss", "sampling", "sql", "during",
 )  # fmt: skip
+# Arguments of dp_query's estimate alone.
+_OF_QUERY = ("sql", "during")
 _ROWS_NEEDED, _EPSILON_NEEDED = "rows_needed", "epsilon_needed"
 # Epsilon is sought between these, in such steps, and then to a thousandth of it.
 _LEAST_EPSILON, _MOST_EPSILON, _STEP, _FINE = 1e-9, 1e6, 8.0, 1.001
@@ -38,6 +42,9 @@ def _estimated(name: str) -> Argument:
         return Argument(
             name, "A public guess of the number of rows, up to 1e12, to which noise is compared.", kind="Integer"
         )
+    if name in _OF_QUERY:
+        known = SQL if name == "sql" else function_of(QUERY).plan.arguments[name]
+        return Argument(name, f"For dp_query alone. {known.doc}", kind=known.annotation)
     if name == "n_features":
         return Argument(name, "Number of features, from 1 to 1000000; not for functions of one column.", kind="Integer")
     takers = [function for function, known in FUNCTIONS.items() if name in known.plan.arguments]
@@ -48,6 +55,34 @@ def _estimated(name: str) -> Argument:
 
 
 ESTIMATE = Signature(*map(_estimated, _ORDER))
+
+
+def query_to_estimate(arguments: Mapping[str, object]) -> tuple[object, dict[str, object]]:
+    """Return the statement and the arguments of a query whose estimate is asked for.
+
+    Raises
+    ------
+    ParameterError
+        P016: dp_query has no such argument.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    sql = given.pop(SQL.name, None)
+    for name in given:
+        if name not in function_of(QUERY).plan.arguments:
+            raise ParameterError("P016", f"{QUERY} has no argument {name}. Leave it out.")
+    return sql, given
+
+
+def of_query(lines: Iterable[Expected]) -> list[dict[str, str | float | None]]:
+    """Return what is expected of a query in the columns of dp_estimate; which column it is of stands behind."""
+    return [
+        {
+            "quantity": one.quantity if one.column is None else f"{one.quantity} of {one.column}",
+            "value": one.value,
+            "meaning": one.meaning,
+        }
+        for one in lines
+    ]
 
 
 def _grouped_by(function: str, arguments: Mapping[str, object]) -> dict[str, object]:
@@ -122,17 +157,11 @@ def estimate(
     rows : list of dict
         ``quantity``, ``value``, ``meaning``.
     """
-    if function == QUERY:
-        raise ParameterError(
-            "P016",
-            "dp_estimate has no statement to look at. Write FROM dp_query('SELECT ...', epsilon := 0.5, "
-            "estimate := true), which reads and charges nothing.",
-        )
     name = choice("function", function, tuple(FUNCTIONS))
     by = _grouped_by(name, arguments)
     kind = FUNCTIONS[name].plan
     for argument in arguments:
-        if argument not in kind.arguments:
+        if argument not in kind.arguments or argument in _OF_QUERY:
             raise ParameterError("P016", f"{name} has no argument {argument}. Leave it out.")
     if "features" not in kind.arguments and n_features is None:
         n_features = 1

@@ -107,10 +107,10 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
   max_groups_per_unit := NULL, max_rows_per_unit_group := NULL, unit_value := NULL, noise := NULL, ddof := NULL,
   confidence := NULL, max_rows_per_unit := NULL, left_out_share := NULL, bins := NULL, n_bins := NULL, null_bin := NULL,
   margins := NULL, verdict_share := NULL, verdict := NULL, standardize := NULL, moments_share := NULL, of := NULL,
-  loss := NULL, sampling := NULL
+  loss := NULL, sampling := NULL, sql := NULL, during := NULL
 ) AS TABLE
-  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_estimate(
-    function,
+  SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(dpsql_estimated(
+    function, sql,
     system.main.struct_pack(
       n_features := n_features, k := k, epsilon := epsilon, delta := delta, n_rows := n_rows, neighbours := neighbours,
       mechanism := mechanism, gamma := gamma, center := center, center_share := center_share, split := split,
@@ -128,4 +128,5 @@ CREATE OR REPLACE TEMP MACRO dp_estimate(
       unit_value := unit_value, noise := noise, ddof := ddof, confidence := confidence,
       max_rows_per_unit := max_rows_per_unit, left_out_share := left_out_share, bins := bins, n_bins := n_bins,
       null_bin := null_bin, margins := margins, verdict_share := verdict_share, verdict := verdict,
-      standardize := standardize, moments_share := moments_share, of := of, loss := loss, sampling := sampling))) AS entry);
+      standardize := standardize, moments_share := moments_share, of := of, loss := loss, sampling := sampling,
+      sql := sql, during := during))) AS entry);

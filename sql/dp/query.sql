@@ -16,6 +16,26 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
         query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
         tree := system.main.json_serialize_sql(q)::VARCHAR)));
 
+-- dpsql_query_told(tree, given, seen, settings) → what a query would cost. Not for direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_query_told(tree, given, seen, settings) AS
+  system.main.dpsql_expected(tree, given, seen, settings,
+    system.main.list_transform(
+      system.main.dpsql_expected_cores(tree, given, seen, settings),
+      lambda q: system.main.struct_pack(
+        query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
+        tree := system.main.json_serialize_sql(q)::VARCHAR)));
+
+-- dpsql_estimated(function, sql, given) → the lines of dp_estimate: of dp_query those that `estimate := true` has. Not
+-- for direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_estimated(function, sql, given) AS
+  CASE WHEN function IS DISTINCT FROM 'dp_query' THEN system.main.dpsql_estimate(function, given)
+  ELSE dpsql_query_told(
+    system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, given,
+    dpsql_query_reads(CAST(sql AS VARCHAR), system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR),
+    system.main.list_value(
+      system.main.current_setting('search_path'), system.main.current_database(),
+      system.main.current_setting('TimeZone'))) END;
+
 -- dp_query: Answer a query of plain SQL privately.
 -- Guarantee: Pure epsilon-DP without `delta`, (epsilon, delta)-DP with it, for all of the statement together: it is
 -- split into private *cores* and what DuckDB computes from their answers. The cores have equal parts of epsilon, are

@@ -94,6 +94,73 @@ def test_what_is_refused_is_refused_here_too(con: Any) -> None:
         told(con, "SELECT * FROM visits")
 
 
-def test_dp_estimate_says_where_to_ask(con: Any) -> None:
-    with pytest.raises(duckdb.Error, match="estimate := true"):
-        con.execute("FROM dp_estimate('dp_query', epsilon := 1)")
+ASKED = {
+    "groups": (QUERY, ""),
+    "a cap that is drawn": ("SELECT count(*) AS n FROM visits", ", max_rows_per_unit := 'drawn'"),
+    "private keys": ("SELECT days, count(*) AS n FROM visits GROUP BY days", ", keys := 'private', delta := 1e-6"),
+    "bounds": ("SELECT avg(days * 2) AS a FROM visits", ", lower := {days: 0}, upper := {days: 7}"),
+    "nobody": ("SELECT 1 AS one", ""),
+    "the present": ("SELECT count(*) AS n FROM visits WHERE days < date_part('year', now())", ""),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_dp_estimate_has_the_lines_of_the_query(con: Any, name: str) -> None:
+    sql, more = ASKED[name]
+    expected = [
+        (quantity if column is None else f"{quantity} of {column}", value, meaning)
+        for column, quantity, value, meaning in told(con, sql, more)
+    ]
+
+    def call(sql: str, epsilon: str) -> str:
+        return f"FROM dp_estimate('dp_query', sql := {sql}, epsilon := {epsilon}{more})"
+
+    assert con.execute(call(literal(sql), "1")).fetchall() == expected
+    assert con.execute(call("?", "1"), [sql]).fetchall() == expected
+    each = con.execute(f"SELECT e.* FROM (VALUES (1.0)) AS v(x), LATERAL ({call(literal(sql), 'x')}) AS e")
+    assert each.fetchall() == expected
+    assert con.execute("SELECT releases FROM dp_budget()").fetchall() == [(0,)]
+
+
+def test_dp_estimate_is_the_same_in_python(con: Any) -> None:
+    ctx = dpsql.Context(con)
+    rows = ctx.dp_estimate("dp_query", sql=QUERY, epsilon=1).to_pylist()
+    assert [tuple(row.values()) for row in rows] == con.execute(
+        f"FROM dp_estimate('dp_query', sql := {literal(QUERY)}, epsilon := 1)"
+    ).fetchall()
+
+
+def test_dp_estimate_of_dated_rows_takes_periods(con: Any) -> None:
+    con.execute(
+        "CREATE TABLE stays AS SELECT i AS patient, DATE '2026-01-01' + CAST(i AS INTEGER) AS day FROM range(90) AS r(i)"
+    )
+    con.execute(
+        "SELECT dp_protect('stays', epsilon := 3, privacy_unit := 'patient', max_rows_per_unit := 1, period := 'month', "
+        "period_of := 'day')"
+    ).fetchall()
+    call = "FROM dp_estimate('dp_query', sql := 'SELECT count(*) AS n FROM stays', epsilon := 1{})"
+    with pytest.raises(duckdb.Error, match="P110"):
+        con.execute(call.format("")).fetchall()
+    assert con.execute(call.format(", during := '2026-02'")).fetchall()[0][:2] == ("epsilon", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ("epsilon := 1", "P100"),
+        ("sql := 7, epsilon := 1", "P1"),
+        ("sql := 'SELECT count(*) FROM visits'", "P001"),
+        ("sql := 'SELECT * FROM visits', epsilon := 1", "P102"),
+        ("sql := 'SELECT count(*) FROM visits', epsilon := 1, n_rows := 5", "P016"),
+        ("sql := 'SELECT count(*) FROM visits', epsilon := 1, k := 5", "P016"),
+    ],
+)
+def test_what_dp_estimate_refuses_of_a_query(con: Any, arguments: str, code: str) -> None:
+    with pytest.raises(duckdb.Error, match=code):
+        con.execute(f"FROM dp_estimate('dp_query', {arguments})").fetchall()
+
+
+@pytest.mark.parametrize("argument", ["sql := 'SELECT 1'", "during := '2026-01'"])
+def test_other_functions_have_no_statement(con: Any, argument: str) -> None:
+    with pytest.raises(duckdb.Error, match="P016"):
+        con.execute(f"FROM dp_estimate('dp_count', epsilon := 1, {argument})").fetchall()

@@ -29,7 +29,8 @@ from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection
 from dpsql.mechanisms.rank_counts import RankCounts
 from support.broken.planting import planted
 
-Coordinates = dict[Any, list[int]]
+# By label, or of numbers without labels one array of shape (size, labels).
+Coordinates = dict[Any, list[int]] | np.ndarray[Any, Any]
 # What bounds are drawn, whatever the rows are.
 ENDS = (-16.0, 16.0)
 
@@ -78,14 +79,20 @@ class DrawnPart:
         assert self.scales == other.scales, "the rows decide how wide noise is"
         total = Fraction(0)
         for before, after, scale in zip(self.vectors, other.vectors, self.scales, strict=True):
-            assert self.labelled or before.keys() == after.keys(), "the rows decide which numbers there are"
-            change = list(_changes(before, after))
+            if isinstance(before, dict) and isinstance(after, dict):
+                change = list(_changes(before, after))
+            else:
+                assert np.shape(before) == np.shape(after), "the rows decide which numbers there are"
+                # Exact: of what differs, in Python's integers.
+                places = np.nonzero(np.asarray(before != after))
+                pairs = zip(np.asarray(before)[places].tolist(), np.asarray(after)[places].tolist(), strict=True)
+                change = [int(one) - int(other) for one, other in pairs]
             moved = sum(one * one for one in change) if self.squares else sum(map(abs, change))
             total += Fraction(moved) / scale
         return total * (self.epsilon if self.whole is None else self.whole) if self.squares else total
 
 
-def _changes(before: Coordinates, after: Coordinates) -> Iterator[int]:
+def _changes(before: dict[Any, list[int]], after: dict[Any, list[int]]) -> Iterator[int]:
     size = len(next(iter([*before.values(), *after.values()]), []))
     nothing = [0] * size
     for label in before.keys() | after.keys():
@@ -118,11 +125,19 @@ class Call:
         return sum((one.loss(also) for one, also in zip(self.parts, other.parts, strict=True)), Fraction(0))
 
 
-def _columns(values: Any) -> Coordinates:
-    """Return the columns of integers of shape (size, G) by their place."""
-    listed = np.asarray(values, dtype=object)
-    listed = listed.reshape(1, -1) if listed.ndim == 1 else listed
-    return {place: [int(one) for one in column] for place, column in enumerate(listed.T.tolist())}
+def _columns(values: Any) -> np.ndarray[Any, Any]:
+    """Return integers of shape (size, G), exactly; of one dimension they are of one label each."""
+    listed = np.asarray(values)
+    if not np.issubdtype(listed.dtype, np.integer):
+        listed = np.asarray(values, dtype=object)
+    return listed.reshape(1, -1).copy() if listed.ndim == 1 else listed.copy()
+
+
+def _of_labels(found: Coordinates, labels: Sequence[Any], places: Sequence[int]) -> dict[Any, list[int]]:
+    """Return the columns at some places by their labels."""
+    assert not isinstance(found, dict)
+    columns = found.T.tolist()
+    return {label: [int(one) for one in columns[place]] for label, place in zip(labels, places, strict=True)}
 
 
 class _Recorder:
@@ -138,9 +153,9 @@ class _Recorder:
     def note(
         self, part: Part, epsilon: Fraction, vectors: Sequence[Any], scales: Sequence[Any], *, squares: bool = False
     ) -> DrawnPart:
-        columns = [_columns(one) for one in vectors]
+        columns: list[Coordinates] = [_columns(one) for one in vectors]
         if self.labels is not None:
-            columns = [{self.labels[place]: one[place] for place in one} for one in columns]
+            columns = [_of_labels(one, self.labels, range(len(self.labels))) for one in columns]
         found = DrawnPart(part, epsilon, columns, [*map(Fraction, scales)], squares, self.labels is not None)
         found.tag = getattr(self.of, "rows", "")
         self.call.parts.append(found)
@@ -173,10 +188,7 @@ class _Recorder:
             if not found.labelled and any(one is other for one in exact for other in released.noisy):
                 keys = list(zip(*labels, strict=True))
                 found.labelled = True
-                places = order.tolist()
-                found.vectors = [
-                    {key: vector[place] for key, place in zip(keys, places, strict=True)} for vector in found.vectors
-                ]
+                found.vectors = [_of_labels(vector, keys, order.tolist()) for vector in found.vectors]
 
 
 def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:

@@ -245,6 +245,11 @@ class CoreAggregates:
             raise ParameterError("P106", f"sql: {name} needs the share of rows below. Write {name}(x, 0.5).")
         value, shares = parts[0], parts[1]
         self._number(expr, value)
+        if self.stage.write(value).type.kind == "BOOLEAN":
+            raise ParameterError(
+                "P106",
+                f"sql: {name} of a BOOLEAN is not answered. Write count_if(x) / count(x), the share that is true.",
+            )
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
         found, origin = self._bounds(value)

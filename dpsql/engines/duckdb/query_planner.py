@@ -40,7 +40,7 @@ from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, s
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
-from dpsql.functions.query_expected import expected
+from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
@@ -147,6 +147,22 @@ class QueryPlanner:
         InternalError
             I036: the text that was written returns other columns than the query.
         """
+        if parameters.boolean("estimate", given.get("estimate") or False):
+            return None, expected_sql(self.expected(sql, tree, given, seen, texts))
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return found, "" if found is not None else f"SELECT * FROM (\n{told.post}\n)"
+
+    def expected(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> list[Expected]:
+        """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
+        found, told = self._judged(sql, tree, given, seen, texts)
+        return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
+
+    def _judged(
+        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+    ) -> tuple[QueryStatement | None, Split]:
+        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows."""
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
@@ -156,16 +172,10 @@ class QueryPlanner:
             for key in core.keys:
                 if key.query is not None:
                     reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
-        only_told = parameters.boolean("estimate", given.get("estimate") or False)
-        if not read.split.cores and only_told:
-            return None, expected_sql(expected(None, read.split, ()))
         if not read.split.cores:
-            return None, f"SELECT * FROM (\n{read.split.post}\n)"
+            return None, read.split
         placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        found = self._statement(_text(sql), read, placed, given)
-        if only_told:
-            return None, expected_sql(expected(found.plan, found.split, found.answers))
-        return found, ""
+        return self._statement(_text(sql), read, placed, given), read.split
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""

@@ -11,6 +11,7 @@ from dpsql.engines.duckdb.query_statement import QueryStatement, shown
 from dpsql.engines.duckdb.releasing import Turns, run_release
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
+from dpsql.functions.estimate import of_query, query_to_estimate
 from dpsql.functions.query import QueryPlan
 from dpsql.ledger.rows import Entry
 
@@ -47,13 +48,27 @@ def planned_query(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
 ) -> tuple[QueryStatement | None, str]:
     """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
+    return session.queries.plan(*_bound(session, turns, sql, arguments))
+
+
+def expected_query(
+    session: Session, turns: Turns, arguments: Mapping[str, object]
+) -> list[dict[str, str | float | None]]:
+    """Return what a query would cost and how noisy its columns would be, by the arguments of ``dp_estimate``."""
+    with turns.alone():
+        return of_query(session.queries.expected(*_bound(session, turns, *query_to_estimate(arguments))))
+
+
+def _bound(
+    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
+) -> tuple[object, str, Mapping[str, object], list[tuple[str, str]], list[tuple[str, str, str]]]:
+    """Return a query, its tree, its arguments, and DuckDB's plans of what it reads and of what is written of it."""
     if not isinstance(sql, str):
         session.queries.tables(sql, None, "", "", "")  # which refuses it
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
     written = turns.plans(session.queries.cores(sql, tree, arguments, seen))
-    texts = [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
-    return session.queries.plan(sql, tree, arguments, seen, texts)
+    return sql, tree, arguments, seen, [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
 
 
 def run_query(
