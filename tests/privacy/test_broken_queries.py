@@ -60,6 +60,9 @@ READING = {
         "LIMIT 1"
     ),
     "keys_from_rows": keys("SELECT DISTINCT ward FROM memory.main.visits"),
+    "metadata_probe_reads": post(
+        "SELECT table_name AS ward, estimated_size AS n FROM system.main.duckdb_tables() WHERE table_name = 'visits'"
+    ),
 }
 
 
@@ -73,8 +76,43 @@ def test_a_text_that_reads_people_is_refused_by_its_plan_alone(con: Any, name: s
         assert len(told) == 40
     elif name == "keys_from_rows":
         assert len(told) == 4
+    elif name == "metadata_probe_reads":
+        assert told == con.execute("SELECT 'visits', count(*) FROM visits").fetchall()
     else:
         assert len(told) < 4
+
+
+# By what is wrong: a query, the query of its keys that a wrong splitter may write, and whose going hides a group.
+GROUPS = {
+    "where_bound_ignored": (
+        "SELECT date_trunc('month', visit_date) AS ward, count(*) AS n FROM visits "
+        "WHERE visit_date >= DATE '2024-01-01' AND visit_date < DATE '2025-01-01' GROUP BY 1",
+        "SELECT DISTINCT date_trunc('month', visit_date) FROM memory.main.visits",
+        "month(visit_date) = 3",
+        12,
+    ),
+    "public_table_joined_rows": (
+        "SELECT w.building AS ward, count(*) AS n FROM visits v JOIN wards w ON v.ward = w.ward GROUP BY 1",
+        "SELECT DISTINCT w.building FROM memory.main.wards w JOIN memory.main.visits v ON v.ward = w.ward",
+        "ward IN ('C', 'D')",
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_groups_do_not_depend_on_rows(con: Any, name: str) -> None:
+    sql, wrong, gone, groups = GROUPS[name]
+    with planted(broken.splitting(keys(wrong))), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):
+        asked(con, sql)
+    shown = []
+    for _ in range(2):
+        right = {row[0] for row in asked(con, sql)}
+        with planted(broken.splitting(keys(wrong)), *broken.UNJUDGED):
+            shown.append({row[0] for row in asked(con, sql)})
+        assert len(right) == groups
+        con.execute(f"DELETE FROM visits WHERE {gone}")
+    assert shown[0] > shown[1]
 
 
 def test_a_name_that_is_not_whole_is_captured_unless_it_is_refused(con: Any) -> None:

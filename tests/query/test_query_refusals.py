@@ -96,6 +96,9 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "SELECT histogram(days) FROM visits",
         "SELECT bool_or(smoker) FROM patients",
         "SELECT sum(DISTINCT days) FROM visits",
+        "SELECT median(smoker) FROM patients",
+        "SELECT quantile_disc(days > 3, [0.1, 0.9]) FROM visits",
+        "SELECT percentile_disc(0.3) WITHIN GROUP (ORDER BY smoker) FROM patients",
     ),
     "P107": (
         "SELECT w.ward, (SELECT count(*) FROM visits v WHERE v.ward = w.ward) FROM wards w",

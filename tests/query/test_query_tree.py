@@ -11,6 +11,8 @@ import pytest
 from dpsql.contract.query.nodes import Derived, Join, Select, TableRef
 from dpsql.contract.query.tree import check_length, read_tree, tables_of
 from dpsql.errors import ParameterError
+from support.broken.planting import planted
+from support.broken.queries import DECIMAL_UNSCALED
 from tests.support.split_queries import tree_of
 
 
@@ -55,6 +57,50 @@ def test_fields_of_either_version(con: duckdb.DuckDBPyConnection) -> None:
     assert found.source.right == TableRef(("", "main", "t"), "q", ("x",))
     assert found.modifiers.orders[0].direction == "DESC"
     assert found.modifiers.limit is not None
+
+
+# What DuckDB 1.5 serializes of 0.05, -12.5, 7.00 and 123456789012345678.90: integers beside their scales.
+OLDER_DECIMALS = ((5, 2), (-125, 1), (700, 2), ({"upper": 0, "lower": 12345678901234567890}, 2))
+
+
+def older_tree() -> str:
+    """Return a tree of DuckDB 1.5 with these constants."""
+
+    def constant(value: object, scale: int) -> dict[str, object]:
+        kind = {"id": "DECIMAL", "type_info": {"type": "DECIMAL_TYPE_INFO", "alias": "", "width": 20, "scale": scale}}
+        given = {"type": kind, "is_null": False, "value": value}
+        return {"class": "CONSTANT", "type": "VALUE_CONSTANT", "alias": "", "query_location": 7, "value": given}
+
+    table = {
+        "type": "BASE_TABLE",
+        "alias": "",
+        "sample": None,
+        "schema_name": "",
+        "table_name": "t",
+        "catalog_name": "",
+    }
+    node = {
+        **{"type": "SELECT_NODE", "modifiers": [], "cte_map": {"map": []}, "from_table": table, "where_clause": None},
+        "select_list": [constant(*one) for one in OLDER_DECIMALS],
+        **{"group_expressions": [], "group_sets": [], "aggregate_handling": "STANDARD_HANDLING"},
+        **{"having": None, "sample": None, "qualify": None},
+    }
+    return json.dumps({"error": False, "statements": [{"node": node, "named_param_map": []}]})
+
+
+def numbers_of(tree: str) -> list[object]:
+    found = read_tree(tree)
+    assert isinstance(found, Select)
+    return [one.value for one in found.items]
+
+
+def test_a_decimal_of_the_older_tree_has_its_scale(con: duckdb.DuckDBPyConnection) -> None:
+    """literal_scale_15."""
+    right = ["0.05", "-12.5", "7.00", "123456789012345678.90"]
+    assert numbers_of(older_tree()) == right
+    assert numbers_of(tree_of(con, f"SELECT {', '.join(right)} FROM t")) == right
+    with planted(*DECIMAL_UNSCALED.patches):
+        assert numbers_of(older_tree())[:3] == ["5", "-125", "700"]
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ SOURCES: dict[str, Callable[[str, str, str, str], str]] = {
     "pairs of people": lambda s, k, v, u: f"SELECT a.{k}, b.{v}, a.{u} FROM ({s}) a JOIN ({s}) b ON a.{k} = b.{k}",
     "a person per test": lambda s, k, v, u: f"SELECT 'A' AS {k}, result AS {v}, visit AS {u} FROM memory.main.labs",
     "no rows of people": lambda s, k, v, u: f"SELECT ward AS {k}, beds AS {v}, beds AS {u} FROM memory.main.wards",
-    "no unit": lambda s, k, v, u: f"SELECT {k}, {v} FROM ({s})",
+    "unit_not_carried": lambda s, k, v, u: f"SELECT {k}, {v} FROM ({s})",
     "the unit elsewhere": lambda s, k, v, u: f"SELECT {u} AS {k}, {v}, {k} AS {u} FROM ({s})",
     "by position": lambda s, k, v, u: f"SELECT * FROM ({s}) POSITIONAL JOIN memory.main.wards",
     "recursion": lambda s, k, v, u: (
@@ -111,17 +111,17 @@ def test_a_wrong_source_is_refused(con: Any, name: str) -> None:
 
 POSTS = {
     "rows of people": "SELECT ward, days AS n, cost AS mean FROM memory.main.visits",
-    "the exact number": "SELECT ward, (SELECT count(*) FROM memory.main.visits) AS n, 1.0 AS mean FROM memory.main.wards",
+    "the exact number": "SELECT ward, (SELECT count(*) FROM memory.main.visits) AS n, 1e0 AS mean FROM memory.main.wards",
     "who is known": 'SELECT * FROM "__dp_0" WHERE EXISTS (SELECT 1 FROM memory.main.patients WHERE age > 90)',
     "in an order of rows": (
         'SELECT d.* FROM "__dp_0" d ORDER BY (SELECT count(*) FROM memory.main.visits v WHERE v.cost = 3) LIMIT 2'
     ),
     "groups that occur": 'SELECT d.* FROM "__dp_0" d SEMI JOIN memory.main.visits v ON true',
     "a limit of rows": 'SELECT * FROM "__dp_0" LIMIT (SELECT count(*) FROM memory.main.visits)',
-    "by a function": "SELECT ward, 1 AS n, 1.0 AS mean FROM query('FROM visits')",
-    "by a name": "SELECT ward, 1 AS n, 1.0 AS mean FROM query_table('visits')",
-    "of the catalog": "SELECT table_name AS ward, estimated_size AS n, 1.0 AS mean FROM duckdb_tables()",
-    "of statistics": "SELECT column_name AS ward, count AS n, 1.0 AS mean FROM pragma_storage_info('visits')",
+    "by a function": "SELECT ward, 1 AS n, 1e0 AS mean FROM query('FROM visits')",
+    "by a name": "SELECT ward, 1 AS n, 1e0 AS mean FROM query_table('visits')",
+    "of the catalog": "SELECT table_name AS ward, estimated_size AS n, 1e0 AS mean FROM duckdb_tables()",
+    "of statistics": "SELECT column_name AS ward, count AS n, 1e0 AS mean FROM pragma_storage_info('visits')",
     "other columns": 'SELECT 1 AS one FROM "__dp_0"',
 }
 

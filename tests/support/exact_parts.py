@@ -20,6 +20,7 @@ from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
+from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
@@ -29,7 +30,8 @@ from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection
 from dpsql.mechanisms.rank_counts import RankCounts
 from support.broken.planting import planted
 
-Coordinates = dict[Any, list[int]]
+# By label, or of numbers without labels one array of shape (size, labels).
+Coordinates = dict[Any, list[int]] | np.ndarray[Any, Any]
 # What bounds are drawn, whatever the rows are.
 ENDS = (-16.0, 16.0)
 
@@ -55,6 +57,8 @@ class DrawnPart:
         Which rows it is of, where DuckDB's threads decide in what order parts are drawn.
     whole : Fraction or None
         What all of several divisions of the same numbers spend together.
+    largest : bool
+        Whether of each label the largest change alone counts: noise of a cube.
     """
 
     part: Part
@@ -65,6 +69,7 @@ class DrawnPart:
     labelled: bool = False
     tag: str = ""
     whole: Fraction | None = None
+    largest: bool = False
 
     def loss(self, other: DrawnPart) -> Fraction:
         """Return the loss between two tables; for Gaussian noise epsilon times the share of ``mu**2`` that is used.
@@ -78,19 +83,30 @@ class DrawnPart:
         assert self.scales == other.scales, "the rows decide how wide noise is"
         total = Fraction(0)
         for before, after, scale in zip(self.vectors, other.vectors, self.scales, strict=True):
-            assert self.labelled or before.keys() == after.keys(), "the rows decide which numbers there are"
-            change = list(_changes(before, after))
+            if isinstance(before, dict) and isinstance(after, dict):
+                change = list(_changes(before, after, largest=self.largest))
+            else:
+                assert np.shape(before) == np.shape(after), "the rows decide which numbers there are"
+                # Exact: of what differs, in Python's integers.
+                places = np.nonzero(np.asarray(before != after))
+                pairs = zip(np.asarray(before)[places].tolist(), np.asarray(after)[places].tolist(), strict=True)
+                change = [int(one) - int(other) for one, other in pairs]
+                if self.largest:
+                    groups = places[-1].tolist()
+                    moves = list(zip(groups, map(abs, change), strict=True))
+                    change = [max(move for group, move in moves if group == each) for each in dict.fromkeys(groups)]
             moved = sum(one * one for one in change) if self.squares else sum(map(abs, change))
             total += Fraction(moved) / scale
         return total * (self.epsilon if self.whole is None else self.whole) if self.squares else total
 
 
-def _changes(before: Coordinates, after: Coordinates) -> Iterator[int]:
+def _changes(before: dict[Any, list[int]], after: dict[Any, list[int]], *, largest: bool = False) -> Iterator[int]:
     size = len(next(iter([*before.values(), *after.values()]), []))
     nothing = [0] * size
     for label in before.keys() | after.keys():
-        for one, other in zip(before.get(label, nothing), after.get(label, nothing), strict=True):
-            yield int(one) - int(other)
+        pairs = zip(before.get(label, nothing), after.get(label, nothing), strict=True)
+        change = [int(one) - int(other) for one, other in pairs]
+        yield from [max(map(abs, change), default=0)] if largest else change
 
 
 @dataclass
@@ -118,11 +134,19 @@ class Call:
         return sum((one.loss(also) for one, also in zip(self.parts, other.parts, strict=True)), Fraction(0))
 
 
-def _columns(values: Any) -> Coordinates:
-    """Return the columns of integers of shape (size, G) by their place."""
-    listed = np.asarray(values, dtype=object)
-    listed = listed.reshape(1, -1) if listed.ndim == 1 else listed
-    return {place: [int(one) for one in column] for place, column in enumerate(listed.T.tolist())}
+def _columns(values: Any) -> np.ndarray[Any, Any]:
+    """Return integers of shape (size, G), exactly; of one dimension they are of one label each."""
+    listed = np.asarray(values)
+    if not np.issubdtype(listed.dtype, np.integer):
+        listed = np.asarray(values, dtype=object)
+    return listed.reshape(1, -1).copy() if listed.ndim == 1 else listed.copy()
+
+
+def _of_labels(found: Coordinates, labels: Sequence[Any], places: Sequence[int]) -> dict[Any, list[int]]:
+    """Return the columns at some places by their labels."""
+    assert not isinstance(found, dict)
+    columns = found.T.tolist()
+    return {label: [int(one) for one in columns[place]] for label, place in zip(labels, places, strict=True)}
 
 
 class _Recorder:
@@ -138,9 +162,9 @@ class _Recorder:
     def note(
         self, part: Part, epsilon: Fraction, vectors: Sequence[Any], scales: Sequence[Any], *, squares: bool = False
     ) -> DrawnPart:
-        columns = [_columns(one) for one in vectors]
+        columns: list[Coordinates] = [_columns(one) for one in vectors]
         if self.labels is not None:
-            columns = [{self.labels[place]: one[place] for place in one} for one in columns]
+            columns = [_of_labels(one, self.labels, range(len(self.labels))) for one in columns]
         found = DrawnPart(part, epsilon, columns, [*map(Fraction, scales)], squares, self.labels is not None)
         found.tag = getattr(self.of, "rows", "")
         self.call.parts.append(found)
@@ -173,15 +197,25 @@ class _Recorder:
             if not found.labelled and any(one is other for one in exact for other in released.noisy):
                 keys = list(zip(*labels, strict=True))
                 found.labelled = True
-                places = order.tolist()
-                found.vectors = [
-                    {key: vector[place] for key, place in zip(keys, places, strict=True)} for vector in found.vectors
-                ]
+                found.vectors = [_of_labels(vector, keys, order.tolist()) for vector in found.vectors]
 
 
 def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
     def grouped(part: GroupedNoise, sums: Sequence[Any]) -> list[NoisyBlock]:
         return recorder.blocks(part, part, sums, part.epsilon)[0]
+
+    def cube(part: CubeVector, sums: Sequence[Any]) -> list[NoisyBlock]:
+        rows, *own = sums
+        vector: list[Any] = [None] * part.coordinates
+        exact = []
+        for one, places, lattice, given in zip(part.targets, part.places, part.lattices, own, strict=True):
+            words = on_lattice(one.block.words(one.sums(rows, given)), lattice.bits)
+            exact.append(NoisyBlock(one.block, lattice, words))
+            for place, numbers in zip(places, words.integers(), strict=True):
+                assert vector[place] is None or list(vector[place]) == list(numbers), "two numbers have one noise"
+                vector[place] = numbers
+        recorder.note(part, part.epsilon, [vector], [part.scale]).largest = True
+        return exact
 
     def margins(part: MarginsNoise, sums: Sequence[Any]) -> list[list[NoisyBlock]]:
         out = []
@@ -289,6 +323,7 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
 
     yield from (
         (GroupedNoise, "draw", grouped),
+        (CubeVector, "draw", cube),
         (KeyedNoise, "draw", keyed),
         (MarginsNoise, "draw", margins),
         (QuantileSelection, "draw", counted),

@@ -62,6 +62,9 @@ class Writer:
     def query(self) -> str:
         """Return a query, of one core or of several."""
         form = self.draw.random()
+        if form < 0.15:
+            return self._of_forms()
+        form = (form - 0.15) / 0.85
         if form < 0.7:
             return self.core()
         if form < 0.78:
@@ -74,6 +77,75 @@ class Writer:
             return f"SELECT a.k, a.v / nullif(b.v, 0) AS r FROM ({self._keyed('ward')}) a JOIN ({self._keyed('ward')}) b ON a.k = b.k"
         return (
             f"SELECT ({self.core(bare=True, keyless=True)}) AS one, ({self.core(bare=True, keyless=True)}) + 1 AS other"
+        )
+
+    def _of_forms(self) -> str:
+        """Return a query of a form that has several blocks: WITH in WITH, sets, windows and joins of answers."""
+        draw, scope = self.draw, self._base("orders")
+        name, where = scope.text.split()[1], self._where(scope)
+        plain, other = self._keyed("ward"), self._keyed("kind")
+        path = self._path()
+        forms = (
+            f"WITH a AS (SELECT * FROM {scope.text}{where}), b(u, v) AS (SELECT who, x FROM a WHERE n > 0) "
+            "SELECT (SELECT count(*) FROM a) AS n, count(*) AS m, sum(v) AS s FROM b",
+            f"WITH a AS ({plain}), b AS (SELECT sum(v) AS t FROM a) SELECT k, v / nullif(t, 0) AS r FROM a, b ORDER BY r",
+            f"WITH a AS (SELECT ward, kind, count(*) AS n FROM {scope.text}{where} GROUP BY ALL) "
+            "SELECT ward, max(n) AS m, count(*) AS c FROM a GROUP BY ward HAVING max(n) > 1 ORDER BY 1 LIMIT 2",
+            f"SELECT k, v, rank() OVER (ORDER BY v DESC) AS r FROM ({plain}) QUALIFY r <= 2",
+            f"SELECT v FROM ({plain}) UNION ALL SELECT v FROM ({plain}) ORDER BY 1",
+            f"SELECT k FROM ({plain}) UNION SELECT CAST(k AS VARCHAR) FROM ({other})",
+            f"SELECT DISTINCT {name}.ward FROM {scope.text}{where} ORDER BY 1",
+            f"SELECT ward, kind, count(*) AS n, sum(x) AS s, grouping(ward, kind) AS g FROM {scope.text}{where} "
+            f"GROUP BY {draw.choice(('CUBE (ward, kind)', 'ROLLUP (ward, kind)', 'GROUPING SETS ((ward), (kind), ())', 'GROUPING SETS ((ward, kind), ())'))}",
+            f"SELECT w.ward, w.beds, coalesce(a.v, 0) AS v FROM wards w LEFT JOIN ({plain}) a ON a.k = w.ward ORDER BY 1, 2",
+            f"SELECT k, v FROM ({plain}) WHERE v > (SELECT min(beds) FROM wards) OR k IN (SELECT ward FROM wards)",
+            f"SELECT ward, count(*) AS n, round(100.0 * n / (SELECT sum(beds) FROM wards), 1) AS p FROM {scope.text}{where} GROUP BY ward",
+            f"SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY {name}.x) AS m, approx_quantile({name}.n, 0.9) AS q FROM {scope.text}{where}",
+            f"SELECT ward, quantile_cont(x, [0.25, 0.5]) AS q, count(*) AS n FROM {scope.text}{where} GROUP BY ward",
+            f"SELECT regr_r2(x, n) AS r, regr_intercept(x, n) AS i, covar_samp(x, n) AS c, regr_count(x, n) AS k FROM {scope.text}{where}",
+            f"SELECT count(DISTINCT {name}.who) FILTER (WHERE {self.condition(scope, 1)}) AS u, count(DISTINCT {name}.n) AS i FROM {scope.text}{where}",
+            "SELECT sum(v) AS s, avg(m) AS a FROM (SELECT p.id, (SELECT count(*) FROM orders o WHERE o.who = p.id) AS v, "
+            "(SELECT max(o.x) FROM orders o WHERE o.who = p.id AND o.n > 0) AS m FROM people p)",
+            f"SELECT count(*) AS n FROM orders o WHERE {draw.choice(('EXISTS', 'NOT EXISTS'))} (SELECT 1 FROM lines l WHERE l.o = o.ok AND l.qty > 0)",
+            f"SELECT count(*) AS n, sum(o.x) AS s FROM orders o WHERE o.ok {draw.choice(('IN', 'NOT IN'))} (SELECT l.o FROM lines l WHERE l.price > 1)",
+            "SELECT count(*) AS n FROM people p WHERE p.age > 90 OR EXISTS (SELECT 1 FROM orders o WHERE o.who = p.id AND o.x > p.age)",
+            f"SELECT code, count(*) AS n, sum(w) AS s FROM {path} GROUP BY code",
+            f"SELECT sex, count(*) AS n, avg(w) AS a, count(DISTINCT id) AS u FROM people JOIN ({self._of_parts()}) q ON q.u = people.id GROUP BY sex",
+            "SELECT avg(v) AS a, count(*) AS n FROM (SELECT o, sum(price) AS v, count(*) AS c FROM lines GROUP BY o HAVING count(*) > 0)",
+            "SELECT tag, count(*) AS n, count(DISTINCT l) AS d FROM parts GROUP BY tag",
+            f"SELECT count(*) AS n FROM {scope.text} WHERE {name}.ward IN (SELECT ward FROM wards WHERE beds > {draw.choice(('0', '3'))})",
+            f"SELECT count(*) AS n FROM {scope.text} WHERE {name}.x > (SELECT avg(beds) FROM wards w WHERE w.ward = {name}.ward)",
+            f"SELECT upper(ward) || '!' AS k, CASE WHEN x > 0 THEN 'p' WHEN x <= 0 THEN 'n' END AS c, count(*) AS n FROM {scope.text}{where} GROUP BY ALL",
+            f"SELECT x IS NULL AS k, n IN (0, 1) AS i, count(*) AS n FROM {scope.text}{where} GROUP BY 1, 2",
+            f"SELECT time_bucket(INTERVAL '1 week', {name}.day) AS b, count(*) AS n FROM {scope.text} "
+            f"WHERE {name}.day BETWEEN DATE '2024-01-20' AND DATE '2024-03-02' GROUP BY b",
+            f"SELECT count(*) AS n FROM (SELECT DISTINCT who, ward FROM {scope.text}{where})",
+            f"SELECT a, count(*) AS n FROM (SELECT who, bool_or(x > 0) AS a, median(x) AS m FROM {scope.text}{where} GROUP BY who) GROUP BY a",
+            f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
+            f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
+        )
+        return draw.choice(forms)
+
+    def _path(self) -> str:
+        """Return a join along a path of two steps."""
+        return self.draw.choice(
+            (
+                "parts JOIN lines ON l = lk JOIN orders ON o = ok",
+                "orders JOIN lines ON ok = o JOIN parts ON lk = l",
+                "lines LEFT JOIN parts ON l = lk",
+                "orders, lines, parts WHERE ok = o AND lk = l",
+                "parts JOIN lines ON l = lk",
+                "people JOIN orders ON id = who JOIN lines ON ok = o LEFT JOIN parts ON lk = l",
+            )
+        )
+
+    def _of_parts(self) -> str:
+        return self.draw.choice(
+            (
+                "SELECT who AS u, w FROM orders JOIN lines ON ok = o JOIN parts ON lk = l",
+                "SELECT who AS u, sum(w) AS w FROM orders JOIN lines ON ok = o JOIN parts ON lk = l GROUP BY who",
+                "SELECT who AS u, m AS w FROM parts JOIN lines ON l = lk JOIN orders ON ok = o WHERE m > 0",
+            )
         )
 
     def _keyed(self, key: str) -> str:
@@ -108,7 +180,11 @@ class Writer:
             )
             if len(keys) == 2 and draw.random() < 0.15:
                 sql = (
-                    sql.rpartition(" GROUP BY ")[0] + f" GROUP BY {draw.choice(('ROLLUP', 'CUBE'))} ({', '.join(keys)})"
+                    sql.rpartition(" GROUP BY ")[0]
+                    + " GROUP BY "
+                    + draw.choice(("ROLLUP ({0}, {1})", "CUBE ({0}, {1})", "GROUPING SETS (({0}), ({1}), ())")).format(
+                        *keys
+                    )
                 )
         if not bare and not keyless:
             if keys and draw.random() < 0.3:
@@ -264,7 +340,13 @@ class Writer:
     def _by_person(self, scope: Scope) -> str:
         inner = self._base(self.draw.choice(("orders", "people")))
         where = f" AND {self.condition(inner, 1)}" if self.draw.random() < 0.5 else ""
-        form = self.draw.choice(("EXISTS", "NOT EXISTS", "IN", "NOT IN", ">"))
+        form = self.draw.choice(("EXISTS", "NOT EXISTS", "IN", "NOT IN", ">", "max", "OR"))
+        if form == "max":
+            number = self.number(inner, 1)
+            return f"(SELECT max({number}) FROM {inner.text} WHERE {inner.unit} = {scope.unit}{where}) > {self.number(scope, 0)}"
+        if form == "OR":
+            more = self.condition(scope, 0)
+            return f"({more} OR {scope.unit} IN (SELECT {inner.unit} FROM {inner.text} WHERE true{where}))"
         if form.endswith("EXISTS"):
             return f"{form} (SELECT 1 FROM {inner.text} WHERE {inner.unit} = {scope.unit}{where})"
         if form == ">":
@@ -385,6 +467,11 @@ class Writer:
             *(f"count_if({self.condition(scope, 1)})", f"stddev({plain})", f"var_pop({plain})", f"median({plain})"),
             *(
                 f"quantile_cont({plain}, 0.25)",
+                f"approx_quantile({plain}, 0.7)",
+                f"percentile_disc(0.3) WITHIN GROUP (ORDER BY {plain})",
+                f"avg(CASE WHEN {self.condition(scope, 1)} THEN {number} END)",
+                f"covar_pop({number}, {plain})",
+                f"regr_avgx({plain}, {number})",
                 f"quantile_disc({plain}, {'[0.1, 0.9]' if lists else '0.9'})",
                 f"corr({plain}, {number})",
             ),

@@ -1,0 +1,214 @@
+"""Planted faults of how queries are named, charged, joined and added up: each is noticed, and the product is not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from support.answers import private
+from support.broken import queries as broken
+from support.broken.planting import Fault, planted
+from support.broken.several import CAP_BEFORE_JOIN
+from support.exact_parts import Call, exact_parts
+from support.plain_tables import create, fill, neighbours
+from support.sessions import one_key
+from support.sql_text import literal
+from support.worlds import hospital
+
+_TOLD = itertools.count()
+SECRET = "Zoe Zwilling"
+TWO = (
+    "SELECT a, b FROM (SELECT count(*) AS a FROM visits), (SELECT count(DISTINCT id) AS b FROM patients WHERE age > 9)"
+)
+
+
+@pytest.fixture
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        hospital(opened, people=40)
+        opened.execute(f"UPDATE visits SET note = '{SECRET}'")
+        yield opened
+
+
+def under(fault: Fault | None) -> Any:
+    return planted(*(fault.patches if fault else ()))
+
+
+def told(sql: str) -> str:
+    """Return a text that was not split before."""
+    return f"{sql} -- {next(_TOLD)}"
+
+
+def spent(con: Any) -> tuple[float, int]:
+    [found] = con.execute("SELECT epsilon_spent, releases FROM dp_budget()").fetchall()
+    return float(found[0]), int(found[1])
+
+
+def charged(con: Any, sql: str, fault: Fault | None) -> tuple[float, int] | str:
+    """Return what a query costs, and how many entries it makes; the code if it fails."""
+    before = spent(con)
+    with under(fault):
+        try:
+            con.execute(f"FROM dp_query({literal(told(sql))}, epsilon := 3, fresh := true)").fetchall()
+        except duckdb.Error as error:
+            return str(error).partition("DPSQL-")[2][:4]  # a draw that is not charged for is not made
+    after = spent(con)
+    return round(after[0] - before[0], 9), after[1] - before[1]
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [broken.TWO_COMMITS, broken.UNREAD_CORE_UNCHARGED, broken.CORES_OF_DIFFERENT_PEOPLE],
+    ids=["two_commits", "unread_core_uncharged_but_shown", "distinct_across_cores_shared"],
+)
+def test_all_cores_are_one_charge_of_all_of_epsilon(con: Any, fault: Fault) -> None:
+    assert charged(con, TWO, None) == (3.0, 1)
+    assert charged(con, TWO, fault) != (3.0, 1), fault.what
+
+
+def test_a_core_that_is_not_read_is_charged_with_the_others(con: Any) -> None:
+    """unread_core_uncharged_but_shown: whichever of the answers is looked at, the price is that of the statement."""
+    for shown in ("a", "b", "a, b", "a + 1"):
+        assert charged(con, TWO.replace("a, b", shown, 1), None) == (3.0, 1)
+
+
+def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
+    """two_commits: nothing of a query is stored unless all is, and what may have been drawn is charged once."""
+    from dpsql.functions.grouped.quantile import QuantileCall
+
+    def failing(*_: object) -> object:
+        raise MemoryError(SECRET)
+
+    before = spent(con)
+    sql = "SELECT ward, count(*), median(days) FROM visits GROUP BY ward"
+    with planted((QuantileCall, "prepare", failing)), pytest.raises(duckdb.Error, match=r"DPSQL-I001") as raised:
+        con.execute(f"FROM dp_query({literal(sql)}, epsilon := 3)").fetchall()
+    assert SECRET not in str(raised.value)
+    after = spent(con)
+    assert (after[0] - before[0], after[1] - before[1]) == (3.0, 1)
+    again = con.execute(f"FROM dp_query({literal(sql)}, epsilon := 3)").fetchall()
+    assert len(again) == 4
+    assert spent(con)[0] == after[0] + 3.0
+
+
+@pytest.mark.parametrize("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM visits v JOIN wards w ON v.note = w.beds",
+        "SELECT count(*) FROM visits v, wards w WHERE w.beds = v.note",
+        "SELECT count(*) FROM visits v JOIN calendar c ON v.note = c.d",
+        "SELECT count(*) FROM visits v JOIN patients p ON v.patient = p.id AND v.note = p.age",
+    ],
+)
+def test_a_key_of_another_type_stops_nothing(con: Any, sql: str, fault: Fault | None) -> None:
+    with under(fault):
+        try:
+            assert con.execute(private(told(sql))).fetchall() == [(0,)]
+        except duckdb.Error as error:
+            refused = "DPSQL-S" in str(error) or "DPSQL-P" in str(error)
+            assert (fault is None) == refused, str(error)
+        else:
+            assert fault is None
+
+
+@pytest.mark.parametrize("fault", [None, broken.PER_PERSON_SUM_HUGEINT], ids=["product", "per_person_sum_hugeint"])
+def test_a_persons_sum_stops_nothing(con: Any, fault: Fault | None) -> None:
+    value = "CASE WHEN days >= 0 THEN CAST('170141183460469231731687303715884105727' AS HUGEINT) END"
+    sql = f"SELECT count(s) FROM (SELECT patient, sum({value}) AS s FROM visits GROUP BY patient)"
+    with under(fault):
+        if fault is None:
+            assert con.execute(private(told(sql))).fetchall() == [(40,)]
+        else:
+            with pytest.raises(duckdb.Error, match=r"(?i)overflow|out of range"):
+                con.execute(private(told(sql))).fetchall()
+
+
+ZONED = "SELECT count(*) FROM by_day WHERE day = DATE '2026-01-01'"
+
+
+def asked_in_two_zones(con: Any, fault: Fault | None) -> list[Any]:
+    found = []
+    with under(fault):
+        for zone in ("UTC", "America/New_York"):
+            con.execute(f"SET TimeZone = '{zone}'")
+            found.append(con.execute(private(ZONED)).fetchall())
+    return found
+
+
+def test_a_view_that_reads_the_time_zone_is_named_with_it(con: Any) -> None:
+    """fingerprint_without_zone: what the texts say is the same in both zones, and the rows are not."""
+    con.execute(
+        "CREATE TABLE moments AS SELECT i % 40 AS patient, TIMESTAMPTZ '2026-01-01 00:30:00+00' AS moment FROM range(80) r(i)"
+    )
+    con.execute(
+        "SELECT dp_protect('moments', epsilon := 1e11, privacy_unit := 'patient', max_rows_per_unit := 4); "
+        "CREATE VIEW by_day AS SELECT patient, CAST(moment AS DATE) AS day FROM moments"
+    )
+    assert asked_in_two_zones(con, broken.WITHOUT_ZONE) == [[(80,)], [(80,)]]
+    con.execute("SET TimeZone = 'UTC'")
+    assert con.execute(private(ZONED)).fetchall() == [(80,)]
+    con.execute("SET TimeZone = 'America/New_York'")
+    assert con.execute(private(ZONED)).fetchall() == [(0,)]
+
+
+@pytest.mark.parametrize("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"])
+def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> None:
+    con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")
+    first, second = "SELECT count(*) FROM long", "SELECT count(*) FROM visits WHERE days > 20"
+    with under(fault):
+        before = con.execute(private(first)).fetchall()
+        con.execute("CREATE OR REPLACE VIEW long AS SELECT * FROM visits WHERE days > 20")
+        if fault is None:
+            assert con.execute(private(first)).fetchall() == con.execute(second).fetchall() != before
+        else:
+            assert con.execute(private(first)).fetchall() == before
+
+
+@pytest.mark.parametrize("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"])
+def test_an_interval_of_two_numbers_holds_both(con: Any, fault: Fault | None) -> None:
+    """It is wider than those of the two together, each of which fails with the whole chance."""
+    sql = "SELECT count(*) AS n, count(doctor) AS k, count(*) + count(doctor) AS both FROM visits"
+    with under(fault):
+        rows = con.execute(f"FROM dp_query({literal(told(sql))}, epsilon := 1, errors := true)")
+        names = [column[0] for column in rows.description]
+        row = dict(zip(names, rows.fetchone(), strict=True))
+    apart = sum(row[f"{name}_upper"] - row[f"{name}_lower"] for name in ("n", "k"))
+    wider = row["both_upper"] - row["both_lower"]
+    if fault is None:
+        assert wider > apart + 1e-6
+    else:
+        assert wider == pytest.approx(apart)
+
+
+def test_a_subquery_carries_the_unit(con: Any) -> None:
+    """unit_not_carried: without it the plan has no owner in its last column, and the query is refused."""
+    sql = "SELECT ward, avg(days) FROM (SELECT ward, days FROM (SELECT * FROM visits) WHERE days > 3) GROUP BY ward"
+    assert con.execute(private(told(sql))).fetchall()
+    before = spent(con)
+    with under(broken.UNIT_NOT_CARRIED), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):
+        con.execute(private(told(sql))).fetchall()
+    assert spent(con) == before
+
+
+@pytest.mark.parametrize("fault", [None, CAP_BEFORE_JOIN], ids=["product", "cap_before_join"])
+def test_the_cap_comes_after_the_last_join(fault: Fault | None) -> None:
+    """cap_before_join: two lines of each order are many of a person who has many orders."""
+    database: dict[str, Any] = {"people": [], "notes": [], "parts": []}
+    database["orders"] = [(key, 1, *["NULL"] * 6) for key in (1, 2, 3)]
+    database["lines"] = [(key, at, *["NULL"] * 4) for key in (1, 2, 3) for at in (1, 2, 3)]
+    found: list[Call] = []
+    with dpsql.connect() as opened:
+        create(opened)
+        with under(fault), one_key(), exact_parts() as calls:
+            for each in neighbours(database):
+                fill(opened, each)
+                text = literal(told("SELECT count(*), count(*) FILTER (WHERE o = 1) FROM lines"))
+                found.append(calls.run(opened, f"FROM dp_query({text}, epsilon := 1, fresh := true)"))
+    losses = [found[0].loss(other) for other in found[1:]]
+    assert (max(losses) <= 1) == (fault is None), losses
