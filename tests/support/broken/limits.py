@@ -63,11 +63,15 @@ TWICE_THE_BOUND = Fault(
     "Values beyond their bounds count as twice the bound.",
     ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),
 )
+
+
 def _equal(word: str, rows: str, owners: str, columns: Sequence[str]) -> str:
     return f"(SELECT * FROM {rows} {word} JOIN {owners} USING ({', '.join(columns)}))"
 
 
-EQUAL_OWNERS = Fault("Owners of a key that is NULL are never equal, so their rows all count.", ((caps, "_joined", _equal),))
+EQUAL_OWNERS = Fault(
+    "Owners of a key that is NULL are never equal, so their rows all count.", ((caps, "_joined", _equal),)
+)
 NARROW_NOISE = Fault("Noise is 0.7 times as wide as stated.", ((aggregates, "laplace_lattice", _narrow),))
 POOLED_MARGINS = Fault(
     "Margins are taken for cells, of which no two rows of a unit are added up: 8 where the squares are 12.",
