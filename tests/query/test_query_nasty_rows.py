@@ -32,6 +32,8 @@ VALUES = [
     "ln(x)", "x / 0", "1 / b", "round(x, 400)", "CAST(x AS VARCHAR)", "d + 1", "d - DATE '2000-01-01'", "d + INTERVAL 1 MONTH",
     "date_trunc('month', d)", "date_trunc('century', t)", "year(d)", "epoch(t)", "hour(z)", "date_trunc('week', z)",
     "CAST(t AS DATE)", "CAST(t AS VARCHAR)", "CAST(z AS VARCHAR)", "CAST(z AS DATE)", "strftime(d, '%Y-%m')",
+    "replace(s, 'z', '_')", "regexp_replace(s, 'z*', '', 'g')", "regexp_extract(s, '(z)(z*)', 2)", "lpad(s, 999, s)",
+    "rpad(s, 3, s)", "split_part(s, 'z', 9)", "reverse(s)", "d + to_months(CAST(b AS INTEGER))", "t + to_hours(b)",
     "strptime(s, '%Y-%m-%d')", "time_bucket(INTERVAL '2 weeks', d)", "time_bucket(INTERVAL '3 months', t)",
     "time_bucket(INTERVAL '2 hours', t)", "make_date(b, b, b)", "substring(s, b, b)", "left(s, b)", "upper(s)",
     "s LIKE s", "s ILIKE '%' || s", "regexp_matches(s, '(a|b)*c')", "s || s", "concat(s, b, x)", "CASE WHEN x > 0 THEN b ELSE h END",
@@ -122,3 +124,11 @@ def test_no_row_stops_what_is_made_of_a_persons_rows(con: duckdb.DuckDBPyConnect
 @pytest.mark.parametrize("sql", OTHERS)
 def test_no_row_stops_a_join(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     run(con, sql)
+
+
+def test_no_text_grows_through_subqueries(con: duckdb.DuckDBPyConnection) -> None:
+    """Each of 15 subqueries makes a text eight times as long: what is too long is NULL, and stops nothing."""
+    inner = "SELECT s AS y FROM n"
+    for _ in range(15):
+        inner = f"SELECT y || y || y || y || y || y || y || y AS y FROM ({inner})"
+    assert run(con, f"SELECT count(y), count_if(length(y) > 9) FROM ({inner})")

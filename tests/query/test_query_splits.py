@@ -66,6 +66,13 @@ SELECT date_trunc('week', visit_date) w, count(*) FROM visits WHERE visit_date >
 SELECT 'x' AS a, NULL AS b, count(*) FROM visits
 SELECT ward FROM visits GROUP BY ward HAVING avg(days) > (SELECT min(beds) FROM wards) ORDER BY avg(days) DESC LIMIT 3
 SELECT DISTINCT ward FROM visits ORDER BY ward
+SELECT replace(ward, 'A', 'Z') AS w, count(*) FROM visits GROUP BY 1
+SELECT count(*) FROM visits WHERE split_part(CAST(visit_date AS VARCHAR), '-', 2) = '03' AND split_part(ward, '.', 2) = ''
+SELECT count(*) FROM visits WHERE regexp_extract(note, '([a-z])([a-z]*)', 2) <> ''
+SELECT lpad(CAST(month(visit_date) AS VARCHAR), 2, '0') AS m, rpad(ward, 3, '.') AS w, count(*) FROM visits GROUP BY ALL
+SELECT count(*) FROM visits WHERE regexp_replace(note, '[aeiou]', '', 'g') <> note
+SELECT count(*) FROM visits WHERE visit_date + to_days(CAST(days AS INTEGER)) > DATE '2024-06-01'
+SELECT count(*) FROM visits WHERE visit_date + INTERVAL (days) DAY > DATE '2024-06-01'
 SELECT ward, count(*) n FROM visits GROUP BY GROUPING SETS ((ward), ()) ORDER BY ALL DESC NULLS LAST
 WITH c AS (SELECT ward, count(*) n FROM visits GROUP BY ward) SELECT * FROM c ORDER BY ALL
 SELECT ward, avg(m) FROM (SELECT patient, ward, max(days) m FROM visits GROUP BY ALL ORDER BY ALL) GROUP BY ward ORDER BY ALL

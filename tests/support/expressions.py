@@ -14,7 +14,7 @@ import duckdb
 from dpsql.contract.expression.functions import FUNCTIONS, KNOWN, Allowed, Literal
 from dpsql.contract.expression.grammar import COMPARISONS, TYPES
 from dpsql.contract.expression.judge import Judged
-from dpsql.contract.expression.kinds import Type
+from dpsql.contract.expression.kinds import TEXT, Type
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.typed_expression import ColumnTypes, column_types, judged, types_query
 from dpsql.errors import ParameterError
@@ -75,14 +75,16 @@ def _arguments(taken: Allowed) -> Iterator[tuple[tuple[str, ...], tuple[str, ...
     elif len(places) == 2:
         types = list(dict.fromkeys((a, b) for a in tried for b in (a, *(_SECOND if tried == [*TYPES_TRIED] else ()))))
     else:
-        types = [(kind,) * len(places) for kind in ("BIGINT", "DOUBLE")] + [("VARCHAR", "BIGINT", "BIGINT")] * (
-            len(places) == 3
-        )
+        types = [(kind,) * len(places) for kind in ("BIGINT", "DOUBLE")]
+        types += [("VARCHAR", "BIGINT", "BIGINT")] * (len(places) == 3)
         types += [("BIGINT",) * (len(places) - 1) + ("DOUBLE",)]
     literals = [sorted(_literals(one)) for one in taken.takes if isinstance(one, Literal)]
     for chosen in product(*literals):
         written, column = iter(chosen), iter(range(len(places)))
-        given = tuple(text(next(written)) if isinstance(one, Literal) else f"c{next(column)}" for one in taken.takes)
+        given = tuple(
+            (text if one.kinds == TEXT else str)(next(written)) if isinstance(one, Literal) else f"c{next(column)}"
+            for one in taken.takes
+        )
         for kinds in types:
             yield given, kinds
     if taken.more:

@@ -16,7 +16,7 @@ from dpsql.contract.expression.functions import FUNCTIONS, KNOWN
 from dpsql.contract.expression.grammar import MOST_CHARACTERS, Reader
 from dpsql.contract.relation import checked, columns_of
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, text
 
 ROW = (
     "SELECT i % 7 - 2 AS a, (i * 5) % 11 - 4 AS b, i / 3 AS x, CASE WHEN i % 5 > 0 THEN 'w' || i % 3 END AS t, "
@@ -215,6 +215,24 @@ def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, nam
         if not any("TIMESTAMP" in kind and ("ZONE" in kind or "TZ" in kind) for kind in one[4])
     }
     assert mine == {("scalar", "CONSISTENT", "main", True)}
+
+
+@pytest.mark.parametrize("name", ["replace", "regexp_replace"])
+def test_what_replaces_a_part_of_a_text_is_no_longer_than_it(rows: Any, name: str) -> None:
+    """Else calls within calls would make a text so long that a row could end the statement."""
+    found = [one for one in FUNCTIONS if name in one.names]
+    assert found
+    for one in found:
+        of, to = one.takes[1:3]
+        for by in to.examples:
+            for part in of.examples:
+                more = ", 'g'" if len(one.takes) == 4 else ""
+                asked = f"SELECT length({name}(x, {text(part)}, {text(by)}{more})) - length(x) FROM "
+                with suppress(duckdb.InvalidInputException):  # a group that the pattern lacks
+                    grown = rows.execute(f"{asked} (VALUES ('aXbb 12:30 é'), (''), ('abcabc')) AS t(x)").fetchall()
+                    assert max(size for (size,) in grown) <= 0, (part, by)
+    assert not found[0].takes[2].takes("ab", ())
+    assert not found[0].takes[2].takes("é", ())
 
 
 def test_no_text_of_the_caller_is_run() -> None:

@@ -22,7 +22,7 @@ Kinds = frozenset[str]
 
 @dataclass(frozen=True)
 class Literal:
-    """An argument that must be a literal text.
+    """An argument that must be a literal.
 
     Attributes
     ----------
@@ -34,12 +34,15 @@ class Literal:
         Or the regular expression that the whole of it must match.
     examples : tuple of str
         Some that are allowed where there is a pattern, for tests.
+    kinds : frozenset of str
+        The kinds that it may have: text, or whole numbers, as SQL writes them.
     """
 
     what: str
     words: Mapping[str, frozenset[str]] = field(default_factory=dict)
     pattern: str = ""
     examples: tuple[str, ...] = ()
+    kinds: Kinds = TEXT
 
     def takes(self, given: object, others: Sequence[Type]) -> bool:
         """Whether a literal is one of these; `others` are the types of the arguments after it or before it."""
@@ -93,7 +96,7 @@ class Allowed:
             return False
         pairs = list(zip(takes, given, strict=True))
         values = {(one.kind, one.fields) for taken, one in pairs if not isinstance(taken, Literal)}
-        return all(one.kind in (TEXT if isinstance(taken, Literal) else taken) for taken, one in pairs) and (
+        return all(one.kind in (taken.kinds if isinstance(taken, Literal) else taken) for taken, one in pairs) and (
             not self.alike or len(values) <= 1
         )
 
@@ -132,6 +135,14 @@ _FORMATTED = ("%Y-%m-%d", "%d.%m.%y %H:%M:%S.%f", "%-d/%-m/%Y %-I:%M %p", "%a %A
 _FORMAT = Literal("format", pattern=r"(?:[^%]|%-?[aAwdbBmyYHIpMSfgnjUWcxXzGVu]|%%)*", examples=_FORMATTED)
 _PARSED = Literal("format", pattern=_FORMAT.pattern, examples=_FORMATTED[:3])
 _PATTERN = Literal("regular expression", pattern=r".*", examples=("^[a-c]+", "(a|b)*c?", r"\d{2}:\d{2}", ""))
+_WHOLE = Literal("text that is replaced", pattern=r".+", examples=(" ", "abc", "é", "%"))
+_LETTER = Literal("replacement: nothing, or one ASCII letter", pattern=r"[\x01-\x7f]?", examples=("", "_"))
+_REFERENCE = Literal(
+    "replacement: nothing, or one group such as \\1", pattern=r"(?:\\\d)?", examples=("", "\\0", "\\1")
+)
+_WIDTH = Literal("number of characters", pattern=r"\d{1,3}", examples=("0", "5", "999"), kinds=_INTEGER)
+_GROUP = Literal("number of a group", pattern=r"\d", examples=("0", "1", "9"), kinds=_INTEGER)
+_HOW = Literal("option of a regular expression", pattern="[cgilmnps]*", examples=("g", "gi", ""))
 _OPTIONS = Literal("option of a regular expression", pattern="[cilmnps]*", examples=("i", "s", ""))
 
 _DIGITS = "Arithmetic of one value; out of range is an error that TRY catches."
@@ -140,6 +151,7 @@ _CALENDRICAL = "Computed from the Gregorian calendar alone; infinities give NULL
 _UNICODE = "By DuckDB's own tables of Unicode, which follow no locale."
 _BYTES = "Compares or counts bytes and characters; no collation has a part in it."
 _SEARCH = "RE2 takes time and memory in proportion to the text, and has no locale; a literal is compiled once."
+_GROWTH = "What takes the place of a part is no longer than it, so that no number of such calls makes a text too long."
 _DOMAIN = (
     "Outside of its domain it is NaN or infinite, or an error that TRY catches: by DuckDB's version, not by a setting."
 )
@@ -279,6 +291,8 @@ FUNCTIONS: tuple[Allowed, ...] = (
         written=_NULL_BY_ZERO,
         newer=_ERROR_BY_ZERO,
     ),
+    Allowed(("to_days", "to_months", "to_weeks", "to_years"), (_INTEGER,), _SUM),
+    Allowed(("to_hours", "to_minutes"), (_LARGE,), _SUM),
     Allowed(("+",), (frozenset(("DATE",)), _INTEGER | _INTERVAL | {"TIME"}), _SUM),
     Allowed(("+",), (_INTEGER | _INTERVAL | {"TIME"}, frozenset(("DATE",))), _SUM),
     Allowed(("+",), (frozenset(("TIMESTAMP", "TIME", ZONED_TIME, "INTERVAL")), _INTERVAL), _SUM),
@@ -308,6 +322,13 @@ FUNCTIONS: tuple[Allowed, ...] = (
     Allowed(("~~", "~~*"), (TEXT, TEXT), "LIKE knows % and _ and no escapes, so every text is a pattern."),
     Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN), _SEARCH),
     Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN, _OPTIONS), _SEARCH),
+    Allowed(("regexp_extract",), (TEXT, _PATTERN), f"{_SEARCH} A part of the text."),
+    Allowed(("regexp_extract",), (TEXT, _PATTERN, _GROUP), f"{_SEARCH} A part of the text; a group is one of ten."),
+    Allowed(("regexp_replace",), (TEXT, _PATTERN, _REFERENCE), f"{_SEARCH} {_GROWTH}"),
+    Allowed(("regexp_replace",), (TEXT, _PATTERN, _REFERENCE, _HOW), f"{_SEARCH} {_GROWTH}"),
+    Allowed(("replace",), (TEXT, _WHOLE, _LETTER), f"{_BYTES} {_GROWTH}"),
+    Allowed(("lpad", "rpad"), (TEXT, _WIDTH, TEXT), f"{_BYTES} As long as a literal says."),
+    Allowed(("reverse",), (TEXT,), _UNICODE),
     Allowed(("||",), (TEXT | {"BLOB", "BIT", "LIST"},) * 2, "As long as its parts together.", alike=True),
     Allowed(("contains", "list_contains"), (_LISTS, _ANY), "Compares elements by their bytes or values."),
 )

@@ -8,6 +8,7 @@ list of one row, in TRY: there DuckDB's optimizer does not look, and an error is
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -24,6 +25,8 @@ from dpsql.rendering import call, cast, coalesce, identifier, text
 ROW = "dpsql_one"
 _MOST_JOINED = 30
 _TEXT = "dpsql_text"
+# Subqueries within one another could double a text until a row ends the statement: what is joined is NULL beyond this.
+_SHORT_ENOUGH = f"lambda {ROW}: CASE WHEN system.main.strlen({ROW}) <= 65536 THEN {ROW} END"
 _HINT = "docs/calls.md lists what may be called on rows; compute anything else in a view."
 _SIGNS = frozenset(("+", "-", "*", "/", "//", "%", "||", "~~", "~~*"))
 _ALIASES = {
@@ -129,6 +132,8 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("case", parts=parts, alias=expr.alias)
     if name == "ifnull":
         return Expr("coalesce", parts=parts, alias=expr.alias)
+    if name == "split_part" and len(parts) == 3:
+        return replace(_part_of(*parts), alias=expr.alias)
     if name == "concat" and len(parts) > _MOST_JOINED:
         raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
@@ -157,6 +162,19 @@ def _is_value(expr: Expr) -> bool:
     while expr.what == "cast":
         expr = expr.parts[0]
     return expr.what == "constant" and expr.name != "NULL"
+
+
+def _part_of(value: Expr, by: Expr, place: Expr) -> Expr:
+    """Return `split_part`, a macro of DuckDB's over lists, as the part of a text that a regular expression finds."""
+    whole = str(place.value) if place.what == "constant" and place.name == "number" else ""
+    if by.what != "constant" or by.name != "string" or not by.value or not re.fullmatch("[1-9]", whole):
+        raise ParameterError(
+            "P082",
+            "sql: split_part takes a literal text to split by, and a literal place from 1 to 9. Write both out.",
+        )
+    end = re.escape(by.value)
+    pattern = f"^(?s:(?:.*?{end}){{{int(whole) - 1}}}(.*?)(?:{end}|$))"
+    return Expr("call", "regexp_extract", (value, _string(pattern), Expr("constant", "number", value="1")))
 
 
 def _only_epochs(expr: Expr) -> bool:
@@ -264,6 +282,8 @@ class RowExpressions:
         row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)
         each = call("list_value", f"system.main.struct_pack({row})")
         lambdas = call("list_transform", each, f"lambda {ROW}: TRY({body})")
+        if kind.kind in TEXT and any(one.what == "call" and one.name == "||" for one in expr.walk()):
+            lambdas = call("list_transform", lambdas, _SHORT_ENOUGH)
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
 
     def _is_zoned(self, sql: str, sources: Sequence[tuple[str, Type]], texts: Sequence[str]) -> bool:
