@@ -186,7 +186,7 @@ class CoreAggregates:
                     f"state one, or count groups: SELECT count(*) FROM (SELECT {shown} FROM ... GROUP BY {shown}).",
                 )
             return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
-        if value.what == "constant" and value.name != "NULL" and expr.filter is None:
+        if expr.filter is None and self.stage.whole(value):
             return self._add("rows", None, Type("BIGINT"))
         return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
 
@@ -218,6 +218,7 @@ class CoreAggregates:
         return self._add(
             kind, self._target(self._filtered(expr, value)), self._result(expr, parts)
             if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), found, origin,
+            whole=expr.filter is None and self.stage.whole(value),
         )  # fmt: skip
 
     def _pair(self, expr: Expr) -> Expr:
@@ -301,10 +302,11 @@ class CoreAggregates:
         share: Fraction | None = None,
         discrete: bool = False,
         second: Limits = NOWHERE,
+        whole: bool = False,
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else ()),
+            *((second.lower, second.upper) if other is not None else (None, None)), whole,
         )  # fmt: skip
         for one in self.core.aggregates:
             if _unnamed(one) == made:
