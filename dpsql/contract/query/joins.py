@@ -168,7 +168,8 @@ class Joining:
         for one in conditions:
             if one.what != "compare" or one.name not in _TURNED:
                 continue
-            for left, right, sign in ((*one.parts, one.name), (*one.parts[::-1], _TURNED[one.name])):
+            first, second = one.parts
+            for left, right, sign in ((first, second, one.name), (second, first, _TURNED[one.name])):
                 read = self.scope.numbers(left), self.scope.numbers(right)
                 if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._ordered(left, right, sign):
                     yield JoinEquality(left, right, one, sign)
