@@ -86,7 +86,7 @@ class DrawnPart:
             if isinstance(before, dict) and isinstance(after, dict):
                 change = list(_changes(before, after, largest=self.largest))
             else:
-                assert np.shape(before) == np.shape(after), "the rows decide which numbers there are"
+                assert np.asarray(before).shape == np.asarray(after).shape, "the rows decide which numbers there are"
                 # Exact: of what differs, in Python's integers.
                 places = np.nonzero(np.asarray(before != after))
                 pairs = zip(np.asarray(before)[places].tolist(), np.asarray(after)[places].tolist(), strict=True)
