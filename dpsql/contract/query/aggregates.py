@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.parameters import show
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import CoreDraft, Splitting
 from dpsql.errors import ParameterError
+from dpsql.rendering import identifier
 
 _MOMENTS = {
     **{name: name for name in ("sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")},
@@ -210,6 +212,9 @@ class CoreAggregates:
         first, second = (self._filtered(expr, one) for one in expr.parts)
         found, origin = self._bounds(expr.parts[0])
         other, _ = self._bounds(expr.parts[1])
+        lacking = [one for one, ends in zip(expr.parts, (found, other), strict=True) if ends.lower is None]
+        if lacking:
+            raise self._unbounded(expr, lacking)
         return self._add(
             expr.name, self._target(first), self._result(expr, expr.parts), found, origin, self._target(second),
             second=other,
@@ -237,6 +242,8 @@ class CoreAggregates:
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
         found, origin = self._bounds(value)
+        if found.lower is None and self.core.keys:
+            raise self._unbounded(expr, (value,))
         target = self._target(self._filtered(expr, value))
         places = []
         for one in shares.parts if listed else (shares,):
@@ -248,6 +255,23 @@ class CoreAggregates:
             kind = self._result(plain, (value,), *literals)
             places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
         return Expr("call", "list_value", tuple(places)) if listed else places[0]
+
+    def _unbounded(self, expr: Expr, values: Sequence[Expr]) -> ParameterError:
+        """Return the refusal of what needs public bounds, with the columns that have none."""
+        names = [self.stage.scope.column(one).name for one in values if one.what == "item"]
+        if len(names) < len(values):
+            return ParameterError(
+                "P003",
+                f"{expr.name} needs public bounds of what it is computed from. Name it in a subquery, (SELECT ... AS x "
+                "...), and give lower := {x: ...} and upper := {x: ...} from domain knowledge.",
+            )
+        ends = [f"{side} := {{{', '.join(f'{identifier(one)}: ...' for one in names)}}}" for side in ("lower", "upper")]
+        where = " in groups" if self.core.keys else ""
+        return ParameterError(
+            "P003",
+            f"{expr.name} needs public bounds of {', '.join(map(show, names))}{where}. "
+            f"Give {ends[0]} and {ends[1]}, from domain knowledge.",
+        )
 
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
         found = self.stage.interval(value)
