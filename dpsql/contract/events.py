@@ -213,6 +213,13 @@ class DiscreteLaplace(_Pure):
 
 
 @dataclass(frozen=True)
+class CubeNoise(_Pure):
+    """Integers with noise of the largest coordinate, in one vector for each group."""
+
+    mechanism: ClassVar[str] = "cube_noise"
+
+
+@dataclass(frozen=True)
 class DiscreteGaussian(Event):
     """Integers with discrete Gaussian noise, which is rho-zCDP.
 

@@ -321,9 +321,11 @@ def _asked(
             yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
     else:
         deciding = []
+    whole = {one.column for one in core.aggregates if one.whole}
     for targets, bounds in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
+        given["whole"] = tuple(name == ALL or name in whole for name in targets)
         ends = [bounds.get(name) for name in targets]
         given["lowest"] = tuple(None if pair is None else float(pair[0]) for pair in ends)
         given["highest"] = tuple(None if pair is None else float(pair[1]) for pair in ends)
@@ -354,6 +356,7 @@ def _asked(
     if pairs:
         names, more = _pair_columns(pairs)
         given = {**shared, "target": names, "left_out_share": 0, "wanted": (_MOMENTS,) * len(names)}
+        given["whole"] = (False,) * len(names)
         given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place

@@ -1,14 +1,22 @@
 """The vector of one core of dp_query: several targets in the same groups, each with aggregates of its own, in one draw.
 
-A target of which only values are counted is a count, and needs no bounds. What differs from `dp_aggregate` is this
-alone: sensitivity, noise and shares are those of its blocks.
+A target of which only values are counted is a count, and needs no bounds. With public keys the noise may be that of a
+cube over all numbers of a group (`dpsql.mechanisms.cube_vector`), where targets whose rows all have a value share one
+count. Otherwise sensitivity, noise and shares are those of the blocks, as for `dp_aggregate`. Of all of these the one
+with the smallest errors is drawn, by public arguments alone.
+
+That all rows have a value is what the query's text says. Where it is wrong, a row without a value counts as the middle
+of the bounds: the guarantee holds whatever rows hold.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
+
+import numpy as np
 
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.bounds import refuse_extremes
@@ -18,15 +26,34 @@ from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
 from dpsql.functions.grouped.plan import read_share
+from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, log_errors
+from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.covariance import estimates
-from dpsql.statistics.aggregates import COUNT, Block, GroupCount, blocks_for
+from dpsql.statistics.aggregates import (
+    COUNT,
+    POWERS,
+    SUM,
+    Block,
+    CentredPair,
+    Chebyshev,
+    DirectSum,
+    GroupCount,
+    Sums,
+    blocks_for,
+)
+
+_BOTH = (False, True)
 
 
 def _wanted(given: object) -> tuple[tuple[str, ...], ...]:
     """Return the aggregates of every target."""
     return tuple(text_list("wanted", one, hint="") for one in known(tuple, given))
+
+
+def _flags(given: object) -> tuple[bool, ...]:
+    return tuple(known(bool, one) for one in known(tuple, given))
 
 
 def _ends(given: object) -> tuple[float | None, ...]:
@@ -43,6 +70,7 @@ class VectorPlan(AggregatePlan):
     wanted: tuple[tuple[str, ...], ...]
     lowest: tuple[float | None, ...]  # public bounds by target; None where it is only counted, or bounds are drawn
     highest: tuple[float | None, ...]
+    whole: tuple[bool, ...]  # by target, whether all rows have a value
 
     function: ClassVar[str] = "dp_query.vector"
     result_columns: ClassVar[tuple[str, ...]] = ()
@@ -52,12 +80,13 @@ class VectorPlan(AggregatePlan):
         Argument("wanted", "The aggregates of each target.", check=_wanted),
         Argument("lowest", "The lower bound of each target.", check=_ends),
         Argument("highest", "The upper bound of each target.", check=_ends),
+        Argument("whole", "Whether all rows have a value of each target.", check=_flags),
     )
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = dict(super()._own({**given, "lower": None, "upper": None}, layout))
-        own |= cls._read(given, "wanted", "lowest", "highest")
+        own |= cls._read(given, "wanted", "lowest", "highest", "whole")
         wanted, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
         valued = [place for place, names in enumerate(wanted) if set(names) != {COUNT}]
         stated = [place for place in valued if lowest[place] is not None]
@@ -74,6 +103,43 @@ class VectorPlan(AggregatePlan):
         bounds = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
         return blocks_for(names, *bounds, law)
 
+    @cached_property
+    def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
+        """The part that draws: the one with the smallest errors, of those with noise on each number or of a cube."""
+        separate = super().part
+        if self.has_private_keys or isinstance(separate, CubeVector):
+            return separate
+        return min([separate, *self._cubes()], key=self._log_errors)
+
+    def _cubes(self) -> list[CubeVector]:
+        """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 where they can."""
+        made = (tuple(self._in_cube(place, direct=direct) for place in range(len(self.wanted))) for direct in _BOTH)
+        found = (CubeVector("sums", self.remaining_epsilon, self.contribution, targets) for targets in made)
+        return [one for one in dict.fromkeys(found) if one.is_drawable]
+
+    def _in_cube(self, place: int, *, direct: bool) -> CubeTarget:
+        """Return what a target is in a vector with noise of a cube."""
+        names, lower, upper = self.wanted[place], self.lowest[place], self.highest[place]
+        if set(names) == {COUNT}:
+            return CubeTarget(GroupCount(), self.whole[place])
+        ends = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
+        if max(POWERS[name] for name in names) > 1:
+            return CubeTarget(Chebyshev(*ends), self.whole[place])
+        if set(names) != {SUM}:
+            return CubeTarget(CentredPair(*ends), self.whole[place])
+        if lower is None or upper is None:
+            return CubeTarget(CentredPair(*ends), self.whole[place])
+        if direct or lower + upper == 0:
+            return CubeTarget(DirectSum(*ends))
+        # In a sum, what has no value is 0.
+        nothing = int(quantise(np.zeros(1), *affine_map(lower, upper))[0]) if lower <= 0 <= upper else 0
+        return CubeTarget(CentredPair(*ends), self.whole[place] or lower <= 0 <= upper, nothing)
+
+    def given(self, rows: Sums, *targets: Sums) -> list[Sums]:
+        """Return the sums that the blocks are drawn from; behind those of all rows, where targets may share a count."""
+        found = super().given(rows, *targets)
+        return [rows, *found] if isinstance(self.part, CubeVector) else found
+
     def _parts(self, law: str) -> Sequence[GroupedNoise | KeyedNoise]:
         """Return the part with noise of one law, for the best block of each target."""
 
@@ -86,7 +152,7 @@ class VectorPlan(AggregatePlan):
         )
         return [self._keyed(best, law) if self.has_private_keys else self._public(best, law)]
 
-    def _log_errors(self, part: GroupedNoise | KeyedNoise) -> float:
+    def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
         """Return the logarithms of the errors of what is wanted, so far rounded that ties go to the first."""
         noise, count = part.noise if isinstance(part, KeyedNoise) else part, len(self.targets)
         each = zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True)

@@ -32,8 +32,9 @@ from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, counting_unit, gaussian_noise
+from dpsql.noise.cube import cube_deviation
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
-from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, SUM, Block, Sums, ValueBlock, Words
+from dpsql.statistics.aggregates import AVG, COUNT, CUBE, GAUSSIAN, LAPLACE, SUM, Block, Sums, ValueBlock, Words
 
 # Noise wider than this gets a coarser lattice.
 _WIDEST_BITS = 48
@@ -45,24 +46,31 @@ class Lattice:
 
     Attributes
     ----------
-    noise : {'laplace', 'gaussian'}
+    noise : {'laplace', 'gaussian', 'cube'}
     bits : int
         Noise is added in multiples of ``2**bits`` of the block's integers; below 0 where the lattice is finer.
     spread : Fraction
-        Scale of Laplace noise, or variance of Gaussian noise, on the lattice.
+        Scale of Laplace noise, or of that of a cube, or variance of Gaussian noise, on the lattice.
+    together : int
+        Coordinates of a vector with noise of a cube, of which the block has some; 1 where each has noise of its own.
     """
 
     noise: str
     bits: int
     spread: Fraction
+    together: int = 1
 
     @property
     def deviation(self) -> float:
         """Standard deviation of the noise on the lattice."""
+        if self.noise == CUBE:
+            return cube_deviation(self.spread, self.together)
         return laplace_deviation(self.spread) if self.noise == LAPLACE else math.sqrt(self.spread)
 
     def draw(self, size: int) -> Longs:
         """Draw independent noise."""
+        if self.noise == CUBE:
+            raise InternalError("I032", "noise of a vector was to be drawn one by one. Report it.")
         if self.noise == LAPLACE:
             return discrete_laplace(self.spread, size)
         parts = range(0, size, MOST_COORDINATES)
@@ -123,8 +131,8 @@ class NoisyBlock:
 
     @property
     def scale(self) -> float:
-        """Scale of Laplace noise, or standard deviation of Gaussian noise, in units of the block's `unit`."""
-        spread = float(self.lattice.spread) if self.lattice.noise == LAPLACE else self.lattice.deviation
+        """Scale of Laplace noise or that of a cube, or standard deviation of Gaussian noise, in the block's `unit`."""
+        spread = self.lattice.deviation if self.lattice.noise == GAUSSIAN else float(self.lattice.spread)
         return spread * self.step
 
     @property

@@ -1,8 +1,8 @@
 """Intervals from the public law of the noise: which true values are compatible with the noisy sums of a block.
 
-The noise of a block is independent and of one known law on every coordinate. A linear form of the coordinates
-therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with the noisy
-sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
+The noise of a block is of one known law on every coordinate, independent or that of a cube. A linear form of the
+coordinates therefore has noise of a known law, too, and `noise_quantile` gives its quantile. A value is compatible with
+the noisy sums if a form that is 0 at the true value is within its quantile (Fieller 1954). For the mean m that is
 ``sum(z) - m n``; for the variance V, ``sum((z - m)**2) - V n``, for any of the means that are compatible themselves. So
 the coverage holds at every number of rows, also where the noisy count is near 0; there the interval may be all of the
 bounds.
@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from statistics import NormalDist
 from typing import Any
 
@@ -37,7 +38,7 @@ from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNDETERMINED
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.statistics.aggregates import LAPLACE, Block, Words
+from dpsql.statistics.aggregates import CUBE, LAPLACE, Block, Words
 
 Interval = tuple[Doubles, Doubles]
 
@@ -61,6 +62,8 @@ _PART = 0.1
 Function = Callable[[Doubles], Doubles]
 # Where, and by how much the form exceeds the quantile there.
 _Point = tuple[Doubles, Doubles]
+# Weights of coordinates of noise of a cube are no smaller than this share of the largest one.
+_LEAST_WEIGHT = 1e-2
 # Distribution functions are inverted for tails down to this.
 _LEAST_TAIL = 1e-4
 
@@ -84,6 +87,9 @@ def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
         discrete Laplace noise is ``floor(X) - floor(Y)`` where Laplace noise is ``X - Y``.
     """
     size = np.abs(weights)
+    if noisy.lattice.noise == CUBE:
+        steps: Doubles = 1.5 * noisy.step * size.sum(axis=-1)
+        return noisy.scale * cube_quantile(size, noisy.lattice.together, tail) + steps
     if noisy.lattice.noise != LAPLACE:
         sigma: Doubles = noisy.scale * np.sqrt((size**2).sum(axis=-1))
         return -NormalDist().inv_cdf(tail / 2.0) * sigma
@@ -129,6 +135,47 @@ def laplace_quantile(weights: Doubles, tail: float) -> Doubles:
         middle = (low + high) / 2.0
         above = (factors * np.exp(-middle[..., np.newaxis] / apart)).sum(axis=-1) > tail
         low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return high
+
+
+def cube_quantile(weights: Doubles, together: int, tail: float) -> Doubles:
+    """Return the quantile of the absolute value of a weighted sum of coordinates of noise of a cube; never too small.
+
+    Parameters
+    ----------
+    weights : ndarray of float64, shape (…, k)
+        >= 0, of k of the coordinates, k at most `together`; one of them > 0 in every row.
+    together : int
+        Coordinates of the whole vector, d; its scale is 1.
+    tail : float
+        Probability of a larger value, in (0, 1).
+
+    Notes
+    -----
+    The coordinates are a radius of Gamma law, of d + 1, times independent uniform variables. A weighted sum of k of
+    these has a density that is a piecewise polynomial: with ``a = sum of e_i w_i`` over all signs e, the probability of
+    more than x in one direction is the sum over those with a > 0 of ``sign(e) (a r - x)**k`` where that is positive,
+    over ``k! r**k`` times the product of all ``2 w_i``. Its mean over r is, with ``y = x / a``, the sum of ``sign(e)
+    a**k exp(-y)`` times the sum over i of ``binomial(d - k, i) y**i (d - i)! / d!``. Raising a weight raises the
+    probability, because the variables are symmetric and unimodal; so none is left much smaller than the largest.
+    """
+    used = weights.astype(np.float64)
+    count = used.shape[-1]
+    used = np.maximum(used, _LEAST_WEIGHT * used.max(axis=-1, keepdims=True))
+    signs = np.array(list(product((-1.0, 1.0), repeat=count)))
+    ends = used @ signs.T
+    whole = 2.0 * signs.prod(axis=1) * np.maximum(ends, 0.0) ** count
+    whole /= math.factorial(count) * (2.0 * used).prod(axis=-1, keepdims=True)
+    powers = range(together - count + 1)
+    terms = [math.comb(together - count, i) / math.perm(together, i) for i in powers]
+    over = np.where(ends > 0.0, ends, np.inf)
+    low = np.zeros(used.shape[:-1])
+    high: Doubles = used.sum(axis=-1) * (2.0 * together + 6.0 + 4.0 * math.log(1.0 / tail))
+    for _ in range(50):
+        middle = (low + high) / 2.0
+        y = middle[..., np.newaxis] / over
+        chance = (whole * np.exp(-y) * np.polynomial.polynomial.polyval(y, terms)).sum(axis=-1)
+        low, high = np.where(chance > tail, middle, low), np.where(chance > tail, high, middle)
     return high
 
 

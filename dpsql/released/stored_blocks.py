@@ -11,6 +11,7 @@ import numpy as np
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.statistics.aggregates import (
+    CUBE,
     Bernstein,
     Block,
     CentredPair,
@@ -34,7 +35,8 @@ class StoredBlock(TypedDict):
     """The noisy integers of one target, by coordinate and group: high words, and low words of `word_bits` bits.
 
     Where bounds are private, `drawn` is their interval (`dpsql.released.intervals.interval_record`); without ends the
-    target has no values, and only its count is told. `weight` is that of a count that targets share.
+    target has no values, and only its count is told. `weight` is that of a count that targets share, and `together` the
+    number of coordinates that have noise of a cube together.
     """
 
     target: str | None
@@ -46,6 +48,7 @@ class StoredBlock(TypedDict):
     words: list[list[list[int]]]
     word_bits: int
     weight: NotRequired[int]
+    together: NotRequired[int]
     drawn: NotRequired[list[float | None]]
 
 
@@ -62,6 +65,7 @@ def stored_block(target: str | None, noisy: NoisyBlock) -> dict[str, Json]:
         "words": [part.tolist() for part in (words.high, words.low) if isinstance(part, np.ndarray)],
         "word_bits": words.bits,
         **({"weight": block.weight} if isinstance(block, SharedTarget) else {}),
+        **({"together": lattice.together} if lattice.noise == CUBE else {}),
     }
 
 
@@ -70,7 +74,7 @@ def restored_block(stored: StoredBlock) -> NoisyBlock:
     kind = _KINDS[stored["kind"]]
     weight = {"weight": stored["weight"]} if "weight" in stored else {}
     block = kind() if stored["bounds"] is None else kind(*stored["bounds"], **weight)
-    lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]))
+    lattice = Lattice(stored["noise"], stored["bits"], Fraction(stored["spread"]), stored.get("together", 1))
     words = [np.array(part, dtype=np.int64) for part in stored["words"]]
     low = words[1] if len(words) > 1 else 0
     return NoisyBlock(block, lattice, Words(words[0], low, stored["word_bits"]))

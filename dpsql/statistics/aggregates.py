@@ -61,6 +61,8 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 
 LAPLACE, GAUSSIAN = NOISES = ("laplace", "gaussian")
+# The law of noise that several coordinates have together (`dpsql.mechanisms.cube_vector`).
+CUBE = "cube"
 COUNT, SUM, AVG, VARIANCE, STDDEV = "count", "sum", "avg", "variance", "stddev"
 # The powers of values whose sums an aggregate needs, beside the number of rows.
 POWERS = {COUNT: 0, SUM: 1, AVG: 1, VARIANCE: 2, STDDEV: 2}

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import dpsql
@@ -90,9 +91,43 @@ def test_a_difference_across_cores_is_of_independent_noise(con: Any) -> None:
     )
 
 
+VECTOR = (
+    "SELECT copy, count(*) AS n, sum(x) AS s, sum(CASE WHEN x > 2 THEN x ELSE 0 END) AS m FROM visits GROUP BY copy"
+)
+
+
+def largest(epsilon: Fraction) -> dict[int, float]:
+    """Return the law of one coordinate, rounded: up to a radius of a Gamma law of four it is uniform."""
+    scale = float(CAP / epsilon)
+    radius = np.linspace(0.0, 60.0, 60_001)[1:] * scale
+    density = radius**3 * np.exp(-radius / scale) / (6 * scale**4) * (radius[1] - radius[0])
+    cells = range(-math.ceil(30 * scale), math.ceil(30 * scale) + 1)
+
+    def below(end: float) -> float:
+        return float((density * np.clip((end + radius) / (2 * radius), 0.0, 1.0)).sum())
+
+    return {at: below(at + 0.5) - below(at - 0.5) for at in cells}
+
+
+def test_a_vector_has_noise_of_a_cube(con: Any) -> None:
+    """Three numbers of a group, of which none is NULL: a count, and two sums about the middle of their bounds."""
+
+    def taken(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[tuple[int, ...]] = []
+        sql = (
+            f"SELECT n - 3 FROM dp_query({literal(VECTOR)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
+        )
+        while len(found) < runs:
+            found += con.execute(sql).fetchall()
+        return [one for (one,) in found[:runs]]
+
+    judge(taken, largest, Fraction(1), runs=RUNS)
+
+
 AUDITED = {
     "two cores": TWO_CORES.replace("a.n AS n, b.m AS m", "a.n + 2 * b.m AS v"),
     "a count and a sum": "SELECT copy, count(*) + sum(x) AS v FROM visits GROUP BY copy",
+    "a vector": f"SELECT copy, n + s - m AS v FROM ({VECTOR})",
     "a filter": "SELECT copy, count(*) - count(*) FILTER (WHERE x > 2) AS v FROM visits GROUP BY copy",
     "a person's rows first": (
         "SELECT copy, sum(n) AS v FROM (SELECT copy, who, count(*) AS n FROM visits GROUP BY copy, who) GROUP BY copy"

@@ -49,3 +49,13 @@ def test_a_refusal_says_what_to_write(con: Any, sql: str, code: str, words: str,
     assert words in message
     assert con.execute("FROM dp_budget()").fetchall() == before
     assert con.execute(private(mended)).fetchall()
+
+
+def test_items_need_a_privacy_unit_and_groups_do_not() -> None:
+    with dpsql.connect() as opened:
+        opened.execute("CREATE TABLE rows_ AS SELECT 'w' || i % 3 AS w FROM range(300) AS r(i)")
+        opened.execute("SELECT dp_protect('rows_', epsilon := 1e11, delta := 0.01)")
+        with pytest.raises(duckdb.Error, match=r"P046\] sql: count\(DISTINCT w\) needs a privacy unit"):
+            opened.execute(private("SELECT count(DISTINCT w) FROM rows_")).fetchall()
+        mended = private("SELECT count(*) FROM (SELECT w FROM rows_ GROUP BY w)", "delta := 1e-3")
+        assert opened.execute(mended).fetchall() == [(3,)]

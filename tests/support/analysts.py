@@ -138,6 +138,10 @@ ANSWERED: dict[str, tuple[str, str]] = {
         ("running total", "SELECT ward, month, SUM(n) OVER (PARTITION BY ward ORDER BY month ROWS BETWEEN UNBOUNDED "
          "PRECEDING AND CURRENT ROW) AS running FROM (SELECT ward, DATE_TRUNC('month', admitted)::date AS month, "
          "COUNT(*) AS n FROM visits WHERE admitted BETWEEN '2025-01-01' AND '2025-06-30' GROUP BY ward, month) t", ""),
+        ("attributes of a key", "SELECT ward, min(ward) AS least, max(upper(ward)) AS most, any_value(ward) AS any, count(*) AS n "
+         "FROM visits GROUP BY ward HAVING min(ward) = max(ward)", ""),
+        ("attributes of sets", "SELECT ward, sex, CASE WHEN grouping(sex) = 0 THEN min(sex) END AS s, count(*) AS n FROM "
+         "visits JOIN patients ON patient = id GROUP BY GROUPING SETS ((ward, sex))", ""),
         ("instead of NULL", "SELECT COALESCE(outcome, 'unknown') AS outcome, COUNT(*) AS n FROM visits GROUP BY 1", ""),
         ("a function of it", "SELECT lower(ifnull(outcome, 'Unknown')) AS o, COUNT(*) AS n FROM visits GROUP BY 1", ""),
         ("never in the ICU", "SELECT COUNT(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = "

@@ -20,6 +20,7 @@ from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
+from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
@@ -56,6 +57,8 @@ class DrawnPart:
         Which rows it is of, where DuckDB's threads decide in what order parts are drawn.
     whole : Fraction or None
         What all of several divisions of the same numbers spend together.
+    largest : bool
+        Whether of each label the largest change alone counts: noise of a cube.
     """
 
     part: Part
@@ -66,6 +69,7 @@ class DrawnPart:
     labelled: bool = False
     tag: str = ""
     whole: Fraction | None = None
+    largest: bool = False
 
     def loss(self, other: DrawnPart) -> Fraction:
         """Return the loss between two tables; for Gaussian noise epsilon times the share of ``mu**2`` that is used.
@@ -80,24 +84,29 @@ class DrawnPart:
         total = Fraction(0)
         for before, after, scale in zip(self.vectors, other.vectors, self.scales, strict=True):
             if isinstance(before, dict) and isinstance(after, dict):
-                change = list(_changes(before, after))
+                change = list(_changes(before, after, largest=self.largest))
             else:
                 assert np.shape(before) == np.shape(after), "the rows decide which numbers there are"
                 # Exact: of what differs, in Python's integers.
                 places = np.nonzero(np.asarray(before != after))
                 pairs = zip(np.asarray(before)[places].tolist(), np.asarray(after)[places].tolist(), strict=True)
                 change = [int(one) - int(other) for one, other in pairs]
+                if self.largest:
+                    groups = places[-1].tolist()
+                    moves = list(zip(groups, map(abs, change), strict=True))
+                    change = [max(move for group, move in moves if group == each) for each in dict.fromkeys(groups)]
             moved = sum(one * one for one in change) if self.squares else sum(map(abs, change))
             total += Fraction(moved) / scale
         return total * (self.epsilon if self.whole is None else self.whole) if self.squares else total
 
 
-def _changes(before: dict[Any, list[int]], after: dict[Any, list[int]]) -> Iterator[int]:
+def _changes(before: dict[Any, list[int]], after: dict[Any, list[int]], *, largest: bool = False) -> Iterator[int]:
     size = len(next(iter([*before.values(), *after.values()]), []))
     nothing = [0] * size
     for label in before.keys() | after.keys():
-        for one, other in zip(before.get(label, nothing), after.get(label, nothing), strict=True):
-            yield int(one) - int(other)
+        pairs = zip(before.get(label, nothing), after.get(label, nothing), strict=True)
+        change = [int(one) - int(other) for one, other in pairs]
+        yield from [max(map(abs, change), default=0)] if largest else change
 
 
 @dataclass
@@ -194,6 +203,19 @@ class _Recorder:
 def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
     def grouped(part: GroupedNoise, sums: Sequence[Any]) -> list[NoisyBlock]:
         return recorder.blocks(part, part, sums, part.epsilon)[0]
+
+    def cube(part: CubeVector, sums: Sequence[Any]) -> list[NoisyBlock]:
+        rows, *own = sums
+        vector: list[Any] = [None] * part.coordinates
+        exact = []
+        for one, places, lattice, given in zip(part.targets, part.places, part.lattices, own, strict=True):
+            words = on_lattice(one.block.words(one.sums(rows, given)), lattice.bits)
+            exact.append(NoisyBlock(one.block, lattice, words))
+            for place, numbers in zip(places, words.integers(), strict=True):
+                assert vector[place] is None or list(vector[place]) == list(numbers), "two numbers have one noise"
+                vector[place] = numbers
+        recorder.note(part, part.epsilon, [vector], [part.scale]).largest = True
+        return exact
 
     def margins(part: MarginsNoise, sums: Sequence[Any]) -> list[list[NoisyBlock]]:
         out = []
@@ -301,6 +323,7 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
 
     yield from (
         (GroupedNoise, "draw", grouped),
+        (CubeVector, "draw", cube),
         (KeyedNoise, "draw", keyed),
         (MarginsNoise, "draw", margins),
         (QuantileSelection, "draw", counted),

@@ -163,6 +163,9 @@ def tpch(con: Any, *, customers: int = 150, cap: int = 400) -> None:
             DATE '1992-01-01' + CAST(hash(i % {10 * customers}, 'd') % 2400 AS INTEGER) AS day
             FROM range({40 * customers}) AS r(i) WHERE i % {10 * customers} * 7919 % {customers} % 3 > 0);
     """)
+    # As in the schema of TPC-H.
+    for column in ("quantity", "extendedprice", "discount", "tax"):
+        con.execute(f"ALTER TABLE lineitem ALTER COLUMN l_{column} SET NOT NULL")
     protect_tpch(con, cap)
 
 

@@ -29,6 +29,7 @@ _PAIRS = frozenset(
 _QUANTILES = {"quantile_cont": False, "quantile_disc": True, "quantile": True, "approx_quantile": False}
 _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "approx_count_distinct", "regr_count"))
 _EXTREMES = frozenset(("min", "max"))
+_EQUALS = frozenset(("min", "max", "any_value", "arbitrary", "first", "last", "mode"))
 _OTHERS = {
     **dict.fromkeys(
         (
@@ -85,6 +86,11 @@ def aggregates_in(expr: Expr) -> list[Expr]:
     return [found for one in expr.inner for found in aggregates_in(one)]
 
 
+def is_one_of_equals(expr: Expr) -> bool:
+    """Whether an aggregate of rows with one value is that value."""
+    return expr.name in _EQUALS and len(expr.parts) == 1 and expr.filter is None
+
+
 def refuse_nested(expr: Expr) -> None:
     """Raise where an aggregate stands within another."""
     if any(found for one in expr.inner for found in aggregates_in(one)):
@@ -135,7 +141,7 @@ class CoreAggregates:
         """Return the refusal of min and max, with what to write for a value of its type."""
         name, share = expr.name, "0.01" if expr.name == "min" else "0.99"
         value = expr.parts[0] if expr.parts else Expr("constant", "NULL")
-        shown = self.stage.scope.column(value).name if value.what == "item" else "x"
+        shown = self._shown(value)
         kind = self.stage.write(value).type.kind
         instead = f"Write quantile_cont({shown}, {share}), and state bounds with lower and upper."
         if kind in ("DATE", *TIMESTAMPS):
@@ -145,6 +151,9 @@ class CoreAggregates:
         elif kind not in NUMBERS:
             instead = f"Ask count(*) with GROUP BY {shown}, and of the answer {name}({shown}) in a query around it."
         return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
+
+    def _shown(self, value: Expr) -> str:
+        return self.stage.scope.column(value).name if value.what == "item" else "x"
 
     def _filtered(self, expr: Expr, value: Expr) -> Expr:
         return value if expr.filter is None else _when(expr.filter, value)
@@ -171,8 +180,15 @@ class CoreAggregates:
                 if expr.filter is None:
                     return self._add("units", None, Type("BIGINT"))
                 return self._add("units", self._target(_when(expr.filter, one)), Type("BIGINT"))
+            if not self.stage.member.owned:
+                shown = self._shown(value)
+                raise ParameterError(
+                    "P046",
+                    f"sql: count(DISTINCT {shown}) needs a privacy unit, since one value has many rows. Have the owner "
+                    f"state one, or count groups: SELECT count(*) FROM (SELECT {shown} FROM ... GROUP BY {shown}).",
+                )
             return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
-        if value.what == "constant" and value.name != "NULL" and expr.filter is None:
+        if expr.filter is None and self.stage.whole(value):
             return self._add("rows", None, Type("BIGINT"))
         return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
 
@@ -204,6 +220,7 @@ class CoreAggregates:
         return self._add(
             kind, self._target(self._filtered(expr, value)), self._result(expr, parts)
             if expr.name not in ("regr_avgx", "regr_avgy") else Type("DOUBLE"), found, origin,
+            whole=expr.filter is None and self.stage.whole(value),
         )  # fmt: skip
 
     def _pair(self, expr: Expr) -> Expr:
@@ -309,10 +326,11 @@ class CoreAggregates:
         share: Fraction | None = None,
         discrete: bool = False,
         second: Limits = NOWHERE,
+        whole: bool = False,
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else ()),
+            *((second.lower, second.upper) if other is not None else (None, None)), whole,
         )  # fmt: skip
         for one in self.core.aggregates:
             if _unnamed(one) == made:

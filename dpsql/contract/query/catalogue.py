@@ -38,6 +38,8 @@ class CatalogueColumn:
         The keys that its owner declared, as texts that DuckDB casts to the type.
     lower, upper : Fraction or None
         The bounds that its owner declared.
+    required : bool
+        Whether it is NOT NULL.
     """
 
     name: str
@@ -45,6 +47,7 @@ class CatalogueColumn:
     values: tuple[str | None, ...] | None = None
     lower: Fraction | None = None
     upper: Fraction | None = None
+    required: bool = False
 
 
 @dataclass(frozen=True)

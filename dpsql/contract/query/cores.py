@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in
+from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
 from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns, hidden_names, verdict_sql
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.post import PostExpressions
@@ -208,7 +208,7 @@ class CoreSelect:
         """Return the text of one grouping set, that over no rows, and the released numbers of each column."""
         core = self._core(members)
         aggregates = CoreAggregates(self.work, self.stage, core)
-        places = {one: aggregates.place(one) for one in wanted}
+        places = {one: self._of_keys(one, members, core) or aggregates.place(one) for one in wanted}
         if not core.aggregates:
             aggregates.place(Expr("call", "count_star"))
         for number, group in enumerate(self.groups):
@@ -259,6 +259,15 @@ class CoreSelect:
                 found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
         return out
+
+    def _of_keys(self, expr: Expr, members: tuple[int, ...], core: CoreDraft) -> Expr | None:
+        """Return the value of an aggregate that is the same in all rows of a group, as what is made of its keys is."""
+        if not is_one_of_equals(expr):
+            return None
+        keys = {self.groups[number]: Expr("item", f"k{number}", value=core.name) for number in members}
+        out = replaced(expr.parts[0], keys)
+        read = [one for one in out.walk() if one.what == "item"]
+        return out if read and all(one.value == core.name for one in read) else None
 
     def _grouping(self, members: tuple[int, ...]) -> dict[Expr, Expr]:
         """Return what GROUPING() is in one set: a bit for each group that is not in it."""

@@ -67,6 +67,8 @@ class Column:
         Whether it is the column by which rows are dated, unchanged.
     noisy : frozenset of (str, str)
         The released numbers in it.
+    whole : bool
+        Whether it has a value in every row, as far as types and constraints say.
     made : int or None
         Of how many noisy numbers it is made, 0 of one that no noise moves; None where no interval of it can be written.
     """
@@ -81,6 +83,7 @@ class Column:
     tie: PathKey | None = None
     dated: bool = False
     noisy: Noisy = frozenset()
+    whole: bool = False
     made: int | None = None
 
 

@@ -62,6 +62,8 @@ class QueryAggregate:
         Where the bounds come from, for explain.
     other_lower, other_upper : Fraction or None
         Public bounds of the other column of a pair.
+    whole : bool
+        Whether the text says that all rows have a value of the column.
     """
 
     name: str
@@ -76,6 +78,7 @@ class QueryAggregate:
     bounds_from: str = ""
     other_lower: Fraction | None = None
     other_upper: Fraction | None = None
+    whole: bool = False
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr, Order, given
+from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
 from dpsql.contract.query.work import Splitting, check_written
 from dpsql.errors import ParameterError, SourceError
@@ -146,6 +147,18 @@ class Stage:
                 out[expr] = out.get(expr, NOWHERE).within(found)
         return out
 
+    def whole(self, expr: Expr) -> bool:
+        """Return whether an expression has a value in every row, as constraints, joins and conditions say."""
+        return has_value(expr, self._is_whole)
+
+    def _is_whole(self, expr: Expr) -> bool:
+        item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
+        if column.type.kind in FLOATS:  # which have NaN
+            return False
+        return (column.whole and not item.optional and not item.hidden) or any(
+            refuses_null(one, expr) for one in self.known
+        )
+
     @property
     def keys(self) -> KeyFinder:
         """Finds public values."""
@@ -191,6 +204,7 @@ class Stage:
             self.is_owner(expr),
             tie,
             place in self.member.dates,
+            whole=self.whole(expr),
         )
 
     # Groups and windows of one person's rows.

@@ -96,6 +96,7 @@ def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
         keys=lambda: _keys(found),
         owner=all(one.owner for one in found),
         dated=all(one.dated for one in found),
+        whole=all(one.whole for one in found),
         tie=ties.pop() if len(ties) == 1 else None,
     )
 

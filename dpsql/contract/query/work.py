@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dpsql.contract.expression.kinds import Type
+from dpsql.contract.expression.kinds import FLOATS, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
@@ -132,6 +132,7 @@ class Splitting:
             owner,
             tie,
             not table.public and table.date is not None and fold(table.date) == name,
+            whole=column.required and column.type.kind not in FLOATS,
         )
 
     def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:

@@ -128,7 +128,11 @@ class QueryPlanner:
             if is_catalog(reference):
                 continue
             spelled = _spellings(reference, binding)
-            queries += [*spelled, *reading.parents_of(spelled, binding.declarations, binding.catalog)]
+            queries += [
+                *spelled,
+                reading.described(reference),
+                *reading.parents_of(spelled, binding.declarations, binding.catalog),
+            ]
         return list(dict.fromkeys(queries))
 
     def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
@@ -197,8 +201,8 @@ class QueryPlanner:
         query = read_tree(tree)
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
-        def table(path: paths.Path, node: bound.Node) -> reading.SeenTable:
-            return reading.table_of(path, node, views, binding.declarations, binding.catalog, self._ledger.policy)
+        def table(path: paths.Path, node: bound.Node, told: str = "") -> reading.SeenTable:
+            return reading.table_of(path, node, views, binding.declarations, binding.catalog, self._ledger.policy, told)
 
         tables: dict[tuple[str, str, str], CatalogueTable] = {}
         parents: dict[paths.Path, CatalogueTable] = {}
@@ -218,7 +222,7 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            found = table(_as_catalogued(path, node), node)
+            found = table(_as_catalogued(path, node), node, plans[reading.described(reference)])
             direct = direct and found.direct
             tables[folded(reference)] = found.table
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):

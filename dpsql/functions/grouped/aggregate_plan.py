@@ -50,6 +50,7 @@ from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NO
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
+from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
 from dpsql.released.covariance import estimates
@@ -210,7 +211,7 @@ class AggregatePlan(LeftOutPlan):
         return tuple(ScannedInterval(f"bounds {position}", self.bounds_noise) for position in drawn)
 
     @cached_property
-    def part(self) -> GroupedNoise | KeyedNoise:
+    def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
         """The part that draws: of those of the law that was asked for, the one with the smallest errors.
 
         With 'auto' a law that cannot be drawn is not among them, as long as another one can.
@@ -275,7 +276,7 @@ class AggregatePlan(LeftOutPlan):
             raise InternalError("I032", "private keys came without a delta. Report it.")
         return keyed_noise("sums", self.remaining_epsilon, self.delta, self.contribution, blocks, law)
 
-    def _log_errors(self, part: GroupedNoise | KeyedNoise) -> float:
+    def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
         """Return the logarithms of the errors of what was asked, so far rounded that ties go to the first."""
         count = len(self.targets) or 1
         lattices = _grouped(part).lattices
@@ -362,7 +363,7 @@ class AggregatePlan(LeftOutPlan):
         return out
 
 
-def _grouped(part: GroupedNoise | KeyedNoise) -> GroupedNoise:
+def _grouped(part: GroupedNoise | KeyedNoise | CubeVector) -> GroupedNoise | CubeVector:
     return part.noise if isinstance(part, KeyedNoise) else part
 
 

@@ -26,10 +26,10 @@ _bounds_pass = values.bounds_pass
 _NO_LIMIT = 1 << 19
 
 
-def _without(*names: str) -> Callable[..., Step]:
+def _without(*names: str) -> Callable[..., Iterator[Step]]:
     """Return what bounds nothing by some limits of the plan."""
 
-    def kept(frame: GroupedFrame, rows: str) -> Step:
+    def kept(frame: GroupedFrame, rows: str) -> Iterator[Step]:
         looser: dict[str, Any] = dict.fromkeys((*names, "max_rows_per_unit"), _NO_LIMIT)
         return _kept(replace(frame, plan=replace(frame.plan, **looser)), rows)
 
@@ -47,7 +47,9 @@ def _over_all(ticket: str, owner: list[str], sorted_by: list[str], most: int) ->
 def _capped_first(frame: GroupedFrame) -> Iterator[Step]:
     """Bound each unit by its own keys, and map these afterwards."""
     unmapped = replace(frame, plan=replace(frame.plan, keys=None, key_rows=None, other=False))
-    yield replace(_kept(unmapped, "valued"), name="mapped")
+    *before, last = _kept(unmapped, "valued")
+    yield from before
+    yield replace(last, name="mapped")
     yield grouped.mapped(frame, "kept", frame.name("mapped"), *UNIT, *frame.codes)
 
 

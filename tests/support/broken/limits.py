@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from dpsql.contract.relation import Contribution
-from dpsql.engines.duckdb.steps import grouped
+from dpsql.engines.duckdb.steps import caps, grouped
 from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
@@ -22,10 +22,10 @@ _limits: Any = vars(ValueBlock)["limits"]
 _direct_limits: Any = vars(DirectSum)["limits"]
 
 
-def _one_more(*names: str) -> Callable[..., Step]:
+def _one_more(*names: str) -> Callable[..., Iterator[Step]]:
     """Return what lets a unit have one more than its plan says."""
 
-    def kept(frame: GroupedFrame, rows: str) -> Step:
+    def kept(frame: GroupedFrame, rows: str) -> Iterator[Step]:
         more: dict[str, Any] = {name: getattr(frame.plan, name) + 1 for name in (*names, "max_rows_per_unit")}
         return _kept(replace(frame, plan=replace(frame.plan, **more)), rows)
 
@@ -62,6 +62,15 @@ ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((grou
 TWICE_THE_BOUND = Fault(
     "Values beyond their bounds count as twice the bound.",
     ((ValueBlock, "limits", property(_twice)), (DirectSum, "limits", property(_twice_direct))),
+)
+
+
+def _equal(word: str, rows: str, owners: str, columns: Sequence[str]) -> str:
+    return f"(SELECT * FROM {rows} {word} JOIN {owners} USING ({', '.join(columns)}))"
+
+
+EQUAL_OWNERS = Fault(
+    "Owners of a key that is NULL are never equal, so their rows all count.", ((caps, "_joined", _equal),)
 )
 NARROW_NOISE = Fault("Noise is 0.7 times as wide as stated.", ((aggregates, "laplace_lattice", _narrow),))
 POOLED_MARGINS = Fault(

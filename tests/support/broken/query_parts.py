@@ -11,8 +11,10 @@ from dpsql.engines.duckdb.steps import grouped, limits
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
 from dpsql.functions.query_rows import RowsCall
+from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
 from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.rendering import call
+from dpsql.statistics.aggregates import Sums
 from support.broken.planting import Fault
 
 
@@ -61,4 +63,20 @@ def _all_lattices_of_each(part: MarginsNoise) -> Any:
 
 EPSILON_FOR_EACH_SET = Fault(
     "Every grouping set has all of epsilon.", ((MarginsNoise, "all_lattices", property(_all_lattices_of_each)),)
+)
+
+
+def _own_sums(target: CubeTarget, rows: Sums, own: Sums) -> Sums:
+    return own
+
+
+def _of_one_row(part: CubeVector, fine: int) -> int:
+    return 1 << fine
+
+
+OWN_COUNTS_WITH_ONE_NOISE = Fault(
+    "Numbers of values that differ have the noise of one shared count.", ((CubeTarget, "sums", _own_sums),)
+)
+VECTOR_OF_ONE_ROW = Fault(
+    "The noise of a vector hides one row, whatever a person may have.", ((CubeVector, "sensitivity", _of_one_row),)
 )

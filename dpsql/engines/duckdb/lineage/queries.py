@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
+_NULLABLE = 2  # the column of DESCRIBE that says whether a column may be NULL
 _PARENT = "/* parent */ "
 # Functions of the catalog, with their columns that tell of rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
@@ -64,6 +65,22 @@ def parents_of(queries: Sequence[str], declarations: Declarations, catalog: path
     return list(found)
 
 
+def described(reference: Reference) -> str:
+    """Return the query whose plan lists the columns of a table with their constraints."""
+    return f"SELECT * FROM (DESCRIBE {spelled(reference)})"
+
+
+def required_columns(plan: str) -> frozenset[str]:
+    """Return the columns that are NOT NULL, folded, from the plan of a query of `described`; none if it shows none."""
+    node = paths.read_plan(plan)
+    for one in () if node is None else bound.operators(node):
+        values = bound.as_node(one.get("collection") or {}).get("values")
+        if isinstance(values, list) and len(values) > _NULLABLE:
+            names, nullable = ([bound.as_node(each).get("value") for each in values[at]] for at in (0, _NULLABLE))
+            return frozenset(fold(str(name)) for name, null in zip(names, nullable, strict=True) if null == "NO")
+    return frozenset()
+
+
 def parent_path(query: str) -> paths.Path | None:
     """Return the table of a query of `parents_of`."""
     return paths.places_of(["", query.removeprefix(_PARENT)])[0] if query.startswith(_PARENT) else None
@@ -91,8 +108,9 @@ def table_of(
     declarations: Declarations,
     catalog: paths.Catalog,
     policy_of: Callable[[str], Budget | None],
+    description: str = "",
 ) -> SeenTable:
-    """Return what a table or view is, from the plan of reading all of it."""
+    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks."""
     reading = Reading(declarations, catalog)
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
@@ -105,7 +123,9 @@ def table_of(
             "and declare that.",
         ) from None
     policy = policy_of(rows.scans[0]) if rows.scans else None
-    columns = tuple(_column(name, kind, policy) for name, kind in zip(names, types, strict=True))
+    direct = is_direct(node, path)
+    required = required_columns(description) if direct and description else frozenset()
+    columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
     dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]
     table = CatalogueTable(
         path,
@@ -117,7 +137,7 @@ def table_of(
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
     )
-    return SeenTable(table, is_direct(node, path))
+    return SeenTable(table, direct)
 
 
 def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
@@ -135,7 +155,7 @@ def types_of(node: bound.Node) -> tuple[tuple[str, str], ...]:
     return tuple(zip(bound.output(node) or (), types, strict=True))
 
 
-def _column(name: str, kind: Type, policy: Budget | None) -> CatalogueColumn:
+def _column(name: str, kind: Type, policy: Budget | None, required: frozenset[str]) -> CatalogueColumn:
     bounds = {} if policy is None else dict(policy.bounds or {})
     keys = bounds.get("keys") or {}
     values = keys.get(fold(name)) if isinstance(keys, Mapping) else None
@@ -145,6 +165,7 @@ def _column(name: str, kind: Type, policy: Budget | None) -> CatalogueColumn:
         None if values is None else tuple(map(key_text, values)),
         _bound_of(bounds.get("lower"), name),
         _bound_of(bounds.get("upper"), name),
+        fold(name) in required,
     )
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled, short_place
 from dpsql.engines.duckdb.steps import values
+from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.left_out import COUNTS, apart, flagged, recorded
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
 from dpsql.engines.duckdb.steps.source import typed_key
@@ -39,7 +40,7 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
     if frame.plan.merges_units or frame.plan.counts_items:
         yield _merged(frame, rows)
         rows = "merged"
-    yield kept(frame, rows)
+    yield from kept(frame, rows)
     if frame.plan.measures_left_out:
         yield from apart(frame)
 
@@ -68,8 +69,8 @@ def _merged(frame: GroupedFrame, rows: str) -> Step:
     )
 
 
-def kept(frame: GroupedFrame, step: str) -> Step:
-    """Return the step of the rows of each unit that count: a sample that follows from its own rows and a secret key.
+def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
+    """Yield the steps of the rows of each unit that count: a sample that follows from its own rows and a secret key.
 
     Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
     most m rows in each.
@@ -79,30 +80,37 @@ def kept(frame: GroupedFrame, step: str) -> Step:
     alone = plan.merges_units and not frame.items  # a unit has one row in a group
     limits = plan.max_rows_per_unit, plan.groups, plan.rows_per_group
     enforced = enforced_limits(*limits, group_count=plan.group_count, alone=alone)
-    conditions, kept_rows = list[str](), list[str]()
+    caps, kept_rows = list[Cap](), list[str]()
 
     def among() -> list[str]:
         """Return the column by which a limit looks only at rows that met those before it, if rows are flagged."""
-        return [COUNTS] if conditions and plan.measures_left_out else []
+        return [COUNTS] if caps and plan.measures_left_out else []
+
+    def at_most(most: int | str, owner: list[str], order: list[str]) -> None:
+        owner = [*owner, *among()]
+        caps.append(Cap(sampled(frame.ticket, owner, order, most), tuple(owner), most))
 
     if enforced.groups:
         order = order_by(["group_place", *groups])
-        conditions.append(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}")
+        caps.append(Cap(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}"))
         rows = f"(SELECT *, {short_place(frame.ticket, *unit, *groups)} AS group_place\n  FROM {rows})"
         kept_rows.append(f"{plan.groups} of its groups")
     if enforced.rows_per_group:
-        conditions.append(sampled(frame.ticket, [*unit, *groups, *among()], sorted_by, plan.rows_per_group))
+        at_most(plan.rows_per_group, [*unit, *groups], sorted_by)
         kept_rows.append(f"{plan.rows_per_group} of its rows in a group")
     if enforced.rows or frame.drawing is not None:
         most = plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
-        conditions.append(sampled(frame.ticket, [*unit, *among()], [*groups, *sorted_by], most))
+        at_most(most, unit, [*groups, *sorted_by])
         kept_rows.append(f"{'the drawn number' if frame.drawing else most} of its rows in all")
     note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
     if plan.measures_left_out:
-        return flagged(rows, conditions, note)
-    for condition in conditions:
-        rows = f"(SELECT * FROM {rows}\n  QUALIFY {condition})"
-    return Step("kept", note, f"SELECT * FROM {rows}")
+        yield from flagged(frame, rows, caps, note)
+        return
+    for number, cap in enumerate(caps, start=1):
+        before, chosen = within(frame, f"limit{number}", cap, rows)
+        yield from before
+        rows = f"({chosen})"
+    yield Step("kept", note, f"SELECT * FROM {rows}")
 
 
 def listed_keys(plan: GroupedPlan) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step, select
 from dpsql.functions.grouped.left_out import GROUP, RECORD, ROWS, UNITS
 from dpsql.rendering import call, cast, coalesce
@@ -12,16 +13,19 @@ from dpsql.rendering import call, cast, coalesce
 COUNTS = "counts"
 
 
-def flagged(rows: str, conditions: Sequence[str], note: str) -> Step:
-    """Return the step of all rows with the column `COUNTS`, true where every condition holds.
+def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> Iterator[Step]:
+    """Yield the steps of all rows with the column `COUNTS`, true where every limit holds.
 
-    Each condition looks at the rows that met those before it.
+    Each limit looks at the rows that met those before it.
     """
-    for number, condition in enumerate(conditions or ["true"]):
-        before = "*" if number == 0 else f"* EXCLUDE ({COUNTS})"
-        both = condition if number == 0 else f"{COUNTS} AND {condition}"
-        rows = f"(SELECT {before}, ({both}) AS {COUNTS}\n  FROM {rows})"
-    return Step("limited", f"{note} The others stay, to be told apart.", f"SELECT * FROM {rows}", kept=True)
+    for number, cap in enumerate(caps or [Cap("true")]):
+        if number:
+            rows = f"(SELECT * EXCLUDE ({COUNTS}), ({COUNTS} AND {cap.condition}) AS {COUNTS}\n  FROM {rows})"
+            continue
+        before, chosen = within(frame, "limit", cap, rows, COUNTS)
+        yield from before
+        rows = f"({chosen})"
+    yield Step("limited", f"{note} The others stay, to be told apart.", f"SELECT * FROM {rows}", kept=True)
 
 
 def apart(frame: GroupedFrame) -> Iterator[Step]:

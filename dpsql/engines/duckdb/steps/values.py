@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import FLOATS, identity, key, sampled
+from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.rows import batches, identities, turn
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import ITEM, UNIT, GroupedFrame, Step, select
@@ -27,7 +28,9 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
     rows = select(parts, rows_of(frame), condition)
     if frame.has_unit:
         most = frame.plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
-        rows = select(["*"], f"({rows})", f"QUALIFY {sampled(frame.ticket, list(UNIT), list(values), most)}")
+        cap = Cap(sampled(frame.ticket, list(UNIT), list(values), most), UNIT, most)
+        before, rows = within(frame, "scan", cap, f"({rows})")
+        yield from before
         note += f": of each unit at most {'what is drawn' if frame.drawing else most}, sampled by a keyed hash"
     yield Step("scanned", f"{note}.", rows)
     yield batches(frame, 1, frame.name("scanned"), frame.ticket, struct(values))

@@ -1,0 +1,71 @@
+"""Limits that put only rows of owners with more of them in order: the same rows count as when all are put in order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import dpsql
+from dpsql.engines.duckdb.steps import caps
+from support.broken.limits import EQUAL_OWNERS
+from support.broken.planting import planted
+from support.exact_parts import exact_parts
+from support.plain_tables import create, fill, neighbours, random_rows
+from support.sessions import one_key
+
+ALL = "epsilon := 1, dataset := 'shop', privacy_unit := 'who'"
+CALLS = (
+    "dp_count('orders', by := 'ward', {0}, max_rows_per_unit := 2)",
+    "dp_sum('orders', 'n', lower := 0, upper := 9, {0}, max_rows_per_unit := 2, left_out_share := 0)",
+    "dp_sum('orders', 'n', {0}, by := 'ward', max_rows_per_unit := 2, max_groups_per_unit := 1, left_out_share := 0)",
+    "dp_count('orders', by := 'note', keys := 'private', delta := 1e-6, {0}, max_rows_per_unit := 2, "
+    "max_rows_per_unit_group := 1)",
+    "dp_count('orders', by := ['ward', 'kind'], {0}, max_rows_per_unit := 3, max_rows_per_unit_group := 1)",
+    "dp_quantile('orders', 'x', lower := -4, upper := 4, {0}, max_rows_per_unit := 1)",
+    "dp_query('SELECT ward, count(*), sum(n), avg(x) FROM orders GROUP BY ward', epsilon := 1, fresh := true)",
+    "dp_query('SELECT note, count(*) FROM orders GROUP BY note', epsilon := 1, delta := 1e-6, fresh := true)",
+    "dp_query('SELECT code, sum(qty) FROM orders JOIN lines ON ok = o GROUP BY code', epsilon := 1, "
+    "max_rows_per_unit := ''drawn'', fresh := true)",
+)
+
+
+@pytest.fixture(scope="module")
+def con() -> Iterator[Any]:
+    with dpsql.connect() as opened:
+        create(opened)
+        yield opened
+
+
+def exact(con: Any, least: int, monkeypatch: Any) -> list[Any]:
+    """Return the exact integers of all calls, where limits from `least` on tell owners apart."""
+    monkeypatch.setattr(caps, "_FEW", least)
+    with one_key(), exact_parts() as calls:
+        found = [calls.run(con, f"FROM {sql.format(ALL).replace(chr(39) * 2, chr(39))}") for sql in CALLS]
+    return [[(part.part.name, [_plain(one) for one in part.vectors]) for part in call.parts] for call in found]
+
+
+def _plain(vector: Any) -> Any:
+    return sorted(vector.items(), key=str) if isinstance(vector, dict) else vector.tolist()
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 30))])
+def test_the_same_rows_count(con: Any, seed: int, monkeypatch: Any) -> None:
+    for database in neighbours(random_rows(random.Random(seed))):
+        fill(con, database)
+        assert exact(con, 1, monkeypatch) == exact(con, 1 << 40, monkeypatch)
+
+
+ROWS: dict[str, Any] = {
+    **{name: [] for name in ("people", "notes", "parts", "lines")},
+    "orders": [(ok, 1, 1, 4, "NULL", "NULL", "NULL", "NULL") for ok in range(3)],
+}
+
+
+def test_keys_that_are_null_are_one_owner(con: Any, monkeypatch: Any) -> None:
+    fill(con, ROWS)
+    assert exact(con, 1, monkeypatch) == exact(con, 1 << 40, monkeypatch)
+    with planted(*EQUAL_OWNERS.patches):
+        assert exact(con, 1, monkeypatch) != exact(con, 1 << 40, monkeypatch)
