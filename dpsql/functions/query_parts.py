@@ -346,6 +346,8 @@ def _asked(
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
         first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
+        if first.needs:
+            raise ParameterError("P003", first.needs)
         given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
         if first.lower is not None and first.upper is not None:
             given |= {"lower": float(first.lower), "upper": float(first.upper)}
@@ -425,11 +427,7 @@ def _pairs(core: QueryCore) -> list[_Pair]:
         if pair in found or pair[::-1] in found:
             continue
         if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
-            raise ParameterError(
-                "P003",
-                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
-                "from domain knowledge.",
-            )
+            raise ParameterError("P003", one.needs)
         found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
     return list(found.values())
 

@@ -230,11 +230,10 @@ class CoreAggregates:
         found, origin = self._bounds(expr.parts[0])
         other, _ = self._bounds(expr.parts[1])
         lacking = [one for one, ends in zip(expr.parts, (found, other), strict=True) if ends.lower is None]
-        if lacking:
-            raise self._unbounded(expr, lacking)
+        needs = self._unbounded(expr, lacking) if lacking else ""
         return self._add(
             expr.name, self._target(first), self._result(expr, expr.parts), found, origin, self._target(second),
-            second=other,
+            second=other, needs=needs,
         )  # fmt: skip
 
     def _quantiles(self, expr: Expr) -> Expr:
@@ -259,8 +258,7 @@ class CoreAggregates:
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
         found, origin = self._bounds(value)
-        if found.lower is None and self.core.keys:
-            raise self._unbounded(expr, (value,))
+        needs = self._unbounded(expr, (value,)) if found.lower is None and self.core.keys else ""
         target = self._target(self._filtered(expr, value))
         places = []
         for one in shares.parts if listed else (shares,):
@@ -270,24 +268,24 @@ class CoreAggregates:
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
             literals = () if name == "median" else (str(one.value),)
             kind = self._result(plain, (value,), *literals)
-            places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
+            places.append(
+                self._add("quantile", target, kind, found, origin, share=share, discrete=discrete, needs=needs)
+            )
         return Expr("call", "list_value", tuple(places)) if listed else places[0]
 
-    def _unbounded(self, expr: Expr, values: Sequence[Expr]) -> ParameterError:
-        """Return the refusal of what needs public bounds, with the columns that have none."""
+    def _unbounded(self, expr: Expr, values: Sequence[Expr]) -> str:
+        """Return what is said of an aggregate that needs public bounds, with the columns that have none."""
         names = [self.stage.scope.column(one).name for one in values if one.what == "item"]
         if len(names) < len(values):
-            return ParameterError(
-                "P003",
+            return (
                 f"{expr.name} needs public bounds of what it is computed from. Name it in a subquery, (SELECT ... AS x "
-                "...), and give lower := {x: ...} and upper := {x: ...} from domain knowledge.",
+                "...), and give lower := {x: ...} and upper := {x: ...} from domain knowledge."
             )
         ends = [f"{side} := {{{', '.join(f'{identifier(one)}: ...' for one in names)}}}" for side in ("lower", "upper")]
         where = " in groups" if self.core.keys else ""
-        return ParameterError(
-            "P003",
-            f"{expr.name} needs public bounds of {', '.join(map(show, names))}{where}. "
-            f"Give {ends[0]} and {ends[1]}, from domain knowledge.",
+        return (
+            f"{expr.name} needs public bounds of {', '.join(map(show, names))}{where}. Give {ends[0]} and {ends[1]}, "
+            "from domain knowledge."
         )
 
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
