@@ -136,7 +136,7 @@ class Context(ContextMethods):
         ParameterError
             P030, P055: there is none, or more than one.
         """
-        found = self.ledger.releases(tuple(FUNCTIONS), dataset, key)
+        found = self.ledger.releases((*FUNCTIONS, QUERY), dataset, key)
         if not found:
             raise ParameterError("P030", f"nothing was released as {show(key)}. `dpsql ledger` lists what was.")
         if len(found) > 1:

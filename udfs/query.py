@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.engines.duckdb.lineage.texts import catalogued
+from dpsql.engines.duckdb.query_answers import QueryAnswer, answers
 from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
@@ -20,18 +20,9 @@ from dpsql.functions.query import QueryCall, QueryPlan
 from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
-from dpsql.released.query import core_rows
 from dpsql.udfs.release import left_out
 from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, nested, seen_of
 
-_ROW = pa.struct(
-    [
-        ("keys", pa.list_(pa.string())),
-        ("numbers", pa.list_(pa.string())),
-        *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper")),
-    ]
-)
-_RELEASE = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))])
 _TICKET = [("ticket", pa.int64()), ("zero", pa.float64())]
 _GATE = pa.struct([*_TICKET, ("parts", pa.list_(pa.struct(_TICKET)))])
 
@@ -162,8 +153,8 @@ def release(session: Session) -> Callable[..., pa.Array]:
 
     def run(tickets: pa.Array, parts: pa.Array, statistics: pa.Array, asked: pa.Array) -> pa.Array:
         rows = zip(tickets, parts, statistics, asked, strict=True)
-        return _answers(
-            [(one(ticket.as_py(), listed.as_py(), row.values), text.as_py()) for ticket, listed, row, text in rows]
+        return answers(
+            _answer(one(ticket.as_py(), listed.as_py(), row.values), text.as_py()) for ticket, listed, row, text in rows
         )
 
     return run
@@ -173,11 +164,9 @@ def stored(session: Session) -> Callable[..., pa.Array]:
     """Bind (plan, what is asked, texts) → the answers of all cores from the ledger."""
 
     def run(plans: pa.Array, asked: pa.Array, texts: pa.Array) -> pa.Array:
-        return _answers(
-            [
-                (session.stored_query(_query(plan_from_json(text.as_py())), catalogued(found.as_py())), one.as_py())
-                for text, one, found in zip(plans, asked, texts, strict=True)
-            ]
+        return answers(
+            _answer(session.stored_query(_query(plan_from_json(text.as_py())), catalogued(found.as_py())), one.as_py())
+            for text, one, found in zip(plans, asked, texts, strict=True)
         )
 
     return run
@@ -189,14 +178,8 @@ def _query(found: object) -> QueryPlan:
     return found
 
 
-def _answers(entries: Sequence[tuple[Entry, str]]) -> pa.Array:
-    """Return releases as a result of SQL."""
-    out = []
-    for entry, text in entries:
-        asked = json.loads(text)
-        found = [core_rows(entry.result, core, asked["confidence"]).rows() for core in asked["cores"]]
-        out.append({"sequence": entry.sequence, "guarantee": entry.receipt, "cores": found})
-    return pa.array(out, type=_RELEASE)
+def _answer(entry: Entry, asked: str) -> QueryAnswer:
+    return QueryAnswer(entry.sequence, entry.receipt, entry.result, asked)
 
 
 SPECS = (

@@ -59,8 +59,10 @@ def print_release(
     for one in found:
         told = dataclasses.asdict(one)
         del told["result"]
+        if one.lineage is not None:
+            told["lineage"] = {name: found for name, found in one.lineage.items() if name != "answer"}
         told |= {
-            "rows": one.result["parts"] if one.function == QUERY else _rows_of(one).to_pylist(),
+            **({"rows": _rows_of(one).to_pylist()} if one.function != QUERY else _of_query(one)),
             "noise": noise_statement(one.function, one.arguments, one.result),
             "policy": in_force(one.arguments),
         }
@@ -69,14 +71,17 @@ def print_release(
 
 def _rows_of(release: StoredRelease) -> pa.Table:
     """Return the rows of a release, as the call returned them."""
-    if release.function == QUERY:
-        raise ParameterError(
-            "P030",
-            "the ledger holds the answers of a query, and not what was made of them. Ask the query again: it is "
-            "a free replay.",
-        )
     with duckdb.connect() as connection:
         return stored_rows(connection, release)
+
+
+def _of_query(release: StoredRelease) -> dict[str, object]:
+    """Return the rows of a query, as it was asked first, where they follow from its answers alone; and the answers."""
+    try:
+        rows: object = _rows_of(release).to_pylist()
+    except ParameterError:
+        rows = None
+    return {"rows": rows, "parts": release.result["parts"]}
 
 
 def draw(

@@ -165,6 +165,7 @@ class QueryPlan(Plan):
 
     delta: Fraction | None
     parts: tuple[QueryPart, ...]
+    answer: str = ""  # how rows follow from the answers of all parts, as JSON text; no part of the call's name
 
     function: ClassVar[str] = "dp_query"
     target_needs_bounds: ClassVar[bool] = False
@@ -178,6 +179,12 @@ class QueryPlan(Plan):
     def told_rows(self) -> int | None:
         """How many rows of a unit count at most; None where it is drawn."""
         return None if any(part.rows_of is not None for part in self.parts) else self.max_rows_per_unit
+
+    @property
+    def lineage(self) -> dict[str, Json] | None:
+        """What the ledger stores of where the rows come from, with how rows of the result follow."""
+        found = super().lineage
+        return found if found is None or not self.answer else {**found, "answer": json.loads(self.answer)}
 
     @cached_property
     def measurement(self) -> Measurement:

@@ -79,7 +79,7 @@ def command(project: Path, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-PUBLISHED = ("patients_by_ward", "stay_factors", "stay_model", "ward_history")
+PUBLISHED = ("patients_by_ward", "stay_factors", "stay_model", "stays_by_ward", "ward_history")
 
 
 def test_a_build_that_is_repeated_is_charged_once(project: Path) -> None:
@@ -90,14 +90,67 @@ def test_a_build_that_is_repeated_is_charged_once(project: Path) -> None:
         runs.append({name: rows(project, f"FROM {name} ORDER BY ALL") for name in PUBLISHED})
     assert runs[0] == runs[1]
     assert rows(project, "SELECT dataset, releases, epsilon_spent, delta_spent FROM dp_budget()") == [
-        ("patients", 4, 2.1, 1e-7)
+        ("patients", 5, 2.5, 1e-7)
     ]
     kinds = rows(project, "SELECT kind, count(*) FROM dp_ledger() GROUP BY ALL ORDER BY ALL")
-    assert kinds == [("protect", 1), ("release", 4), ("replay", 4)]
+    assert kinds == [("protect", 1), ("release", 5), ("replay", 5)]
     command(project, "ledger", "verify", "--ledger", "clinic.duckdb.dpsql-ledger")
     if importlib.util.find_spec("matplotlib"):
         command(project, "plot", "stay model", "--db", "clinic.duckdb", "-o", "model.svg")
         assert "lower to upper bound" in (project / "model.svg").read_text(encoding="utf-8")
+
+
+def private_model(project: Path, name: str, sql: str, **arguments: object) -> None:
+    (project / "models" / "published" / f"{name}.sql").write_text(
+        f"{{{{ config(materialized='private', meta={{'dpsql': {arguments!r}}}) }}}}\n{sql}", encoding="utf-8"
+    )
+
+
+def test_a_plain_select_is_a_private_model(project: Path) -> None:
+    people = "FROM {{ ref('patients') }}"
+    private_model(
+        project,
+        "literals",
+        "-- it's a comment; with 'quotes' and {braces}\n"
+        f"SELECT CASE WHEN age >= 65 THEN 'it''s old' ELSE 'young' END AS band, count(*) AS n {people} GROUP BY 1 "
+        "HAVING count(*) > 100 ORDER BY n DESC",
+        epsilon=0.1,
+        errors=True,
+        release="it's a name",
+        max_rows_per_unit=None,
+    )
+    private_model(
+        project,
+        "keyed",
+        f"SELECT ward, count(*) AS n, avg(dose) AS mean {people} GROUP BY ward",
+        epsilon=0.1,
+        keys={"ward": ["A", "B", "it's"]},
+        lower={"dose": 0},
+        upper={"dose": 9.5},
+    )
+    private_model(project, "people", f"SELECT ward, age {people}", epsilon=0.1)
+    private_model(project, "misspelt", f"SELECT count(*) AS n {people}", epsilom=0.1)
+    private_model(project, "unstated", f"SELECT count(*) AS n {people}")
+    (project / "models" / "published" / "unstated.sql").write_text(
+        f"{{{{ config(materialized='private') }}}} SELECT count(*) AS n {people}", encoding="utf-8"
+    )
+    names = ("literals", "keyed", "people", "misspelt", "unstated")
+    for _ in range(2):
+        code, shown = dbt(project, "build", "--select", "patients", *names)
+        assert code == 1
+        for message in ("[DPSQL-P102]", "dp_query()", "a private model says what it may spend"):
+            assert message in shown
+        found = statuses(project)
+        assert {name: found[name] for name in names} == {
+            **dict.fromkeys(names, "error"),
+            **dict.fromkeys(("literals", "keyed"), "success"),
+        }
+    assert rows(project, "SELECT band FROM literals ORDER BY n DESC") == [("young",), ("it's old",)]
+    assert [row[0] for row in rows(project, "DESCRIBE literals")][:3] == ["band", "n", "n_error"]
+    assert rows(project, "SELECT ward FROM keyed ORDER BY ward") == [("A",), ("B",), ("it's",)]
+    assert rows(project, "SELECT releases, round(epsilon_spent, 6) FROM dp_budget()") == [(2, 0.2)]
+    tables = [row[0] for row in rows(project, "SELECT table_name FROM duckdb_tables() ORDER BY ALL")]
+    assert tables == ["keyed", "literals", "patients"]  # nor anything that was begun
 
 
 def test_another_day_is_another_release(project: Path) -> None:
@@ -120,7 +173,7 @@ def test_a_budget_that_is_used_up_fails_its_model_alone(project: Path) -> None:
     (project / "models" / "published" / "after.sql").write_text("FROM {{ ref('too_much') }}", encoding="utf-8")
     code, shown = dbt(project, "build", *DAY)
     assert code == 1
-    assert "[DPSQL-B001] dataset 'patients' needs epsilon 1.5, 0.9 remains of 3." in shown
+    assert "[DPSQL-B001] dataset 'patients' needs epsilon 1.5, 0.5 remains of 3." in shown
     found = statuses(project)
     assert {name: found[name] for name in (*PUBLISHED, "too_much", "after")} == {
         **dict.fromkeys(PUBLISHED, "success"),
@@ -128,7 +181,7 @@ def test_a_budget_that_is_used_up_fails_its_model_alone(project: Path) -> None:
         "after": "skipped",
     }
     assert len(rows(project, "FROM patients_by_ward")) == 3
-    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.1,)]
+    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.5,)]
 
 
 def test_threads_and_catalogs_share_one_ledger(project: Path) -> None:
@@ -159,7 +212,7 @@ def test_threads_and_catalogs_share_one_ledger(project: Path) -> None:
         spent = con.execute("SELECT dataset, epsilon_spent FROM dp_budget() ORDER BY ALL").fetchall()
     finally:
         con.close()
-    assert spent == [("here", 0.5), ("main_raw.raw", 0.5), ("other.main.there", 0.5), ("patients", 2.1)]
+    assert spent == [("here", 0.5), ("main_raw.raw", 0.5), ("other.main.there", 0.5), ("patients", 2.5)]
 
 
 def test_two_builds_at_once_are_charged_once(project: Path) -> None:
@@ -179,7 +232,7 @@ def test_two_builds_at_once_are_charged_once(project: Path) -> None:
         spent = con.execute("SELECT releases, epsilon_spent FROM dp_budget()").fetchall()
         con.close()
     assert found[0] == found[1]
-    assert spent == [(4, 2.1)]
+    assert spent == [(5, 2.5)]
 
 
 def test_a_source_is_protected_when_a_run_starts(project: Path) -> None:
@@ -269,4 +322,4 @@ def test_without_configuration_the_ledger_is_beside_the_database(project: Path) 
     code, shown = dbt(project, "build", *DAY)
     assert code == 0, shown
     assert (project / "clinic.duckdb.dpsql-ledger").exists()
-    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.1,)]
+    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.5,)]

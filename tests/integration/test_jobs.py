@@ -336,6 +336,79 @@ def test_a_dry_run_shows_replays_and_leaves_nothing_behind(folder: Path) -> None
     assert len(entries()) == 2
 
 
+QUERIES = """
+CREATE TEMP VIEW adults AS FROM people WHERE age >= 18;
+FROM dp_query('SELECT ward, count(*) AS n FROM adults GROUP BY ward', epsilon := $epsilon);
+FROM dp_query('SELECT ward, count(*) AS n FROM adults GROUP BY ward ORDER BY n DESC LIMIT 1', epsilon := $epsilon);
+CREATE OR REPLACE TABLE wards AS
+  FROM dp_query('SELECT ward, avg(age) AS m FROM adults GROUP BY ward', epsilon := $epsilon, release := 'wards-' || $day);
+FROM dp_query('SELECT 1 AS one', epsilon := 1);
+FROM dp_estimate('dp_query', sql := $sql, epsilon := 0.1);
+FROM dp_query($sql, epsilon := 0.1);
+"""
+
+
+def test_queries_of_plain_sql_are_priced_and_run(tmp_path: Path) -> None:
+    database = tmp_path / "clinic.duckdb"
+    with dpsql.Context(database) as ctx:
+        ctx.connection.execute(
+            "CREATE TABLE people AS SELECT ['A', 'B'][1 + i % 2] AS ward, CAST(i % 90 AS INTEGER) AS age FROM range(900) AS r(i)"
+        )
+        ctx.connection.execute(
+            "SELECT dp_protect('people', epsilon := 1, keys := {ward: ['A', 'B']}, lower := 0, upper := {age: 90})"
+        ).fetchall()
+    given = {"epsilon": 0.25, "day": "2026-11-23", "sql": "SELECT count(*) AS n FROM people WHERE age > 64"}
+
+    def spent() -> Any:
+        with dpsql.Context(database) as opened:
+            return opened.dp_budget()["epsilon_spent"].to_pylist()
+
+    first = dpsql.run(QUERIES, database=database, parameters=given, dry_run=True).forecast
+    calls = {one.statement: one.calls for one in first.statements}
+    assert [len(calls[number]) for number in range(1, 8)] == [0, 1, 1, 1, 0, 0, 1]
+    assert [calls[number][0].loss for number in (2, 3, 4, 7)] == [
+        "pure 0.25-DP",
+        "nothing",
+        "pure 0.25-DP",
+        "pure 0.1-DP",
+    ]
+    assert calls[3][0].replay == "statement 2, line 3"  # sorted and cut, it is the same release
+    assert calls[4][0].release == "wards-2026-11-23"
+    assert all(not one.unknown for one in first.statements)
+    assert [one.job for one in first.budgets] == ["epsilon 0.6"]
+    assert spent() == [0.0]
+
+    done = dpsql.run(QUERIES, database=database, parameters=given)
+    assert [one.replayed for one in done.releases] == [False, True, False, False]
+    assert done.rows is not None
+    assert done.rows.column_names == ["n"]
+    assert spent() == [0.6]
+    again = dpsql.run(QUERIES, database=database, parameters=given)
+    assert [one.loss for statement in again.forecast.statements for one in statement.calls] == ["nothing"] * 4
+    assert all(one.replayed for one in again.releases)
+    assert again.rows == done.rows
+    assert spent() == [0.6]
+
+
+@pytest.mark.parametrize(
+    ("sql", "epsilon", "code"), [("SELECT * FROM people", 0.1, "P102"), ("SELECT count(*) AS n FROM people", 5, "B001")]
+)
+def test_a_job_with_a_query_that_is_refused_is_not_begun(sql: str, epsilon: float, code: str, tmp_path: Path) -> None:
+    database = tmp_path / "clinic.duckdb"
+    with dpsql.Context(database) as ctx:
+        ctx.connection.execute("CREATE TABLE people AS SELECT i AS age FROM range(90) AS r(i)")
+        ctx.connection.execute("SELECT dp_protect('people', epsilon := 1)").fetchall()
+    text = f"CREATE TABLE before AS SELECT 1 AS one; FROM dp_query($sql, epsilon := {epsilon})"
+    for dry in (True, False):
+        with pytest.raises(Exception, match=code):
+            dpsql.run(text, database=database, parameters={"sql": sql}, dry_run=dry)
+    with dpsql.Context(database) as ctx:
+        assert ctx.dp_budget()["epsilon_spent"].to_pylist() == [0.0]
+        assert ctx.connection.execute(
+            "SELECT count(*) FROM duckdb_tables() WHERE table_name = 'before'"
+        ).fetchone() == (0,)
+
+
 def test_a_dry_run_reads_no_row(folder: Path) -> None:
     text = "CREATE TABLE c AS SELECT error('read') AS e, a FROM t; FROM c; INSERT INTO c SELECT error('read'), 1;"
     text += "CREATE VIEW w AS SELECT error('read') AS e, a FROM t; FROM dp_count('w', epsilon := 0.1)"

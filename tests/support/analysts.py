@@ -142,6 +142,16 @@ ANSWERED: dict[str, tuple[str, str]] = {
          "FROM visits GROUP BY ward HAVING min(ward) = max(ward)", ""),
         ("attributes of sets", "SELECT ward, sex, CASE WHEN grouping(sex) = 0 THEN min(sex) END AS s, count(*) AS n FROM "
          "visits JOIN patients ON patient = id GROUP BY GROUPING SETS ((ward, sex))", ""),
+        ("before each visit", "SELECT a.ward, count(*) AS n, count(b.vid) AS before, count(DISTINCT a.patient) AS people FROM "
+         "visits a LEFT JOIN visits b ON b.patient = a.patient AND b.discharged >= a.admitted - INTERVAL '60' DAY AND "
+         "b.discharged < a.admitted GROUP BY 1", ""),
+        ("first day", "SELECT count(*) AS stays, avg(m) AS mean FROM (SELECT v.vid, max(o.cost) AS m FROM visits v LEFT JOIN "
+         "visits o ON o.patient = v.patient AND o.admitted BETWEEN v.admitted - INTERVAL '6' HOUR AND v.admitted + INTERVAL "
+         "'300' DAY AND o.vid <> v.vid GROUP BY v.vid)", "lower := {m: 0}, upper := {m: 10000}"),
+        ("not seen again", "SELECT a.ward, count(*) AS n FROM visits a LEFT JOIN visits b ON a.patient = b.patient AND "
+         "b.vid > a.vid WHERE b.vid IS NULL GROUP BY a.ward", ""),
+        ("public ranges", "SELECT w.building, count(*) AS n FROM visits v LEFT JOIN wards w ON w.ward = v.ward AND w.beds > "
+         "v.vid % 30 GROUP BY 1", ""),
         ("instead of NULL", "SELECT COALESCE(outcome, 'unknown') AS outcome, COUNT(*) AS n FROM visits GROUP BY 1", ""),
         ("a function of it", "SELECT lower(ifnull(outcome, 'Unknown')) AS o, COUNT(*) AS n FROM visits GROUP BY 1", ""),
         ("never in the ICU", "SELECT COUNT(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = "
@@ -241,6 +251,14 @@ ANSWERED: dict[str, tuple[str, str]] = {
 
 # What is refused: the statement, its code, words of the message, and the statement that the message asks for.
 REFUSED: tuple[tuple[str, str, str, str], ...] = (
+    ("SELECT count(*) FROM visits a LEFT JOIN visits b ON b.admitted < a.admitted", "S012", "not joined by the person",
+     "SELECT count(*) FROM visits a LEFT JOIN visits b ON b.patient = a.patient AND b.admitted < a.admitted"),
+    ("SELECT count(*) FROM visits a LEFT JOIN visits b ON b.patient >= a.patient AND b.patient <= a.patient", "S012",
+     "not joined by the person", "SELECT count(*) FROM visits a LEFT JOIN visits b ON b.patient = a.patient"),
+    ("SELECT a.ward, count(b.vid) FROM visits a LEFT JOIN visits b ON b.patient = a.patient AND (b.admitted < a.admitted "
+     "OR b.ward = a.ward) GROUP BY 1", "P101", "Write the rest into CASE",
+     "SELECT a.ward, count(CASE WHEN b.admitted < a.admitted OR b.ward = a.ward THEN b.vid END) FROM visits a LEFT JOIN "
+     "visits b ON b.patient = a.patient GROUP BY 1"),
     ("SELECT max(city) FROM patients", "P106", "GROUP BY city",
      "SELECT max(city) FROM (SELECT city, count(*) AS n FROM patients GROUP BY city)"),
     ("SELECT min(born) FROM patients", "P106", "quantile_cont(epoch(born), 0.01)",

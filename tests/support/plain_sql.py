@@ -240,7 +240,13 @@ class Writer:
             joined = Scope(f"{left.text}, {right.text}", columns, unit, [on])
         else:
             how = draw.choice(("JOIN", "LEFT JOIN", "JOIN", "RIGHT JOIN", "FULL JOIN"))
-            joined = Scope(f"{left.text} {how} {right.text} ON {on}", columns, unit)
+            ordered = [
+                f"{mine} {sign} {theirs}"
+                for sign in ("<", ">=", "<>")
+                for mine, theirs in zip(left.of(*_NUMBERS), right.of(*_NUMBERS), strict=False)
+            ]
+            more = f" AND {draw.choice(ordered)}" if how == "LEFT JOIN" and ordered and draw.random() < 0.3 else ""
+            joined = Scope(f"{left.text} {how} {right.text} ON {on}{more}", columns, unit)
         if one == "orders" and other == "lines" and draw.random() < 0.3:
             below = self._base("parts")
             joined.text += f" JOIN {below.text} ON {below.text.split()[1]}.l = {right.text.split()[1]}.lk"

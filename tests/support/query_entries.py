@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,13 +16,13 @@ from support.broken.planting import planted
 def noted_entries() -> Iterator[list[Entry]]:
     """Collect the entries of all queries that are answered in the body of the with statement."""
     found: list[Entry] = []
-    answers: Any = vars(query)["_answers"]
+    answer: Any = vars(query)["_answer"]
 
-    def noted(entries: Sequence[tuple[Entry, str]]) -> Any:
-        found.extend(entry for entry, _ in entries)
-        return answers(entries)
+    def noted(entry: Entry, asked: str) -> Any:
+        found.append(entry)
+        return answer(entry, asked)
 
-    with planted((query, "_answers", noted)):
+    with planted((query, "_answer", noted)):
         yield found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dpsql.contract.expression.kinds import NOTHING, Type
 from dpsql.contract.parameters import fold, show
@@ -61,6 +61,8 @@ class CoreSelect:
     modifiers: Modifiers
     told: bool = False
     named: list[tuple[Expr, str]] | None = None
+    # What stands for the parts of the last set that was written, and its core.
+    _places: tuple[dict[Expr, Expr], CoreDraft] = field(init=False, repr=False, compare=False)
     # Where the cores of several grouping sets begin, which no other part of the query shares; None for one set.
     _several: int | None = None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.contract.expression.kinds import INTEGERS
+from dpsql.contract.expression.kinds import INTEGERS, NUMBERS
 from dpsql.contract.parameters import show
 from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
@@ -19,6 +19,8 @@ from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 from dpsql.rendering import text as sql_text
 
+# The signs of an order, and what they are where the sides are turned.
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>"}
 Place = tuple[str, str]  # an item's number, and the SQL name of its column
 
 
@@ -64,11 +66,12 @@ class Member:
 
 @dataclass(frozen=True)
 class JoinEquality:
-    """An equality between what was joined and what is to be: either side, and the condition that it is of."""
+    """A comparison between what was joined and what is to be: either side, and the condition that it is of."""
 
     ours: Expr
     theirs: Expr
     condition: Expr
+    sign: str = "="
 
 
 def member_of(item: Item) -> Member:
@@ -160,6 +163,35 @@ class Joining:
                     yield JoinEquality(left, right, one)
                     break
 
+    def comparisons(self, ours: Member, theirs: Member, conditions: Sequence[Expr]) -> Iterator[JoinEquality]:
+        """Yield the conditions that compare one member with the other by their order, by types that never fail."""
+        for one in conditions:
+            if one.what != "compare" or one.name not in _TURNED:
+                continue
+            for left, right, sign in ((*one.parts, one.name), (*one.parts[::-1], _TURNED[one.name])):
+                read = self.scope.numbers(left), self.scope.numbers(right)
+                if all(read) and read[0] <= ours.ids and read[1] <= theirs.ids and self._ordered(left, right, sign):
+                    yield JoinEquality(left, right, one, sign)
+                    break
+
+    def _ordered(self, left: Expr, right: Expr, sign: str) -> str | None:
+        """Return the SQL of a comparison by order; None where its sides have no common type.
+
+        Within one person any condition may choose which rows meet: lineage demands the person's equality beside it.
+        """
+        sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
+        kinds = {one.type.kind for one in sides}
+        wanted = None
+        if kinds <= {"DATE", "TIMESTAMP"} and len(kinds) > 1:
+            wanted = "TIMESTAMP"
+        elif kinds <= NUMBERS and len(kinds) > 1:
+            wanted = "DOUBLE"
+        elif not (kinds <= NUMBERS | {"DATE", "TIMESTAMP", "TIME", "INTERVAL"} and len(kinds) == 1):
+            return None
+        if wanted is not None:
+            sides = [self.expressions.write(one, self.scope.columns(one), wanted) for one in (left, right)]
+        return f"{sides[0].sql} {sign} {sides[1].sql}"
+
     def _equal(self, left: Expr, right: Expr) -> str | None:
         """Return the SQL of an equality of a join; None where its sides have different types."""
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
@@ -174,10 +206,17 @@ class Joining:
         return None
 
     def _joined(
-        self, word: str, ours: Member, theirs: Member, equal: Sequence[JoinEquality], linked: Member | None
+        self,
+        word: str,
+        ours: Member,
+        theirs: Member,
+        equal: Sequence[JoinEquality],
+        linked: Member | None,
+        more: Sequence[JoinEquality] = (),
     ) -> Member:
-        on = " AND ".join(str(self._equal(one.ours, one.theirs)) for one in equal)
-        if equal:
+        found = [str(self._equal(one.ours, one.theirs)) for one in equal]
+        on = " AND ".join([*found, *(str(self._ordered(one.ours, one.theirs, one.sign)) for one in more)])
+        if equal or more:
             text = f"{ours.text} {word} {theirs.within} ON {on}"
         elif word == "JOIN":
             text = f"{ours.text} CROSS JOIN {theirs.within}"
@@ -198,8 +237,10 @@ class Joining:
             tables=tuple(dict.fromkeys((*ours.tables, *theirs.tables))),
         )
 
-    def left(self, ours: Member, theirs: Member, equal: Sequence[JoinEquality]) -> Member:
-        """Return a LEFT JOIN."""
+    def left(
+        self, ours: Member, theirs: Member, equal: Sequence[JoinEquality], more: Sequence[JoinEquality] = ()
+    ) -> Member:
+        """Return a LEFT JOIN by equalities, and by `more` comparisons."""
         linked = None
         if ours.people and theirs.people:
             linked = link(ours, theirs, equal, outer=True)
@@ -214,7 +255,7 @@ class Joining:
                 "sql: a public table LEFT JOIN rows of people is not answered, since some of its rows would be of "
                 "nobody. Write JOIN, or count the people in a subquery with GROUP BY and join that.",
             )
-        return self._joined("LEFT JOIN", ours, theirs, equal, linked)
+        return self._joined("LEFT JOIN", ours, theirs, equal, linked, more)
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
         """Return the current member with the joins along its path, as all others that have one; None if none has."""

@@ -194,17 +194,19 @@ class RowBlock:
         outer = self.joining.together(left, ours)
         if ours:
             outer = self._filtered(outer, ours)
+        equal = [part for one in equal for part in _ends(one)]
         found = list(self.joining.equalities(outer, inner, equal))
-        if len(found) < len(equal):
+        more = list(self.joining.comparisons(outer, inner, equal))
+        if len(found) + len(more) < len(equal):
             raise ParameterError(
                 "P101",
-                "sql: ON of a LEFT JOIN has more than equalities of both sides and conditions on the joined table. "
-                "Write the rest into WHERE or CASE.",
+                "sql: ON of a LEFT JOIN has more than comparisons of one side with the other and conditions on the "
+                "joined table. Write the rest into CASE: max(CASE WHEN ... THEN x END).",
             )
         for place, item in enumerate(self.scope.items):
             if item.id in ids:
                 self.scope.items[place] = replace(item, optional=True)
-        return [replace(self.joining.left(outer, inner, found), whole=False)]
+        return [replace(self.joining.left(outer, inner, found, more), whole=False)]
 
     def _filtered(self, member: Member, conditions: list[Expr]) -> Member:
         """Return a table without the rows that do not meet conditions."""
@@ -241,6 +243,14 @@ def _conjuncts(expr: Expr) -> list[Expr]:
         common = [one for one in demanded[0] if all(one in each for each in demanded[1:])]
         return [*common, expr]
     return [expr]
+
+
+def _ends(condition: Expr) -> tuple[Expr, ...]:
+    """Return the comparisons that a condition is: two of BETWEEN."""
+    if condition.what != "between":
+        return (condition,)
+    value, least, most = condition.parts
+    return Expr("compare", ">=", (value, least)), Expr("compare", "<=", (value, most))
 
 
 def _asks(expr: Expr) -> bool:

@@ -334,7 +334,8 @@ class QueryPlanner:
         )
         errors = parameters.boolean("errors", filled["errors"])
         named = self._named(plan, filled, unique=read.binding.claim is not None)
-        return QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
+        found = QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
+        return replace(found, plan=replace(named, answer=found.answer(read.binding.zone)))
 
     def _unit(self, dataset: str) -> str | None:
         """Return what a budget's owner calls the privacy unit."""

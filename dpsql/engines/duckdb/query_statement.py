@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
+from dpsql.engines.duckdb.query_answers import stored_query
 from dpsql.engines.duckdb.result_rows import catalogued_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
@@ -82,6 +83,10 @@ class QueryStatement:
         """Return the statement that reads the stored release; no table of people is touched."""
         released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), _texts(self.plan))
         return self._over(f"SELECT {released} AS release")
+
+    def answer(self, zone: str) -> str:
+        """Return how rows follow from a stored release, see `dpsql.engines.duckdb.query_answers.stored_answer`."""
+        return json.dumps({"sql": self._over(stored_query()), "asked": self.asked, "zone": zone})
 
     def _over(self, release: str, *, noted: bool = False) -> str:
         """Return the post text over the released tables of a release."""

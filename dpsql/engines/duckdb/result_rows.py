@@ -10,8 +10,9 @@ import pyarrow as pa
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.engines.duckdb.query_answers import stored_answer
 from dpsql.functions.grouped.plan import GroupedPlan
-from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.shapes import KEYS, key_types
 from dpsql.rendering import call, cast, element, field, identifier, struct, text
@@ -103,6 +104,8 @@ def stored_rows(connection: duckdb.DuckDBPyConnection, release: StoredRelease) -
         Casts the keys; of nobody else's use.
     release : StoredRelease
     """
+    if release.function == QUERY:
+        return stored_answer(release)
     shape, result = FUNCTIONS[release.function].shape, release.result
     rows = pa.Table.from_struct_array(shape.entries(result, speaks_of(release.arguments)))
     if not shape.has_keys:

@@ -14,7 +14,7 @@ from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.joins import Joining
 from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage
-from dpsql.engines.duckdb import query_planner
+from dpsql.engines.duckdb import query_answers, query_planner
 from dpsql.engines.duckdb.lineage import queries
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.functions import query_parts
@@ -22,7 +22,6 @@ from dpsql.functions.query import QueryPlan
 from dpsql.ledger.charge import Charge
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import Entry
-from dpsql.udfs import query as query_release
 from support.broken.planting import Fault, Patch
 
 _split: Callable[..., Split] = vars(query_planner)["split"]
@@ -93,7 +92,7 @@ def _one_by_one(ledger: Ledger, charge: Charge, draw: Callable[[], object], **mo
 
 _charge = Ledger.charge
 _shares = vars(query_parts)["_shares"]
-_core_rows = vars(query_release)["core_rows"]
+_core_rows = vars(query_answers)["core_rows"]
 JOIN_KEY_CAST = Fault(
     "A join compares keys of two types: DuckDB casts one, and a row that it cannot cast stops the query and is told.",
     ((Joining, "_equal", _either),),
@@ -114,7 +113,7 @@ ONE_CONFIDENCE = Fault(
     "An interval of several noisy numbers takes each of them with the confidence of the whole.",
     (
         (
-            query_release,
+            query_answers,
             "core_rows",
             lambda result, core, confidence: _core_rows(
                 result, {**core, "answers": [{**one, "over": 1} for one in core["answers"]]}, confidence
