@@ -325,10 +325,11 @@ class CoreAggregates:
         discrete: bool = False,
         second: Limits = NOWHERE,
         whole: bool = False,
+        needs: str = "",
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else (None, None)), whole,
+            *((second.lower, second.upper) if other is not None else (None, None)), whole, needs=needs,
         )  # fmt: skip
         for one in self.core.aggregates:
             if _unnamed(one) == made:
