@@ -329,7 +329,7 @@ class CoreAggregates:
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else (None, None)), whole, needs=needs,
+            *((second.lower, second.upper) if other is not None else (None, None)), whole=whole, needs=needs,
         )  # fmt: skip
         for one in self.core.aggregates:
             if _unnamed(one) == made:
