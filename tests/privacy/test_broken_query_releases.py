@@ -77,6 +77,18 @@ def test_a_core_that_is_not_read_is_charged_with_the_others(con: Any) -> None:
         assert charged(con, TWO.replace("a, b", shown, 1), None) == (3.0, 1)
 
 
+def test_all_parts_are_one_charge_of_all_of_delta(con: Any) -> None:
+    """Two cores draw their keys, and each may fail with half of it."""
+    sql = (
+        "SELECT a.n, b.m FROM (SELECT doctor, count(*) AS n, median(days) AS d FROM visits GROUP BY doctor) a "
+        "LEFT JOIN (SELECT city, count(*) AS m FROM patients GROUP BY city) b ON a.doctor = b.city"
+    )
+    [(before,)] = con.execute("SELECT delta_spent FROM dp_budget()").fetchall()
+    con.execute(f"FROM dp_query({literal(sql)}, epsilon := 3, delta := 1e-6)").fetchall()
+    [(after,)] = con.execute("SELECT delta_spent FROM dp_budget()").fetchall()
+    assert float(after) - float(before) == pytest.approx(1e-6)
+
+
 def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
     """two_commits: nothing of a query is stored unless all is, and what may have been drawn is charged once."""
     from dpsql.functions.grouped.quantile import QuantileCall

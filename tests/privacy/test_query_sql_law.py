@@ -91,6 +91,34 @@ def test_a_difference_across_cores_is_of_independent_noise(con: Any) -> None:
     )
 
 
+def test_a_query_over_two_blocks_has_noise_for_a_person_in_one() -> None:
+    """A person has three rows in each of two months, of which two count in each: noise is for two."""
+    with dpsql.connect() as opened:
+        opened.execute(
+            "CREATE TABLE stays AS SELECT copy, 10 * copy + p AS who, day FROM (VALUES (1), (2)) AS v(p), "
+            "(VALUES (DATE '2026-01-05'), (DATE '2026-01-06'), (DATE '2026-01-07'), (DATE '2026-02-05'), "
+            f"(DATE '2026-02-06'), (DATE '2026-02-07')) AS d(day), range({COPIES}) AS c(copy)"
+        )
+        opened.execute(
+            f"SELECT dp_protect('stays', epsilon := 1e9, privacy_unit := 'who', max_rows_per_unit := {CAP}, "
+            f"keys := {{copy: {[*range(COPIES)]}}}, period := 'month', period_of := 'day')"
+        )
+        query = "SELECT copy, count(*) AS n FROM stays GROUP BY copy"
+
+        def both_months(epsilon: Fraction, runs: int) -> list[int]:
+            found: list[int] = []
+            more = f"epsilon := {float(epsilon)!r}, during := '2026-01/2026-02', {ONE_GROUP}, fresh := true"
+            while len(found) < runs:
+                found += [
+                    n for (n,) in opened.execute(f"SELECT n - 8 FROM dp_query({literal(query)}, {more})").fetchall()
+                ]
+            return found[:runs]
+
+        judge(both_months, lambda epsilon: geometric(CAP / epsilon), Fraction(2), runs=RUNS)
+        spent = dict(opened.execute("SELECT block, releases FROM dp_budget() WHERE releases > 0").fetchall())
+        assert spent["2026-01"] == spent["2026-02"]
+
+
 VECTOR = (
     "SELECT copy, count(*) AS n, sum(x) AS s, sum(CASE WHEN x > 2 THEN x ELSE 0 END) AS m FROM visits GROUP BY copy"
 )
