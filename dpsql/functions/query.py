@@ -42,8 +42,9 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
-from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
+from dpsql.functions.grouped.quantile import QuantileCall
 from dpsql.functions.query_margins import MarginsCall, MarginsPlan
+from dpsql.functions.query_quantile import CoreQuantilePlan
 from dpsql.functions.query_rows import RowsCall, RowsPlan
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.progress import Progress
@@ -54,7 +55,7 @@ USUAL_AGE = 24 * 60 * 60
 PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     VectorPlan.function: (VectorPlan, AggregateCall),
     CountPlan.function: (CountPlan, AggregateCall),
-    QuantilePlan.function: (QuantilePlan, QuantileCall),
+    CoreQuantilePlan.function: (CoreQuantilePlan, QuantileCall),
     RowsPlan.function: (RowsPlan, RowsCall),
     MarginsPlan.function: (MarginsPlan, MarginsCall),
 }

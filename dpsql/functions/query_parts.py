@@ -14,9 +14,9 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
-from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import QueryPart
 from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query_quantile import CoreQuantilePlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, RowsPlan, limits_up_to
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.rendering import call, double, identifier, text
@@ -346,13 +346,14 @@ def _asked(
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
         first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
+        if first.needs:
+            raise ParameterError("P003", first.needs)
         given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
         if first.lower is not None and first.upper is not None:
             given |= {"lower": float(first.lower), "upper": float(first.upper)}
-        given.pop("confidence")
         places["quantile", column] = count, 0
         count += 1
-        yield _Part(number, QuantilePlan, given, takes_delta=False)
+        yield _Part(number, CoreQuantilePlan, given, takes_delta=False)
     pairs = _pairs(core)
     if pairs:
         names, more = _pair_columns(pairs)
@@ -426,11 +427,7 @@ def _pairs(core: QueryCore) -> list[_Pair]:
         if pair in found or pair[::-1] in found:
             continue
         if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
-            raise ParameterError(
-                "P003",
-                f"{one.kind} needs public bounds of both columns. Give them, lower := {{...}} and upper := {{...}}, "
-                "from domain knowledge.",
-            )
+            raise ParameterError("P003", one.needs)
         found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
     return list(found.values())
 

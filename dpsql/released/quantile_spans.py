@@ -27,10 +27,12 @@ not measured    no share was paid for an interval
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -46,13 +48,22 @@ from dpsql.released.verdicts import FAILURE
 _MOST_EXACT = 64
 # What the size of a sum of Laplace variables exceeds with a chance of 5 %, in its standard deviations, at most.
 _WIDEST = 2.125
+# Between one of them and many, which are normal, the quantile of a sum is at most so much above the larger of both.
+_BETWEEN = 1.02
 # Rows, for the definition of a quantile and for noise that is discrete.
 TOLERANCE = 1.5
 
 
+def widest(failure: float) -> float:
+    """Return what the size of a sum of Laplace variables exceeds with a chance at most, in its standard deviations."""
+    if failure == FAILURE:
+        return _WIDEST
+    return _BETWEEN * max(-math.log(failure) / math.sqrt(2.0), NormalDist().inv_cdf(1.0 - failure / 2.0))
+
+
 @lru_cache(maxsize=1024)
-def reaches(bins: int, quantile: Fraction) -> Doubles:
-    """Return what the noise in D exceeds with a chance of at most `FAILURE`, in scales, for each cut but the outermost.
+def reaches(bins: int, quantile: Fraction, failure: float = FAILURE) -> Doubles:
+    """Return what the noise in D exceeds with a chance of at most `failure`, in scales, for each cut but the outermost.
 
     Parameters
     ----------
@@ -60,6 +71,8 @@ def reaches(bins: int, quantile: Fraction) -> Doubles:
         >= 1.
     quantile : Fraction
         q, in (0, 1).
+    failure : float
+        In (0, 1).
 
     Returns
     -------
@@ -69,7 +82,7 @@ def reaches(bins: int, quantile: Fraction) -> Doubles:
     times = np.stack([below, bins - below], axis=1).astype(np.float64)
     weights = np.tile([1.0 - q, q], (bins - 1, 1))
     deviations: Doubles = np.sqrt(2.0 * (times * weights**2).sum(axis=1))
-    return deviations * (combined_quantile(weights, times, FAILURE) if 1 < bins <= _MOST_EXACT else _WIDEST)
+    return deviations * (combined_quantile(weights, times, failure) if 1 < bins <= _MOST_EXACT else widest(failure))
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ class Span:
     upper_open: bool
 
 
-def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction) -> Span:
+def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction, failure: float = FAILURE) -> Span:
     """Return the interval of a quantile from noisy counts between cuts; see the module's text.
 
     Parameters
@@ -104,10 +117,12 @@ def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fracti
     quantile : Fraction
     scale : Fraction
         In rows, > 0.
+    failure : float
+        The chance, at most, that it does not hold the quantile.
     """
     below = np.cumsum(noisy.astype(np.float64))
     distance = below[:-1] - float(quantile) * below[-1]
-    reach = reaches(len(noisy), quantile) * float(scale) + TOLERANCE
+    reach = reaches(len(noisy), quantile, failure) * float(scale) + TOLERANCE
     return span_within(distance, reach, cuts, cell)
 
 

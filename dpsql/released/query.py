@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
@@ -25,7 +25,6 @@ from dpsql.released.margins import fitted_block
 from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
-from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.aggregates import COUNT
 
 _INTEGERS = {
@@ -127,10 +126,7 @@ def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
 
 def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimated:
     if "quantile" in one:
-        found = _quantile(part, one["quantile"])
-        told = confidence <= 1.0 - FAILURE + 1e-12  # its interval was drawn for this confidence
-        missing = np.full(len(found.value), np.nan)
-        return found if told else replace(found, lower=missing, upper=missing)
+        return _quantile(part, one["quantile"], one.get("over", 1))
     if "bounds" in one:
         return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one, confidence)
     stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
@@ -149,18 +145,18 @@ def _unknown(groups: int) -> Estimated:
     return Estimated(*(np.full(groups, np.nan) for _ in range(4)))
 
 
-def _quantile(part: Any, place: int) -> Estimated:
-    """Return one quantile of every group."""
+def _quantile(part: Any, place: int, numbers: int) -> Estimated:
+    """Return one quantile of every group, with its interval for a column that is made of so many numbers."""
     if not isinstance(part, Mapping):
         part = {"values": part}
+    names = _ENDS if numbers == 1 else tuple(f"{name}_{numbers}" for name in _ENDS)
     groups = part["values"] if "keys" in part and part.get("keys") else None
     if groups is None:
-        pairs = part["values"]
-        value = [pairs[place][1]]
-        ends = [[part[name][place]] if name in part else [None] for name in ("lower", "upper")]
+        value = [part["values"][place][1]]
+        ends = [[part[name][place]] if name in part else [None] for name in names]
     else:
         value = [group[place] for group in groups]
-        ends = [[group[place] for group in part[name]] if name in part else [None] * len(value) for name in _ENDS]
+        ends = [[group[place] for group in part[name]] if name in part else [None] * len(value) for name in names]
     columns = [np.array([np.nan if one is None else one for one in listed], dtype=np.float64) for listed in ends]
     values = np.array([np.nan if one is None else one for one in value], dtype=np.float64)
     return Estimated(values, np.full(len(values), np.nan), *columns)

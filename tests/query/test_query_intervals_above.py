@@ -121,3 +121,22 @@ def test_ends_of_a_pair_follow_its_order_of_arguments(con: Any) -> None:
     assert row["v_lower"] <= v <= row["v_upper"]
     assert row["w_lower"] <= w <= row["w_upper"]
     assert row["w_upper"] < row["v_lower"]
+
+
+def test_a_quantile_has_an_interval_of_the_confidence_that_is_asked_for(con: Any) -> None:
+    sql = "SELECT g, median(y) AS v, quantile_cont(y, 0.9) - median(y) AS w FROM visits GROUP BY g ORDER BY g"
+    exact = con.execute(sql).fetchall()
+    wide = []
+    for confidence, most in ((0.5, 108), (0.95, 24), (0.999, 6)):
+        more = f"errors := true, confidence := {confidence}"
+        asked = con.execute(f"FROM dp_query({literal(sql)}, epsilon := 0.5, {more})")
+        names = [one[0] for one in asked.description]
+        found = [dict(zip(names, row, strict=True)) for row in asked.fetchall()]
+        for column, place in (("v", 1), ("w", 2)):
+            held = [
+                row[f"{column}_lower"] - 0.51 <= one[place] <= row[f"{column}_upper"] + 0.51
+                for row, one in zip(found, exact, strict=True)
+            ]
+            assert held.count(False) <= most
+        wide.append(sum(row["v_upper"] - row["v_lower"] for row in found))
+    assert wide[0] < wide[1] < wide[2]

@@ -29,6 +29,8 @@ SELECT sex, count(*), count(v.id) FROM patients p LEFT JOIN visits v ON v.patien
 SELECT ward, avg(n) FROM (SELECT patient, ward, count(*) AS n, sum(days) AS s FROM visits GROUP BY patient, ward HAVING count(*) > 1) GROUP BY ward
 SELECT avg(s), max_n FROM (SELECT patient, sum(cost) AS s, count(*) > 9 AS max_n FROM visits GROUP BY patient) GROUP BY max_n
 SELECT n, count(*) FROM (SELECT DISTINCT patient, ward FROM visits) t JOIN (SELECT patient, count(*) % 3 AS n FROM visits GROUP BY patient) u USING (patient) GROUP BY n
+SELECT ward, outcome, count(DISTINCT patient), median(days), corr(days, cost) FROM visits GROUP BY ROLLUP (ward, outcome)
+SELECT ward, outcome, count(*), avg(days) FROM visits GROUP BY GROUPING SETS ((ward), (outcome))
 SELECT count(*), what FROM (SELECT patient, 'v' AS what FROM visits UNION ALL SELECT id, 'p' FROM patients) GROUP BY what
 SELECT extract(year FROM visit_date) AS y, month(visit_date) AS m, count(*) FROM visits WHERE visit_date >= '2024-02-01' AND visit_date < '2025-03-05' GROUP BY y, m ORDER BY y, m
 SELECT strftime(visit_date, '%Y-%m') AS ym, count(*) FROM visits WHERE visit_date BETWEEN '2024-02-01' AND '2025-03-05' GROUP BY ym

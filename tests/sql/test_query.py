@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any
@@ -10,7 +11,9 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.contract.query.people import Lifter
 from support.answers import described, private
+from support.broken.planting import planted
 from support.sql_text import literal
 
 PROTECT = """
@@ -408,3 +411,26 @@ def test_what_the_owner_writes_then_is_answered(con: Any) -> None:
     con.execute(f"SELECT dp_protect('memory.main.stays', epsilon := 1e11, {unit}, replace := true)")
     both = "SELECT (SELECT count(*) FROM visits) + (SELECT count(*) FROM stays)"
     assert ask(con, both) == [(1800,)]
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT corr(vid, days) FROM visits", "corr needs public bounds of 'vid'. Give lower := {\"vid\": ...}"),
+        ("SELECT ward, median(vid) FROM visits GROUP BY ward", "median needs public bounds of 'vid' in groups"),
+        ("SELECT ward, median(vid * 2) FROM visits GROUP BY ward", "Name it in a subquery"),
+    ],
+)
+def test_what_needs_public_bounds_is_named(con: Any, sql: str, said: str) -> None:
+    with pytest.raises(duckdb.Error, match=re.escape(said)):
+        con.execute(private(sql)).fetchall()
+
+
+def test_rows_are_not_chosen_by_what_other_people_have(con: Any) -> None:
+    """A splitter that takes any equality for one of a path: DuckDB's plan shows that it is none."""
+    between = "SELECT count(*) FROM visits AS a WHERE EXISTS (SELECT 1 FROM visits AS b WHERE b.days = a.days)"
+    parents = "SELECT count(*) FROM visits AS a WHERE EXISTS (SELECT 1 FROM visits AS b WHERE b.vid = a.vid)"
+    for sql in (between, parents):
+        assert code(con, private(sql)) == "S012"
+        with planted((Lifter, "_keeps", lambda *_: True)):
+            assert code(con, private(f"{sql} -- again")) in ("S012", "S014", "S017")

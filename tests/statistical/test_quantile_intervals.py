@@ -112,7 +112,7 @@ def test_a_shorter_reach_does_not_hold(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert shares() >= 0.95
     exact = reaches
-    monkeypatch.setattr(quantile_spans, "reaches", lambda bins, quantile: 0.25 * exact(bins, quantile))
+    monkeypatch.setattr(quantile_spans, "reaches", lambda *asked: 0.25 * exact(*asked))
     assert shares() < 0.9
 
 
@@ -274,3 +274,12 @@ def test_quantiles_read_off_a_histogram_have_intervals(more: dict[str, Any]) -> 
         record: Any = {**histogram_record(plan, [], []), **released}
         found += covered(histogram_quantiles(record, [0.1, 0.5, 0.9]), values)
     assert np.mean(found) >= 0.93
+
+
+@pytest.mark.parametrize("failure", [0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001])
+def test_no_sum_of_many_exceeds_the_widest_more_often(failure: float) -> None:
+    """Of more bins than the quantile is computed for, at any confidence that a query may ask."""
+    for below, above in ((1, 1), (1, 2), (2, 2), (1, 9), (3, 5), (7, 30), (40, 60)):
+        for q in (0.02, 0.2, 0.5, 0.9):
+            weights, times = np.array([[1.0 - q, q]]), np.array([[float(below), float(above)]])
+            assert combined_quantile(weights, times, failure)[0] <= quantile_spans.widest(failure) * (1 + 1e-6)

@@ -48,6 +48,7 @@ from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
 from dpsql.released.quantile_spans import rank_reach, rows_needed, span, span_record
+from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
 
@@ -182,6 +183,11 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     def at(self) -> tuple[Fraction, ...]:
         """The quantiles."""
         return tuple(map(Fraction, self.quantiles))
+
+    @property
+    def failures(self) -> tuple[float, ...]:
+        """The chances with which intervals may fail: one interval of each quantile for each of them."""
+        return (FAILURE,)
 
     @cached_property
     def rank_part(self) -> RankCounts | None:
@@ -412,9 +418,14 @@ def _records(
     bounded = plan.public_bounds is not None or plan.draws_bounds
     records = []
     for each, drawn, between, rows in zip(values, found, cuts, noisy, strict=True):
-        spans = [span(rows, between, cell, at, part.scale) for cell, at in zip(drawn, plan.at, strict=True)]
-        ends = [cells.ends(one.first, one.last) for one in spans]
-        records.append(span_record(each, spans, ends, bounded=bounded))
+        own: dict[str, list[Json]] = {}
+        for number, failure in enumerate(plan.failures, start=1):
+            pairs = zip(drawn, plan.at, strict=True)
+            spans = [span(rows, between, cell, at, part.scale, failure) for cell, at in pairs]
+            ends = [cells.ends(one.first, one.last) for one in spans]
+            record = span_record(each, spans, ends, bounded=bounded)
+            own |= record if number == 1 else {f"{end}_{number}": record[end] for end in ("lower", "upper")}
+        records.append(own)
     return records
 
 

@@ -1,0 +1,39 @@
+"""The quantiles of a core of dp_query: those of `dp_quantile`, with intervals for any confidence.
+
+A column of a query that is made of j numbers takes each of them within an interval that fails with a j-th of the
+chance. What is released has an interval for each j of a few; all are functions of the same noisy counts, so they cost
+nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from dpsql.contract.arguments import Signature
+from dpsql.contract.layout import Layout
+from dpsql.functions.grouped.arguments import CONFIDENCE
+from dpsql.functions.grouped.quantile import QuantilePlan
+
+# Of so many numbers at most a column with a quantile in it has an interval.
+MOST_NUMBERS = 6
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreQuantilePlan(QuantilePlan):
+    """The plan of the quantiles of one column of a core."""
+
+    confidence: float
+
+    function: ClassVar[str] = "dp_query.quantile"
+    arguments: ClassVar[Signature] = Signature(*QuantilePlan.arguments.values(), CONFIDENCE)
+
+    @classmethod
+    def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
+        return {**super()._own(given, layout), **cls._read(given, "confidence")}
+
+    @property
+    def failures(self) -> tuple[float, ...]:
+        """The chances with which intervals may fail, for columns that are made of 1, 2 and more numbers."""
+        return tuple((1.0 - float(self.confidence)) / numbers for numbers in range(1, MOST_NUMBERS + 1))
