@@ -246,9 +246,9 @@ class Frames(FrameMethods, Generic[Frame]):
             raise found_error.saying(on_frames(found_error.message)) from None
         if isinstance(found, pa.Table):
             return pl.DataFrame(found)
-        rows = found.to_polars()
-        _of(rows)._release = found
-        return rows
+        answered = found.to_polars()
+        _of(answered)._release = found
+        return answered
 
     def _columns(self, names: list[str]) -> pa.Table:
         """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
