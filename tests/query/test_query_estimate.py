@@ -118,7 +118,7 @@ def test_dp_estimate_has_the_lines_of_the_query(con: Any, name: str) -> None:
     assert con.execute(call(literal(sql), "1")).fetchall() == expected
     assert con.execute(call("?", "1"), [sql]).fetchall() == expected
     each = con.execute(f"SELECT e.* FROM (VALUES (1.0)) AS v(x), LATERAL ({call(literal(sql), 'x')}) AS e")
-    assert each.fetchall() == expected
+    assert sorted(each.fetchall()) == sorted(expected)  # no join promises an order
     assert con.execute("SELECT releases FROM dp_budget()").fetchall() == [(0,)]
 
 
