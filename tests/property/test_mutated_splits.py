@@ -18,10 +18,9 @@ from test_sensitivity_query import BOUNDED, Found, examine_bound
 
 import dpsql
 from dpsql.contract.query.split import Split
-from dpsql.engines.duckdb import query_planner
+from dpsql.engines.duckdb import query_answers, query_planner
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.released.query import CoreRows, core_rows
-from dpsql.udfs import query as query_release
 from support import mutated_splits
 from support.broken.planting import Patch, planted
 from support.broken.queries import UNJUDGED
@@ -53,7 +52,7 @@ def mutated(draw: random.Random, *faults: Patch) -> Iterator[None]:
     def wrong(*given: Any) -> Split:
         return wrong_split(split(*given), draw)
 
-    with planted((query_planner, "split", wrong), (query_release, "core_rows", _told_alike), *faults):
+    with planted((query_planner, "split", wrong), (query_answers, "core_rows", _told_alike), *faults):
         yield
 
 

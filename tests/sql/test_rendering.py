@@ -14,6 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.macros import CALLED
 from dpsql.engines.duckdb.result_rows import rows_sql, stored_sql
 from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
 from dpsql.functions.grouped.plan import GroupedPlan
@@ -95,13 +96,6 @@ GROUPED: list[dict[str, Any]] = [
     {**_ONE_KEY, **_OWNER, "distinct_of": "a", "target": None},
     {**_PRIVATE, **_OWNER, "distinct_of": "u", "target": None},
 ]
-
-
-# Macros of ours in the bodies of others.
-OURS = (
-    *("exact_fixed_point", "exact_double", "dpsql_lineage", "dpsql_reads", "dpsql_tables", "dpsql_texts"),
-    *("dpsql_typed", "dpsql_query_reads", "dpsql_query_text"),
-)
 
 
 def plans() -> Iterator[tuple[str, Plan]]:
@@ -213,7 +207,7 @@ def functions(con: Any, statement: str) -> set[str]:
         kind = node.get("class")
         if kind in ("FUNCTION", "WINDOW"):
             name = node["function_name"]
-            if name in OURS:  # installation writes their catalog
+            if name in CALLED:  # installation writes their catalog
                 continue
             assert (node["catalog"], node["schema"]) == ("system", "main"), (name, statement)
             names.add(name)
@@ -263,13 +257,13 @@ def test_installation_names_the_catalog_of_the_exact_macros() -> None:
     with dpsql.connect() as opened:
         bodies = opened.execute(
             "SELECT function_name, macro_definition FROM duckdb_functions() WHERE regexp_matches(macro_definition, $1)",
-            ["|".join(OURS)],
+            ["|".join(CALLED)],
         ).fetchall()
         assert {"exact_xty", "exact_gram_sql", "exact_kendall_sql", "dp_sis", "dp_protect"} <= {
             name for name, _ in bodies
         }
         for _, body in bodies:
-            assert not re.search(rf"(?<![\w.\"])({'|'.join(OURS)})\(", body.replace("dpsql.main.", ".")), body
+            assert not re.search(rf"(?<![\w.\"])({'|'.join(CALLED)})\(", body.replace("dpsql.main.", ".")), body
 
 
 SHADOWS = (

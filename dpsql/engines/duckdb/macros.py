@@ -27,7 +27,7 @@ from dpsql.rendering import identifier, text
 _EXACT = ("exact/fixed_point.sql", "exact/xty.sql", "exact/discordant.sql", "exact/gram.sql")
 _BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql", "dp/budget.sql", "dp/manual.sql")
 # Macros that others call.
-_CALLED = (
+CALLED = (
     *("exact_double", "exact_fixed_point", "dpsql_lineage", "dpsql_typed", "dpsql_reads", "dpsql_tables"),
     *("dpsql_texts", "dpsql_query_reads", "dpsql_query_text", "dpsql_query_told", "dpsql_estimated"),
 )
@@ -48,7 +48,7 @@ def macros_sql(scope: str, catalog: str) -> str:
     sql = "\n".join(files("dpsql.sql").joinpath(name).read_text(encoding="utf-8") for name in names)
     sql = re.sub(
         r"(?<![\w.])(?<!MACRO )"
-        rf"({'|'.join(_CALLED)})\(",
+        rf"({'|'.join(CALLED)})\(",
         rf"{catalog}.main.\1(",
         sql,
     )
