@@ -340,6 +340,7 @@ _EVENTS: dict[str, type[Event]] = {
         SmoothSensitivity,
         SubsetExponential,
         DiscreteLaplace,
+        CubeNoise,
         DiscreteGaussian,
         GaussianDP,
         Approximate,

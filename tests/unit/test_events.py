@@ -15,6 +15,7 @@ from dpsql.contract.events import (
     Approximate,
     CanonicalLipschitz,
     Composed,
+    CubeNoise,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
@@ -58,6 +59,7 @@ RECORDS: list[tuple[Event, dict[str, Any]]] = [
         {"mechanism": "subset_exponential", "k": 3, "epsilon": "3", "method": "top_r"},
     ),
     (LAPLACE, {"mechanism": "discrete_laplace", "epsilon": "1/10"}),
+    (CubeNoise(THIRD), {"mechanism": "cube_noise", "epsilon": "1/3"}),
     (DiscreteGaussian(Fraction(1, 4)), {"mechanism": "discrete_gaussian", "rho": "1/4"}),
     (
         DiscreteGaussian(Fraction(1, 4), Fraction(1, 10**6)),

@@ -312,14 +312,16 @@ def _place(expr: Expr) -> Place | None:
 def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
     """Return the refusal of tables whose rows have no privacy unit, beside those that have one or with each other."""
     names = [one.replace('"', "") for one in dict.fromkeys(tables)]
-    code, why = ("S013", "and those beside it have one") if beside else ("S012", "so that one row would meet many")
-    protect = f"SELECT dp_protect({sql_text(names[0] if names else '...')}, epsilon := ..., privacy_unit := ..., "
-    return SourceError(
-        code,
-        f"sql: rows of {', '.join(map(show, names))} have no privacy unit, {why}. Have the owner state whose they are, "
-        f"{protect}max_rows_per_unit := ..., replace := true), and join tables of one budget, which tables := {{...}} "
-        "and merge := [...] make. Or ask of each by itself.",
+    advice = (
+        "Have the owner state whose they are, "
+        f"SELECT dp_protect({sql_text(names[0] if names else '...')}, epsilon := ..., privacy_unit := ..., "
+        "max_rows_per_unit := ..., replace := true), and join tables of one budget, which tables := {...} "
+        "and merge := [...] make. Or ask of each by itself."
     )
+    rows = f"sql: rows of {', '.join(map(show, names))} have no privacy unit,"
+    if beside:
+        return SourceError("S013", f"{rows} and those beside it have one. {advice}")
+    return SourceError("S012", f"{rows} so that one row would meet many. {advice}")
 
 
 def _apart(ours: Member, theirs: Member) -> SourceError:
