@@ -264,8 +264,10 @@ def test_odd_rows(con: Any, form: str) -> None:
     # Other bounds: the middle is 0, and 7 is inside.
     wide = {"true_positives": 2, "false_positives": 0, "false_negatives": 2, "true_negatives": 3}
     assert one_row(con, source, 5, "lower := -10, upper := 10") == wide
-    [(auc, *_)] = rows(con, "dp_auc", source)
-    assert auc == pytest.approx(1, abs=1e-3)
+    # In one call of a hundred the noise carries the numbers beyond the area of 1, and there is none.
+    areas = [row[0][0] for row in (rows(con, "dp_auc", source) for _ in range(5)) if row[0][0] is not None]
+    assert areas == pytest.approx([1] * len(areas), abs=1e-3)
+    assert areas
     if form == "frame":
         con.unregister("odd")
     else:
