@@ -28,7 +28,7 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_told(tree, given, seen, settings) AS
 -- dpsql_estimated(function, sql, given) → the lines of dp_estimate: of dp_query those that `estimate := true` has. Not
 -- for direct use.
 CREATE OR REPLACE TEMP MACRO dpsql_estimated(function, sql, given) AS
-  CASE WHEN function IS DISTINCT FROM 'dp_query' THEN system.main.dpsql_estimate(function, given)
+  CASE WHEN CAST(function AS VARCHAR) IS DISTINCT FROM 'dp_query' THEN system.main.dpsql_estimate(function, given)
   ELSE dpsql_query_told(
     system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, given,
     dpsql_query_reads(CAST(sql AS VARCHAR), system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR),

@@ -354,9 +354,12 @@ def test_flags_that_noise_decides_are_left_out(con: duckdb.DuckDBPyConnection) -
     con.register("frame", flags(6000, 60))
     con.execute("CREATE TABLE flags AS FROM frame")
     call = "FROM dp_logistic_regression('flags', target := 'y', epsilon := {}, delta := 1e-6)"
-    verdicts = {row[0]: row[3] for row in con.execute(call.format(0.5)).fetchall()}
-    assert sum(verdicts[f"rare{place}"] == "undetermined" for place in range(60)) >= 50
-    assert all(verdicts[f"common{place}"] != "undetermined" for place in range(4))
+    calls, left_out = 6, 0
+    for _ in range(calls):
+        verdicts = {row[0]: row[3] for row in con.execute(call.format(0.5)).fetchall()}
+        left_out += sum(verdicts[f"rare{place}"] == "undetermined" for place in range(60))
+        assert all(verdicts[f"common{place}"] != "undetermined" for place in range(4))
+    assert left_out >= 50 * calls  # 53 are, with a deviation of 2.2
     verdicts = {row[0]: row[3] for row in con.execute(call.format(500)).fetchall()}
     assert "undetermined" not in verdicts.values()
 
