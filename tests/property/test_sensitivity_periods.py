@@ -37,7 +37,7 @@ CALLS = {
     "items": "dp_count('t', distinct_of := 'x', epsilon := 1)",
     "groups": f"dp_count('t', {LIMITS.format(g=1, r=1)})",
     "people of groups": "dp_count('t', distinct_of := 'person', by := 'x', keys := [0, 1], epsilon := 1)",
-    "private keys": "dp_count('t', by := 'x', keys := 'private', delta := 1e-3, epsilon := 1)",
+    "private keys": "dp_count('t', by := 'x', keys := 'private', delta := 1e-6, epsilon := 1)",
     "sums": "dp_sum('t', target := 'x', lower := 0, upper := 1, epsilon := 1)",
     "sums of units": "dp_sum('t', target := 'x', lower := 0, upper := 1, unit_value := 'sum', epsilon := 1)",
 }
