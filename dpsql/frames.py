@@ -7,7 +7,8 @@ arguments, so that names, defaults and documentation are those of SQL.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -218,15 +219,10 @@ class Frames(FrameMethods, Generic[Frame]):
         if self._dataset is not None:
             arguments["dataset"] = self._dataset
         context = _context()
-        try:
+        with self._errors_on_frames():
             frame, beside = self._read(context, function, arguments)
             release: Release = getattr(beside, function)(frame, **arguments)
-        except DpsqlError as error:
-            found = with_column(error, self._frame.collect_schema().names)
-            raise found.saying(on_frames(found.message)) from None
-        rows = release.to_polars()
-        _of(rows)._release = release
-        return rows
+        return _rows_of(release)
 
     def _query(self, sql: object, arguments: dict[str, Any]) -> pl.DataFrame:
         """Return the rows of a query over the frame: what `query` does."""
@@ -239,16 +235,18 @@ class Frames(FrameMethods, Generic[Frame]):
             known = [field for field in schema if kinds[field.name] != pl.Object]
             return FrameRows(dataset, pa.schema(known), self._columns)
 
-        try:
+        with self._errors_on_frames():
             found = _context()._query_rows(self._frame, sql, arguments, rows)
+        return pl.DataFrame(found) if isinstance(found, pa.Table) else _rows_of(found)
+
+    @contextmanager
+    def _errors_on_frames(self) -> Iterator[None]:
+        """Let errors name the columns of the frame, and what to write on one."""
+        try:
+            yield
         except DpsqlError as error:
-            found_error = with_column(error, self._frame.collect_schema().names)
-            raise found_error.saying(on_frames(found_error.message)) from None
-        if isinstance(found, pa.Table):
-            return pl.DataFrame(found)
-        answered = found.to_polars()
-        _of(answered)._release = found
-        return answered
+            found = with_column(error, self._frame.collect_schema().names)
+            raise found.saying(on_frames(found.message)) from None
 
     def _columns(self, names: list[str]) -> pa.Table:
         """Return columns of the frame as an Arrow table; a lazy frame is run for them alone."""
@@ -282,6 +280,13 @@ def _of(frame: Frame) -> Frames[Frame]:
     """Return the namespace of a frame, which keeps it as an attribute."""
     found: Frames[Frame] = getattr(frame, "dp")  # noqa: B009 - Polars' classes do not declare it
     return found
+
+
+def _rows_of(release: Release) -> pl.DataFrame:
+    """Return the rows of a release, as a frame that knows it."""
+    rows = release.to_polars()
+    _of(rows)._release = release
+    return rows
 
 
 def _released(given: object) -> Any:

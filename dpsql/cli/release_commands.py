@@ -60,7 +60,7 @@ def print_release(
         told = dataclasses.asdict(one)
         del told["result"]
         if one.lineage is not None:
-            told["lineage"] = {name: found for name, found in one.lineage.items() if name != "answer"}
+            told["lineage"] = {name: value for name, value in one.lineage.items() if name != "answer"}
         told |= {
             **({"rows": _rows_of(one).to_pylist()} if one.function != QUERY else _of_query(one)),
             "noise": noise_statement(one.function, one.arguments, one.result),

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -103,13 +102,10 @@ class VectorPlan(AggregatePlan):
         bounds = UNIT_BOUNDS if lower is None or upper is None else (lower, upper)
         return blocks_for(names, *bounds, law)
 
-    @cached_property
-    def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
-        """The part that draws: the one with the smallest errors, of those with noise on each number or of a cube."""
-        separate = super().part
-        if self.has_private_keys or isinstance(separate, CubeVector):
-            return separate
-        return min([separate, *self._cubes()], key=self._log_errors)
+    def _chosen(self) -> GroupedNoise | KeyedNoise | CubeVector:
+        """Return the part with the smallest errors, of those with noise on each number or of a cube."""
+        separate = super()._chosen()
+        return separate if self.has_private_keys else min([separate, *self._cubes()], key=self._log_errors)
 
     def _cubes(self) -> list[CubeVector]:
         """Return the vectors with noise of a cube: sums about the middle of their bounds, or from 0 where they can."""

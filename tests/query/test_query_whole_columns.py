@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.functions.query_vector import VectorPlan
+from support.broken.planting import planted
 from support.sql_text import literal
 
 
@@ -77,3 +79,19 @@ def test_a_shared_count_leaves_more_for_the_rest(con: Any) -> None:
     )
     assert whole == pytest.approx(10 * (5 * 6 / 3) ** 0.5, rel=1e-3)
     assert maybe == view == pytest.approx(10 * (8 * 9 / 3) ** 0.5, rel=1e-3)
+
+
+def test_no_other_part_is_seen_while_one_is_chosen(con: Any) -> None:
+    """What is charged and what is drawn, maybe by another thread, is one part."""
+    seen, cubes = [], vars(VectorPlan)["_cubes"]
+
+    def noted(plan: VectorPlan) -> Any:
+        seen.append("part" in vars(plan))
+        return cubes(plan)
+
+    with planted((VectorPlan, "_cubes", noted)):
+        con.execute(
+            "FROM dp_query('SELECT count(*), avg(cost) FROM visits', epsilon := 1, estimate := true)"
+        ).fetchall()
+    assert seen
+    assert not any(seen)

@@ -25,7 +25,8 @@ from dpsql.functions.grouped.left_out import GROUP, RECORD, UNITS
 from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
+from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.progress import Progress
@@ -226,7 +227,7 @@ class ReleasedKeys(Labels):
 
 
 def draw_aggregates(plan: AggregatePlan, sums: Sequence[Sums]) -> list[NoisyBlock]:
-    """Draw the noisy numbers of each target, in all groups with public keys; `GroupedNoise` has the guarantee."""
-    if isinstance(plan.part, KeyedNoise):
+    """Draw the noisy numbers of each target, in all groups with public keys; the part that draws has the guarantee."""
+    if not isinstance(plan.part, (GroupedNoise, CubeVector)):
         raise InternalError("I032", "the keys of a call are private, and were drawn as public. Report it.")
     return [target for noisy in plan.part.draw(sums) for target in noisy.targets]

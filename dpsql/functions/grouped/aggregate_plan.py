@@ -212,7 +212,11 @@ class AggregatePlan(LeftOutPlan):
 
     @cached_property
     def part(self) -> GroupedNoise | KeyedNoise | CubeVector:
-        """The part that draws: of those of the law that was asked for, the one with the smallest errors.
+        """The part that draws."""
+        return self._chosen()
+
+    def _chosen(self) -> GroupedNoise | KeyedNoise | CubeVector:
+        """Return, of the parts of the law that was asked for, the one with the smallest errors.
 
         With 'auto' a law that cannot be drawn is not among them, as long as another one can.
         """
