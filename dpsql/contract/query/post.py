@@ -29,6 +29,8 @@ _REFUSED = frozenset(
         *("sleep_ms", "write_log", "json_execute_serialized_sql", "current_setting", "json_serialize_plan"),
     )
 )
+# Stands in the text of a call for what it is of.
+_HELD = "dpsql_held"
 _INFIX = frozenset(("+", "-", "*", "/", "//", "%"))
 
 
@@ -194,6 +196,13 @@ class PostExpressions:
         ):
             over.append(frame_sql(expr))
         return f"{out} OVER ({' '.join(over)})"
+
+    def over(self, expr: Expr, sql: str | None) -> str:
+        """Return the SQL of a call or window, with another SQL as its first argument unless that is None."""
+        if sql is None:
+            return self.sql(expr)
+        held = Expr("column", names=(_HELD,))
+        return self.sql(replace(expr, parts=(held, *expr.parts[1:]))).replace(identifier(_HELD), sql, 1)
 
     def _subquery(self, expr: Expr, bound: frozenset[str]) -> str:
         relation = self.subquery(expr)
