@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.errors import Around, ReleasedErrors, released_column
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select, leaves
 from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
 from dpsql.contract.query.post import PostExpressions, default_name
 from dpsql.contract.query.relations import PUBLIC, Item, Noisy, PartOfQuery, Scope
@@ -258,13 +258,6 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
         elif one.what in ("subquery", "star"):
             out |= every
     return frozenset(out)
-
-
-def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
-    if isinstance(source, Join):
-        return [*leaves(source.left), *leaves(source.right)]
-    return [] if isinstance(source, Nothing) else [source]
 
 
 def ends(query: Query, writer: PostExpressions) -> str:

@@ -12,6 +12,7 @@ from dpsql.contract.query.cores import CoreSelect, core_source
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
 from dpsql.contract.query.joined_values import joined_values
+from dpsql.contract.query.joins import of_nobody
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -25,10 +26,12 @@ from dpsql.contract.query.nodes import (
     TableFunction,
     TableRef,
     With,
+    leaves,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
 from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
-from dpsql.contract.query.post_select import leaves, released_select
+from dpsql.contract.query.post_select import released_select
+from dpsql.contract.query.presence import counts_nothing_without
 from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
@@ -310,6 +313,9 @@ class Splitter:
             groups, aggregated, sets = [expr for expr, _ in items], True, ()
             modifiers = replace(modifiers, distinct=False)
         orders = self._orders(modifiers.orders, block.scope, items) if aggregated else ()
+        counted = [*everything, *(one.expression for one in orders)]
+        if block.missing and not (aggregated and all(self._of_people(block, one) for one in counted)):
+            raise of_nobody()
         if not aggregated:
             if modifiers.cuts and not top:
                 raise ParameterError(
@@ -344,6 +350,10 @@ class Splitter:
                 "sql: an aggregate of people's rows is asked for each row of a public table. Join a grouped subquery: "
                 "JOIN (SELECT key, sum(x) AS x FROM ... GROUP BY key) USING (key).",
             )
+
+    def _of_people(self, block: RowBlock, expr: Expr) -> bool:
+        """Whether rows that a public table has without people change no aggregate."""
+        return all(counts_nothing_without(one, block.missing) for one in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
         """Return an expression in which the aggregates' arguments hold no subquery any more."""
