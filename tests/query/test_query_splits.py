@@ -142,13 +142,6 @@ SELECT building, avg(p.age) FROM wards w LEFT JOIN (visits v JOIN patients p ON 
 SELECT c.d, count(v.id) FROM (VALUES (DATE '2024-01-01'), (DATE '2024-01-08')) c(d) LEFT JOIN visits v ON v.visit_date = c.d GROUP BY c.d
 """
 
-# Groups of a public table without rows come back, where its rows stand on the left.
-KEPT = """
-SELECT w.ward, count(v.id) FROM wards w LEFT JOIN visits v ON v.ward = w.ward AND v.days > 100 GROUP BY w.ward ORDER BY 1
-SELECT s.ward, count(v.id) FROM (SELECT ward FROM wards UNION ALL SELECT 'E') s LEFT JOIN visits v ON v.ward = s.ward GROUP BY s.ward ORDER BY 1
-SELECT building, count(v.id) FROM visits v RIGHT JOIN wards w ON v.ward = w.ward AND w.beds > 100 GROUP BY building ORDER BY 1
-"""
-
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -162,11 +155,6 @@ def test_a_split_means_what_the_query_says(con: duckdb.DuckDBPyConnection, sql: 
     found = split_of(con, sql)
     got = answered_exactly(con, found)
     assert plain(got) == plain(con.execute(sql).fetchall())
-
-
-@pytest.mark.parametrize("sql", KEPT.strip().splitlines())
-def test_a_public_table_on_the_left_keeps_its_groups(con: duckdb.DuckDBPyConnection, sql: str) -> None:
-    assert answered_exactly(con, split_of(con, sql)) == con.execute(sql).fetchall()
 
 
 @pytest.mark.parametrize(
