@@ -52,6 +52,37 @@ class GrantedBudget:
     rho_spent: float | None
 
 
+@dataclass(frozen=True)
+class GrantedRow:
+    """One grant in `dpsql principals`; None where nothing is said.
+
+    Attributes
+    ----------
+    principal, dataset, role : str
+    cap, spent : str or None
+        In words.
+    releases : int
+    default_epsilon : float or None
+    functions, sources : str or None
+        Names, separated by commas.
+    expires : str or None
+    share, total : bool
+    """
+
+    principal: str
+    dataset: str
+    role: str
+    cap: str | None
+    spent: str
+    releases: int
+    default_epsilon: float | None
+    functions: str | None
+    sources: str | None
+    expires: str | None
+    share: bool
+    total: bool
+
+
 class GrantingLedger(OpenLedger):
     """A ledger whose grants and tokens can be written and read."""
 
@@ -163,10 +194,17 @@ class GrantingLedger(OpenLedger):
 
         return self._read(work)
 
+    def granted_rows(self) -> list[GrantedRow]:
+        """Return every grant, with what was spent of it."""
+
+        def work(transaction: Transaction) -> list[GrantedRow]:
+            return [_granted_row(transaction, grant) for _, grant in sorted(transaction.grants(None).grants.items())]
+
+        return self._read(work)
+
     def releases_by(self, principal: str) -> list[StoredRelease]:
         """Return what a principal asked for, oldest first."""
         return self._read(lambda transaction: transaction.releases_by(principal))
-
 
 
 def _append(transaction: Transaction, kind: str, dataset: str, principal: str, facts: dict[str, object]) -> None:
@@ -187,6 +225,27 @@ def _granted_budget(transaction: Transaction, grant: Grant) -> GrantedBudget:
         *(_number(limits.get("epsilon")), _number(charged["epsilon"]), left),
         *(_number(limits.get("delta")), _number(charged["delta"])),
         *(_number(limits.get("rho")), _number(charged["rho"])),
+    )
+
+
+def _granted_row(transaction: Transaction, grant: Grant) -> GrantedRow:
+    found = _granted_budget(transaction, grant)
+    names = ("rho",) if found.rho_cap is not None else ("epsilon", "delta")
+    spent = {name: getattr(found, f"{name}_spent") for name in names}
+    said = [f"{name} {'no finite bound' if value is None else f'{value:.12g}'}" for name, value in spent.items()]
+    return GrantedRow(
+        grant.principal,
+        grant.dataset,
+        grant.role,
+        None if grant.cap is None else grant.cap.text,
+        ", ".join(each for each in said if each != "delta 0"),
+        found.releases,
+        None if grant.default_epsilon is None else float(grant.default_epsilon),
+        None if grant.functions is None else ", ".join(grant.functions),
+        None if grant.sources is None else ", ".join(grant.sources),
+        grant.expires,
+        grant.share,
+        grant.total,
     )
 
 

@@ -1,9 +1,9 @@
 """Who may ask through the gateway: principals, their grants and tokens, as rows of the ledger say it.
 
 A **principal** is a name for whoever holds a token: an analyst, a dashboard, an agent. A **grant** lets one ask about
-one dataset, up to a cap. A **token** is ``dpsql_`` and 43 characters, 256 random bits: the ledger keeps its SHA-256 only,
-without salt, since nobody can guess a random text. All three are rows of the chain, so `verify` covers them, and what
-stands is what they say from the first to the last.
+one dataset, up to a cap. A **token** is ``dpsql_`` and 43 characters, 256 random bits: the ledger keeps its SHA-256
+alone, without salt, since nobody can guess a random text. All three are rows of the chain, so `verify` covers them, and
+what stands is what they say from the first to the last.
 """
 
 from __future__ import annotations
