@@ -14,7 +14,7 @@ from dpsql.ledger.grants import ROLES, USUAL_DAYS
 @click.argument("principal")
 @click.option("--dataset", required=True, help="The budget that may be asked about.")
 @click.option(
-    "--epsilon", type=float, help="All that this principal may spend of it; no limit but the budget's own by default."
+    "--epsilon", type=float, help="All that this principal may spend of it; by default its budget is the limit."
 )
 @click.option("--delta", type=float, help="The same of delta; none by default.")
 @click.option("--rho", type=float, help="In place of epsilon and delta, for a budget in rho.")
