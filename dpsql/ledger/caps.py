@@ -51,7 +51,7 @@ def granted(grants: Grants, principal: str, dataset: str) -> Grant:
     return found
 
 
-def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fraction | None) -> Spent:
+def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fraction | None = None) -> Spent:
     """Return an account with the state of its accountant, which begins as soon as a cap and a budget allow one.
 
     Parameters
@@ -62,13 +62,12 @@ def under_cap(spent: Spent, cap: Budget | None, budget: Budget | None, order: Fr
         What stands of the grant.
     budget : Budget or None
         What stands of the dataset.
-    order : Fraction or None
-        Of the dataset's own accountant.
+    order : Fraction, optional
+        Of a new phase; by default the one under which the most small releases fit the cap.
     """
     epsilon, delta = (cap.epsilon, cap.delta) if cap is not None else (None, None)
     adds_renyi = (
-        order is not None
-        and epsilon is not None
+        epsilon is not None
         and units_down(delta or Fraction(0)) >= LEAST_RDP_DELTA
         and budget is not None
         and budget.accountant == "rdp"
@@ -126,8 +125,7 @@ def account(transaction: Transaction, principal: str, dataset: str, cap: Budget 
     """Return what a principal has spent of a dataset."""
     state, name = transaction.state(dataset), account_of(principal)
     found = transaction.blocks(dataset, [name]).spent.get(name, Spent())
-    standing = state.spent.composition
-    return under_cap(found, cap, state.budget, None if standing is None else standing.order)
+    return under_cap(found, cap, state.budget)
 
 
 def cap_of(grants: Mapping[tuple[str, str], Grant], principal: str, dataset: str) -> Budget | None:
