@@ -75,8 +75,9 @@ def print_principals(database: str | None, ledger: str | None, form: str) -> Non
     console().print(view)
     held = empty_view("principal", "token", "expires")
     now = datetime.now(UTC)
-    for each in sorted(grants.tokens.values(), key=lambda each: (each.principal, each.expires)):
-        held.add_row(each.principal, each.id, each.expires[:16] if each.stands(now) else "has expired")
+    for principal in grants.principals:
+        for each in grants.tokens_of(principal):
+            held.add_row(principal, each.id, each.expires[:16] if each.stands(now) else "has expired")
     console().print(held)
 
 

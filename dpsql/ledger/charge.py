@@ -18,9 +18,9 @@ from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
+from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
 from dpsql.ledger.blocks import FRESH, Blocks, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.caps import charge_account, of_account, refuse_cap
 from dpsql.ledger.chain import CARRY, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.errors import ParameterError
-from dpsql.ledger.caps import account
+from dpsql.ledger.accounts import account
 from dpsql.ledger.chain import GRANT, REVOKE, TOKEN, Draft, canonical
 from dpsql.ledger.charge import entry_row, folded_dataset
 from dpsql.ledger.grants import (

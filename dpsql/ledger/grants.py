@@ -246,13 +246,17 @@ class Grants:
         found = self.grants.get((principal, dataset))
         return found if found is not None and found.stands(now) else None
 
+    def tokens_of(self, principal: str) -> list[Token]:
+        """Return the tokens of a principal, oldest first, also those that have expired."""
+        return [token for token in self.tokens.values() if token.principal == principal]
+
     @property
     def principals(self) -> list[str]:
         """Whoever has a grant or a token."""
         return sorted({name for name, _ in self.grants} | {token.principal for token in self.tokens.values()})
 
 
-class Standing:
+class StandingGrants:
     """What stands after some rows, in the order of the chain.
 
     Attributes

@@ -32,7 +32,7 @@ from dpsql.ledger.chain import (
     verified_rows,
 )
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.grants import Grants, Standing, grant_row
+from dpsql.ledger.grants import Grants, StandingGrants, grant_row
 from dpsql.ledger.rows import (
     BudgetRow,
     Entry,
@@ -338,7 +338,7 @@ class Transaction:
         if known is not None and (known.counter, known.hash) == last[:2]:
             return known
         rows, end = self._every(self._statements.grants, last)
-        standing = Standing()
+        standing = StandingGrants()
         for row in rows:
             with self._decoding(row["sequence"]):
                 standing.take(grant_row(row))

@@ -31,7 +31,7 @@ from dpsql.ledger.chain import (
     note,
 )
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.grants import Standing, grant_row
+from dpsql.ledger.grants import StandingGrants, grant_row
 from dpsql.ledger.spent import Spent
 
 
@@ -115,7 +115,7 @@ class _Accounts:
     before: _Account = field(default_factory=_Account)  # what stood before it
     charged: int = 0  # how many blocks it charges
     restated: Blocks | None = None
-    standing: Standing = field(default_factory=Standing)
+    standing: StandingGrants = field(default_factory=StandingGrants)
 
     def take(self, row: Row) -> tuple[Spent, int | None]:
         """Take a row in; return what it must have added up to, and the row of the budget in force.
