@@ -165,13 +165,6 @@ class Join(From):
     natural: bool = False
 
 
-def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
-    if isinstance(source, Join):
-        return [*leaves(source.left), *leaves(source.right)]
-    return [] if isinstance(source, Nothing) else [source]
-
-
 @dataclass(frozen=True)
 class Modifiers:
     """What stands at the end of a query."""

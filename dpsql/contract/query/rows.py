@@ -8,11 +8,12 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Select, given, leaves
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Select, given
 from dpsql.contract.query.presence import fails_without
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.writer import leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 

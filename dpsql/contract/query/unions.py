@@ -13,10 +13,10 @@ from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import Expr, SetOperation
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.post_select import ends
 from dpsql.contract.query.relations import DATE, PUBLIC, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
 from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.work import Env, Splitting, stub_type
+from dpsql.contract.query.writer import ends
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, identifier
 
