@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
-from dpsql.contract.query.errors import PARTS, Around, ColumnErrors, error_columns
+from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
@@ -197,7 +197,7 @@ class CoreSelect:
         """Whether no noise decides which groups there are, below QUALIFY and LIMIT."""
         return not core.private and self.having is None
 
-    def _around(self, core: CoreDraft, places: dict[Expr, Expr], stub: bool) -> Around:
+    def _around(self, core: CoreDraft, places: dict[Expr, Expr], stub: bool) -> ErrorsAround:
         """Return how the errors of columns over a core are written."""
         held = (places, core)
 
@@ -209,7 +209,7 @@ class CoreSelect:
             self._places = held
             return self._writer(core, stub).subquery(expr)
 
-        return Around(over, subquery, self._steady(core), stub)
+        return ErrorsAround(over, subquery, self._steady(core), stub)
 
     def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):

@@ -46,7 +46,7 @@ Ends = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Around:
+class ErrorsAround:
     """The query that a column stands in.
 
     Attributes
@@ -74,13 +74,13 @@ class ColumnErrors:
     Attributes
     ----------
     core : CoreDraft or None
-    around : Around
+    around : ErrorsAround
     numbers : NoisyNumbers
         Of how many noisy numbers the column is made.
     """
 
     core: CoreDraft | None
-    around: Around
+    around: ErrorsAround
     numbers: NoisyNumbers = ONE
 
     def columns(self, expr: Expr, sql: str) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.aggregates import aggregates_in
-from dpsql.contract.query.errors import Around, ReleasedErrors, released_column
+from dpsql.contract.query.errors import ErrorsAround, ReleasedErrors, released_column
 from dpsql.contract.query.nodes import Expr, From, Join, Select
 from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
@@ -65,7 +65,7 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
 
     def errors(numbers: NoisyNumbers, stub: bool = False, steady: bool = False) -> ReleasedErrors:
         return ReleasedErrors(
-            None, Around(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named
+            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named
         )
 
     one = errors(ONE)
