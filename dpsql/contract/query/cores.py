@@ -18,7 +18,7 @@ from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import call, cast, identifier
+from dpsql.rendering import cast, identifier, struct
 
 # The name of all grouping sets together in a text.
 _SETS = "__dp_sets"
@@ -269,11 +269,11 @@ class CoreSelect:
         source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
-        where = self._together(core, places, writer)
+        where = self._together(core, places, writer, stub)
         where += [] if self.having is None else [writer.sql(self._over(self.having, places))]
         return out + (f" WHERE {' AND '.join(where)}" if where else "")
 
-    def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions) -> list[str]:
+    def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
         """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
         of_item: dict[str, list[Expr]] = {}
         for group in self.groups:
@@ -286,11 +286,12 @@ class CoreSelect:
             if relation.level != PUBLIC or len(columns) < 2:
                 continue
             kinds = [core.types[places[one].name].sql for one in columns]
-            keys = call("row", *(writer.sql(places[one]) for one in columns))
-            rows = call("row", *(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True)))
-            none = call("row", *(cast("NULL", kind) for kind in kinds))
+            keys = _packed(writer.sql(places[one]) for one in columns)
+            rows = _packed(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True))
+            none = _packed(cast("NULL", kind) for kind in kinds)
             # Where none is met, as in a LEFT JOIN, all of them are NULL.
-            out.append(f"{keys} IN (SELECT {rows} FROM {relation.sql} AS dpsql_public UNION ALL SELECT {none})")
+            source = relation.stub if stub else relation.sql
+            out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
         return out
 
     def _errors(
@@ -441,6 +442,11 @@ class CoreSelect:
         more = len(PARTS) * sum(map(bool, noisy)) if self._behind else 0
         behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, stub, behind, within=self.env.outer is not None)
+
+
+def _packed(values: Iterable[str]) -> str:
+    """Return one value of several, in which NULL is one as any other."""
+    return struct({f"c{place}": value for place, value in enumerate(values)})
 
 
 def core_source(core: CoreDraft) -> str:
