@@ -15,13 +15,18 @@ from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.query import QueryPart
+from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
+from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query_pairs import PairsPlan, pair_arguments
 from dpsql.functions.query_quantile import CoreQuantilePlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, RowsPlan, limits_up_to
 from dpsql.functions.query_vector import VectorPlan
-from dpsql.rendering import call, double, identifier, text
+from dpsql.rendering import call, identifier, text
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 
+# What is drawn before the parts that share epsilon.
+_BEFORE = (RowsPlan, CoreBoundsPlan)
 # The column of a core in which every row has a value, and the source's name in messages and in the ledger.
 ALL, SOURCE = "dpsql_all", "the query"
 # The column of the persons of whom a row has a value.
@@ -36,8 +41,6 @@ _VALUED = {
     "values": COUNT,
 }
 _DIFFERENT = ("units", "items")
-# What a row of a pair tells: the first and the second column, and their mean, each between -1 and 1.
-_MOMENTS = (COUNT, AVG, VARIANCE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,8 @@ class _Part:
     needs_delta: bool = False
     keys_of: int | None = None  # the part that releases its keys
     rows_of: int | None = None  # the part that draws its limit on rows
+    needs: tuple[str, ...] = ()  # the columns whose bounds are drawn
+    bounds_of: int | None = None  # the part that draws them
     weight: int = 1  # of its share of epsilon
 
 
@@ -106,7 +111,7 @@ class Answers:
 class _Pair:
     first: str
     second: str
-    bounds: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
+    bounds: tuple[tuple[float, float] | None, tuple[float, float] | None]  # None where they are drawn
 
 
 def parts_of_cores(
@@ -144,10 +149,14 @@ def parts_of_cores(
         if drawing and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
             found.append(_rows(number, shared, most))
-        answers[number] = Answers(len(found), margin=margin, limit=limit)
-        for one in _parts(number, placed.core, shared, answers[number], of_finest):
+        lacking = _unbounded(placed.core, of_finest)
+        bounds = len(found) if lacking else None
+        answers[number] = Answers(len(found) + len(lacking[:1]), margin=margin, limit=limit)
+        own = _parts(number, placed.core, shared, answers[number], of_finest)
+        for one in [*_bounds(number, shared, lacking), *own]:
+            made = replace(one, bounds_of=bounds) if one.needs else one
             stated = limit is None or one.given["max_rows_per_unit"] != most[-1]
-            found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
+            found.append(made if stated else replace(made, rows_of=limit, takes_delta=False))
     needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
     shares = _shares(found, epsilon)
     parts = []
@@ -159,7 +168,8 @@ def parts_of_cores(
         plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
-        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of, one.rows_of))
+        plan = replace(plan, placement=placement)
+        parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of))
     return tuple(parts), [answers[number] for number in range(len(cores))]
 
 
@@ -229,12 +239,32 @@ def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _
     return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
 
+def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
+    """Yield the part that draws the bounds of some columns over all rows of a core; nothing where none lack them."""
+    if columns:
+        names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
+        given = {name: shared[name] for name in names if name in shared}
+        yield _Part(number, CoreBoundsPlan, {**given, "target": list(columns), "by": None}, takes_delta=False)
+
+
 def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
-    """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
+    """Return the epsilon of each part.
+
+    They have equal ones, beside a fixed share of all that draw how many rows count; and those that need drawn bounds
+    give up a fixed share of theirs for the part that draws them.
+    """
     drawing = sum(one.kind is RowsPlan for one in parts)
     left = epsilon * (1 - SHARE) if drawing else epsilon
-    weights = sum(one.weight for one in parts if one.kind is not RowsPlan)
-    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left * one.weight / weights for one in parts]
+    weights = sum(one.weight for one in parts if one.kind not in _BEFORE)
+    shares = [Fraction(0) if one.kind in _BEFORE else left * one.weight / weights for one in parts]
+    for place, one in enumerate(parts):
+        if one.kind is RowsPlan:
+            shares[place] = epsilon * SHARE / drawing
+        elif one.bounds_of is not None:
+            given_up = shares[place] * BOUNDS_SHARE
+            shares[place] -= given_up
+            shares[one.bounds_of] += given_up
+    return shares
 
 
 def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequence[int]) -> dict[str, object]:
@@ -313,7 +343,7 @@ def _asked(
     deciding = [persons] if persons in different else []
     if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
         deciding = [persons] if "privacy_unit" in shared else []
-        vectors = [] if deciding else [({ALL: [COUNT]}, {})]
+        vectors = [] if deciding else [{ALL: [COUNT]}]
     if core.private_keys:
         for kind, column in deciding:
             places[kind, str(column)] = count, 0
@@ -322,18 +352,20 @@ def _asked(
     else:
         deciding = []
     whole = {one.column for one in core.aggregates if one.whole}
-    for targets, bounds in vectors:
+    bounds = _public_bounds(core)
+    for targets in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
         given["whole"] = tuple(name == ALL or name in whole for name in targets)
-        ends = [bounds.get(name) for name in targets]
-        given["lowest"] = tuple(None if pair is None else float(pair[0]) for pair in ends)
-        given["highest"] = tuple(None if pair is None else float(pair[1]) for pair in ends)
+        ends = [None if set(names) == {COUNT} else bounds.get(name) for name, names in targets.items()]
+        given["lowest"] = tuple(None if pair is None else pair[0] for pair in ends)
+        given["highest"] = tuple(None if pair is None else pair[1] for pair in ends)
+        needs = tuple(name for name, names in targets.items() if set(names) != {COUNT} and name not in bounds)
         for place, name in enumerate(targets):
             places["vector", name] = count, place
         count += 1
         more_of = {"sets": sets} if sets else {}
-        yield _Part(number, kind_of_vector, {**given, **more_of}, weight=len(sets) or 1)
+        yield _Part(number, kind_of_vector, {**given, **more_of}, needs=needs, weight=len(sets) or 1)
     if of_finest is not None:
         answers.parts = of_finest.parts
     answers.vectors = {key: place for key, place in places.items() if key[0] == "vector"}
@@ -345,24 +377,21 @@ def _asked(
         yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
     quantiles = _quantiles(core)
     for column, asked in quantiles.items():
-        first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
-        if first.needs:
-            raise ParameterError("P003", first.needs)
-        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
-        if first.lower is not None and first.upper is not None:
-            given |= {"lower": float(first.lower), "upper": float(first.upper)}
+        lower, upper = bounds.get(column, (None, None))
+        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": lower, "upper": upper}
         places["quantile", column] = count, 0
         count += 1
-        yield _Part(number, CoreQuantilePlan, given, takes_delta=False)
+        needs = (column,) if lower is None and core.keys else ()  # without groups they need none
+        yield _Part(number, CoreQuantilePlan, given, takes_delta=False, needs=needs)
     pairs = _pairs(core)
     if pairs:
-        names, more = _pair_columns(pairs)
-        given = {**shared, "target": names, "left_out_share": 0, "wanted": (_MOMENTS,) * len(names)}
-        given["whole"] = (False,) * len(names)
-        given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
+        columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
+        known_of = {name: bounds[name] for name in columns if name in bounds}
+        given = {**shared, "left_out_share": 0}
+        given |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place
-        yield _Part(number, VectorPlan, given, more)
+        yield _Part(number, PairsPlan, given, needs=tuple(name for name in columns if name not in bounds))
     for one in core.aggregates:
         found = _answer(one, places, quantiles, pairs)
         if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
@@ -386,26 +415,40 @@ def _counted(
     return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
 
 
-def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tuple[Fraction, Fraction]]]]:
-    """Return the vectors of a core, each with the aggregates by target, and the public bounds of targets.
-
-    Targets with public bounds, and those that are only counted, are one vector; those whose bounds are drawn another.
-    """
+def _vectors(core: QueryCore) -> list[dict[str, list[str]]]:
+    """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
     wanted: dict[str, list[str]] = {}
-    bounds: dict[str, tuple[Fraction, Fraction]] = {}
     for one in core.aggregates:
         if one.kind != "rows" and one.kind not in _VALUED:
             continue
-        column = ALL if one.kind == "rows" else str(one.column)
-        names = wanted.setdefault(column, [])
+        names = wanted.setdefault(ALL if one.kind == "rows" else str(one.column), [])
         name = COUNT if one.kind == "rows" else _VALUED[one.kind]
         if name not in names:
             names.append(name)
-        if name != COUNT and one.lower is not None and one.upper is not None:
-            bounds[column] = one.lower, one.upper
-    drawn = {column for column, names in wanted.items() if set(names) != {COUNT} and column not in bounds}
-    split = [{c: n for c, n in wanted.items() if (c in drawn) == is_drawn} for is_drawn in (False, True)]
-    return [(targets, bounds) for targets in split if targets]
+    return [wanted] if wanted else []
+
+
+def _public_bounds(core: QueryCore) -> dict[str, tuple[float, float]]:
+    """Return the public bounds of columns."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in core.aggregates:
+        for name, lower, upper in (
+            (one.column, one.lower, one.upper),
+            (one.other, one.other_lower, one.other_upper),
+        ):
+            if name is not None and lower is not None and upper is not None:
+                found[name] = float(lower), float(upper)
+    return found
+
+
+def _unbounded(core: QueryCore, of_finest: Answers | None) -> list[str]:
+    """Return the columns whose bounds are drawn, each once; sums of a grouping set are those of another core."""
+    bounds, found = _public_bounds(core), dict[str, None]()
+    for one in core.aggregates:
+        summed = one.kind in _VALUED and one.kind != "values" and of_finest is None
+        if summed or (one.kind == "quantile" and core.keys) or one.other is not None:
+            found |= dict.fromkeys(name for name in (one.column, one.other) if name is not None and name not in bounds)
+    return list(found)
 
 
 def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
@@ -420,34 +463,14 @@ def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
 def _pairs(core: QueryCore) -> list[_Pair]:
     """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
     found: dict[tuple[str, str], _Pair] = {}
+    bounds = _public_bounds(core)
     for one in core.aggregates:
         if one.other is None:
             continue
         pair = str(one.column), one.other
-        if pair in found or pair[::-1] in found:
-            continue
-        if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
-            raise ParameterError("P003", one.needs)
-        found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
+        if pair not in found and pair[::-1] not in found:
+            found[pair] = _Pair(*pair, (bounds.get(pair[0]), bounds.get(pair[1])))
     return list(found.values())
-
-
-def _pair_columns(pairs: Sequence[_Pair]) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the columns of pairs, three of each, and their SQL."""
-    columns: dict[str, str] = {}
-    for number, pair in enumerate(pairs):
-        values = [f"TRY_CAST({identifier(name)} AS DOUBLE)" for name in (pair.first, pair.second)]
-        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
-        units = []
-        for value, ends in zip(values, pair.bounds, strict=True):
-            lower, upper = map(float, ends)
-            middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-            clipped = call("least", call("greatest", value, double(lower)), double(upper))
-            units.append(call("/", call("-", clipped, double(middle)), double(half)))
-        units.append(call("/", call("+", *units), double(2.0)))
-        for name, unit in zip("uvw", units, strict=True):
-            columns[f"dpsql_{name}{number}"] = f"CASE WHEN {known} THEN {unit} END"
-    return list(columns), columns
 
 
 def _item(core: QueryCore, more: Mapping[str, str]) -> str:
@@ -480,6 +503,8 @@ def _answer(
     else:
         found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
         part, place = places["pair", found.first, found.second]
-        ends = found.bounds if found.first == column else found.bounds[::-1]
-        answer |= {"swapped": found.first != column, "bounds": [[float(end) for end in pair] for pair in ends]}
+        ends = dict(zip((found.first, found.second), found.bounds, strict=True))
+        named = [column, str(one.other)]
+        listed: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in named]
+        answer |= {"swapped": found.first != column, "columns": list(named), "bounds": listed}
     return {**answer, "part": part, "place": place}
