@@ -240,12 +240,13 @@ def _bounds_told(one: QueryAggregate, *, grouped: bool) -> list[str]:
     if one.kind in ("rows", "values", "units", "items"):
         return []
     lines = []
-    columns = (one.column, one.lower, one.upper, one.bounds_from), (one.other, one.other_lower, one.other_upper, "")
+    first = one.column, one.lower, one.upper, f", {one.bounds_from or 'stated'}"
+    columns = first, (one.other, one.other_lower, one.other_upper, "")
     for name, lower, upper, origin in columns:
         if name is None:
             continue
         told = "none are needed" if one.kind == "quantile" and not grouped else "drawn privately"
         if lower is not None and upper is not None:
-            told = f"{float(lower):g} to {float(upper):g}, {origin or 'stated'}"
+            told = f"{float(lower):g} to {float(upper):g}{origin}"
         lines.append(f"bounds of {name}: {told}")
     return lines
