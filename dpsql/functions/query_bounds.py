@@ -32,7 +32,7 @@ from dpsql.contract.plan import NOT_STATED, Pass, Quantity
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_arguments import TARGETS
 from dpsql.functions.grouped.arguments import UNIT
-from dpsql.functions.grouped.drawn_bounds import BoundedCall, TargetMagnitudes, bounds_noise, read_share
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall, TargetMagnitudes, bounds_noise, read_share
 from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.progress import Progress
@@ -147,7 +147,7 @@ class CoreBoundsCall(GroupedCall):
         return lambda: record
 
 
-class WaitingCall(BoundedCall):
+class WaitingCall(DrawnBoundsCall):
     """A call of a part whose bounds another part of the query draws."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import known
-from dpsql.functions.grouped.drawn_bounds import UNIT_BOUNDS, Code
+from dpsql.functions.grouped.drawn_bounds import UNIT_BOUNDS, ValueCode
 from dpsql.functions.query_bounds import Intervals
 from dpsql.functions.query_vector import VectorCall, VectorPlan
 from dpsql.mechanisms.aggregates import NoisyBlock
@@ -39,9 +39,9 @@ def _bounds(given: object) -> tuple[tuple[str, Ends], ...]:
     return tuple((known(str, name), (known(float, low), known(float, high))) for name, (low, high) in listed)
 
 
-def half_units(lower: float, upper: float) -> Code:
+def half_units(lower: float, upper: float) -> ValueCode:
     """Return the middle of an interval, and half of its width as the scale."""
-    return Code(lower, upper, lower / 2 + upper / 2, upper / 2 - lower / 2, 0, 0)
+    return ValueCode(lower, upper, lower / 2 + upper / 2, upper / 2 - lower / 2, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class PairsCall(VectorCall):
         return replace(self, found=tuple(found[name] for name in self.plan.unbounded))
 
     @property
-    def drawn_codes(self) -> list[Code]:
+    def drawn_codes(self) -> list[ValueCode]:
         """The middle and half of the width of the bounds that were drawn."""
         return [half_units(*(one.ends or UNIT_BOUNDS)) for one in self.found]
 

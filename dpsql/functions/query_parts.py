@@ -15,6 +15,16 @@ from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.query import QueryPart
+from dpsql.functions.query_asked import (
+    ALL,
+    VALUED,
+    ColumnPair,
+    pairs_of,
+    public_bounds_of,
+    quantiles_of,
+    unbounded_of,
+    vectors_of,
+)
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_margins import MarginsPlan
@@ -23,23 +33,14 @@ from dpsql.functions.query_quantile import CoreQuantilePlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, RowsPlan, limits_up_to
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.rendering import call, identifier, text
-from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
+from dpsql.statistics.aggregates import COUNT
 
 # What is drawn before the parts that share epsilon.
 _BEFORE = (RowsPlan, CoreBoundsPlan)
-# The column of a core in which every row has a value, and the source's name in messages and in the ledger.
-ALL, SOURCE = "dpsql_all", "the query"
+# The source's name in messages and in the ledger.
+SOURCE = "the query"
 # The column of the persons of whom a row has a value.
 _SOME = "dpsql_some"
-_VALUED = {
-    "sum": SUM,
-    "avg": AVG,
-    "var_samp": VARIANCE,
-    "var_pop": VARIANCE,
-    "stddev_samp": STDDEV,
-    "stddev_pop": STDDEV,
-    "values": COUNT,
-}
 _DIFFERENT = ("units", "items")
 
 
@@ -107,13 +108,6 @@ class Answers:
         return {"keys_of": self.parts, "answers": list(self.listed), **of_set}
 
 
-@dataclass(frozen=True)
-class _Pair:
-    first: str
-    second: str
-    bounds: tuple[tuple[float, float] | None, tuple[float, float] | None]  # None where they are drawn
-
-
 def parts_of_cores(
     cores: Sequence[PlacedCore],
     arguments: Mapping[str, object],
@@ -149,7 +143,7 @@ def parts_of_cores(
         if drawing and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
             found.append(_rows(number, shared, most))
-        lacking = _unbounded(placed.core, of_finest)
+        lacking = unbounded_of(placed.core, summed=of_finest is None)
         bounds = len(found) if lacking else None
         answers[number] = Answers(len(found) + len(lacking[:1]), margin=margin, limit=limit)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
@@ -197,7 +191,7 @@ def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
     found: dict[int, _Margin] = {}
     numbers = {core.name: number for number, core in enumerate(cores)}
     for finest, core in enumerate(cores):
-        if core.margin_of != core.name or core.private_keys or not _vectors(core):
+        if core.margin_of != core.name or core.private_keys or not vectors_of(core):
             continue
         names = [key.column for key in core.keys]
         others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
@@ -333,7 +327,7 @@ def _asked(
 
     A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
     """
-    vectors = _vectors(core) if of_finest is None else []
+    vectors = vectors_of(core) if of_finest is None else []
     places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
     kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
@@ -352,7 +346,7 @@ def _asked(
     else:
         deciding = []
     whole = {one.column for one in core.aggregates if one.whole}
-    bounds = _public_bounds(core)
+    bounds = public_bounds_of(core)
     for targets in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
@@ -375,7 +369,7 @@ def _asked(
         places[kind, str(column)] = count, 0
         count += 1
         yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
-    quantiles = _quantiles(core)
+    quantiles = quantiles_of(core)
     for column, asked in quantiles.items():
         lower, upper = bounds.get(column, (None, None))
         given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": lower, "upper": upper}
@@ -383,7 +377,7 @@ def _asked(
         count += 1
         needs = (column,) if lower is None and core.keys else ()  # without groups they need none
         yield _Part(number, CoreQuantilePlan, given, takes_delta=False, needs=needs)
-    pairs = _pairs(core)
+    pairs = pairs_of(core)
     if pairs:
         columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
         known_of = {name: bounds[name] for name in columns if name in bounds}
@@ -415,64 +409,6 @@ def _counted(
     return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
 
 
-def _vectors(core: QueryCore) -> list[dict[str, list[str]]]:
-    """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
-    wanted: dict[str, list[str]] = {}
-    for one in core.aggregates:
-        if one.kind != "rows" and one.kind not in _VALUED:
-            continue
-        names = wanted.setdefault(ALL if one.kind == "rows" else str(one.column), [])
-        name = COUNT if one.kind == "rows" else _VALUED[one.kind]
-        if name not in names:
-            names.append(name)
-    return [wanted] if wanted else []
-
-
-def _public_bounds(core: QueryCore) -> dict[str, tuple[float, float]]:
-    """Return the public bounds of columns."""
-    found: dict[str, tuple[float, float]] = {}
-    for one in core.aggregates:
-        for name, lower, upper in (
-            (one.column, one.lower, one.upper),
-            (one.other, one.other_lower, one.other_upper),
-        ):
-            if name is not None and lower is not None and upper is not None:
-                found[name] = float(lower), float(upper)
-    return found
-
-
-def _unbounded(core: QueryCore, of_finest: Answers | None) -> list[str]:
-    """Return the columns whose bounds are drawn, each once; sums of a grouping set are those of another core."""
-    bounds, found = _public_bounds(core), dict[str, None]()
-    for one in core.aggregates:
-        summed = one.kind in _VALUED and one.kind != "values" and of_finest is None
-        if summed or (one.kind == "quantile" and core.keys) or one.other is not None:
-            found |= dict.fromkeys(name for name in (one.column, one.other) if name is not None and name not in bounds)
-    return list(found)
-
-
-def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
-    """Return the quantiles of each column, ascending."""
-    found: dict[str, set[Fraction]] = {}
-    for one in core.aggregates:
-        if one.kind == "quantile" and one.quantile is not None:
-            found.setdefault(str(one.column), set()).add(one.quantile)
-    return {column: sorted(asked) for column, asked in found.items()}
-
-
-def _pairs(core: QueryCore) -> list[_Pair]:
-    """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
-    found: dict[tuple[str, str], _Pair] = {}
-    bounds = _public_bounds(core)
-    for one in core.aggregates:
-        if one.other is None:
-            continue
-        pair = str(one.column), one.other
-        if pair not in found and pair[::-1] not in found:
-            found[pair] = _Pair(*pair, (bounds.get(pair[0]), bounds.get(pair[1])))
-    return list(found.values())
-
-
 def _item(core: QueryCore, more: Mapping[str, str]) -> str:
     """Return the FROM item of a core's rows, with a column in which every row has a value."""
     columns = [f"true AS {ALL}", "*", *(f"{sql} AS {name}" for name, sql in more.items())]
@@ -483,14 +419,14 @@ def _answer(
     one: QueryAggregate,
     places: Mapping[tuple[str, ...], tuple[int, int]],
     quantiles: Mapping[str, Sequence[Fraction]],
-    pairs: Sequence[_Pair],
+    pairs: Sequence[ColumnPair],
 ) -> dict[str, Json]:
     """Return where an aggregate's answer is."""
     column = str(one.column)
     answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
-    if one.kind == "rows" or one.kind in _VALUED:
+    if one.kind == "rows" or one.kind in VALUED:
         part, place = places["vector", ALL if one.kind == "rows" else column]
-        answer |= {"aggregate": COUNT if one.kind == "rows" else _VALUED[one.kind]}
+        answer |= {"aggregate": COUNT if one.kind == "rows" else VALUED[one.kind]}
         answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
     elif one.kind in ("units", "items"):
         part, place = places[one.kind, column]

@@ -88,14 +88,14 @@ MEANT = (
 @pytest.mark.parametrize("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"])
 @pytest.mark.parametrize("sql", MEANT)
 def test_with_little_noise_answers_are_duckdbs_own(con: Any, sql: str, more: str) -> None:
-    """What lies beyond the interval is clipped: a few rows at this epsilon."""
+    """What lies beyond the interval is clipped; values of a group are 2 or 4 apart, and a quantile is one of them."""
     mine = sorted(ask(con, sql, 1e7, more), key=str)
     theirs = sorted(con.execute(sql).fetchall(), key=str)
     assert len(mine) == len(theirs) > 0
     for found, exact in zip(mine, theirs, strict=True):
         for one, other in zip(found, exact, strict=True):
             if isinstance(other, (int, float, Decimal)) and not isinstance(other, bool):
-                assert float(one) == pytest.approx(float(other), rel=0.05, abs=0.02 if abs(other) <= 1 else 1.1)
+                assert float(one) == pytest.approx(float(other), rel=0.1, abs=0.02 if abs(other) <= 1 else 2.6)
             else:
                 assert one == other
 

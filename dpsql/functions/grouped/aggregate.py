@@ -21,7 +21,7 @@ from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import NO_CODE, UNIT_BOUNDS, BoundedCall, Code, TargetMagnitudes
+from dpsql.functions.grouped.drawn_bounds import NO_CODE, UNIT_BOUNDS, DrawnBoundsCall, TargetMagnitudes, ValueCode
 from dpsql.functions.grouped.left_out import GROUP, RECORD, UNITS
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
@@ -38,7 +38,7 @@ from dpsql.statistics.left_out import left_out_blocks
 
 
 @dataclass(frozen=True)
-class AggregateCall(BoundedCall):
+class AggregateCall(DrawnBoundsCall):
     """A call of dp_aggregate or of one of its thin forms, with the column types of its source.
 
     Attributes
@@ -78,12 +78,12 @@ class AggregateCall(BoundedCall):
         return [block if isinstance(block, ValueBlock) else None for block in self.blocks[: len(self.plan.targets)]]
 
     @property
-    def drawn_codes(self) -> list[Code]:
+    def drawn_codes(self) -> list[ValueCode]:
         """How the values of each target are coded within private bounds, once they were drawn."""
         if not self.drawn:
             raise TypeError("no bounds were drawn")
         return [
-            NO_CODE if block is None else Code(block.lower, block.upper, *block.affine, *block.limits)
+            NO_CODE if block is None else ValueCode(block.lower, block.upper, *block.affine, *block.limits)
             for block in self.target_blocks
         ]
 

@@ -56,7 +56,7 @@ def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> 
     return IntervalNoise(epsilon, neighbours, max_rows_per_unit, BOUNDS_FAILURE)
 
 
-class Code(NamedTuple):
+class ValueCode(NamedTuple):
     """How the values of a column are coded within drawn bounds, on its way into a statement.
 
     Attributes
@@ -78,7 +78,7 @@ class Code(NamedTuple):
 
 
 # Of a column that is only counted.
-NO_CODE = Code(0.0, 0.0, 0.0, 0.0, 0, 0)
+NO_CODE = ValueCode(0.0, 0.0, 0.0, 0.0, 0, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,10 +147,10 @@ class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
         self.add(np.zeros(len(rows)), values, batch)
 
 
-class BoundedCall(GroupedCall):
+class DrawnBoundsCall(GroupedCall):
     """A call whose values are coded within drawn bounds, where no public ones are given."""
 
     @property
     @abstractmethod
-    def drawn_codes(self) -> Sequence[Code]:
+    def drawn_codes(self) -> Sequence[ValueCode]:
         """How they are coded, once the bounds were drawn."""

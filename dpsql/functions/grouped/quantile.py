@@ -40,10 +40,10 @@ from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPla
 from dpsql.functions.grouped.drawn_bounds import (
     BOUNDS_SHARE,
     UNIT_BOUNDS,
-    BoundedCall,
-    Code,
+    DrawnBoundsCall,
     DrawnBoundsPlan,
     TargetMagnitudes,
+    ValueCode,
     are_missing,
     read_share,
 )
@@ -270,7 +270,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
 
 @dataclass(frozen=True)
-class QuantileCall(ColumnCall, BoundedCall):
+class QuantileCall(ColumnCall, DrawnBoundsCall):
     """A dp_quantile call, with the column types of its source.
 
     Attributes
@@ -293,9 +293,9 @@ class QuantileCall(ColumnCall, BoundedCall):
         return self.plan.grid(*ends)
 
     @property
-    def drawn_codes(self) -> list[Code]:
+    def drawn_codes(self) -> list[ValueCode]:
         """Which cell a value is in, once the bounds were drawn."""
-        return [Code(*self.grid.learned)]
+        return [ValueCode(*self.grid.learned)]
 
     @property
     def cells(self) -> int:
