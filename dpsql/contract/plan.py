@@ -115,6 +115,8 @@ class Plan(ABC):
         Name of the attached engine that holds the source; None for DuckDB.
     during : During or None
         The periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
+    principal : str or None
+        Who asks through the gateway; no part of what is asked.
     """
 
     source: str
@@ -131,6 +133,7 @@ class Plan(ABC):
     placement: Placement | None = None
     engine: str | None = None
     during: During | None = None
+    principal: str | None = None
 
     function: ClassVar[str]
     # Every argument after the source.
@@ -398,12 +401,14 @@ class Plan(ABC):
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # its name is random, and a repeated call must replay
         record["layout"] = {name: value for name, value in vars(self.layout).items() if value is not None}
-        return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
+        return {name: _plain(value) for name, value in record.items() if value is not None and name not in ("release", "principal")}
 
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         during = None if self.during is None else self.during.to_json()
+        if self.principal is None:
+            del record["principal"]
         return {**record, "layout": dict(vars(self.layout)), "during": during}
 
     def to_json(self) -> str:
@@ -421,7 +426,7 @@ class Plan(ABC):
         layout = place(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
-            stored = record[field.name]
+            stored = record.get(field.name) if field.name == "principal" else record[field.name]
             if field.name == DURING.name:
                 rest[field.name] = None if stored is None else During.from_json(known(dict, stored))
             elif field.name in cls.arguments:
