@@ -401,7 +401,11 @@ class Plan(ABC):
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # its name is random, and a repeated call must replay
         record["layout"] = {name: value for name, value in vars(self.layout).items() if value is not None}
-        return {name: _plain(value) for name, value in record.items() if value is not None and name not in ("release", "principal")}
+        return {
+            name: _plain(value)
+            for name, value in record.items()
+            if value is not None and name not in ("release", "principal")
+        }
 
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
+from dpsql.contract.asker import USUAL_AGE
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
@@ -32,7 +33,7 @@ from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
-from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
 from dpsql.engines.duckdb.query_options import Given, read_options
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
@@ -41,7 +42,6 @@ from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.rows import Entry
 from dpsql.progress import listen
 
 # A query of all columns of the caller's own text: its plan shows names and types.
