@@ -25,7 +25,7 @@ from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
-from dpsql.engines.duckdb.query_running import expected_query, run_query
+from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
@@ -227,6 +227,19 @@ class Context(ContextMethods):
         """
         with self._errors_in_python(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
+
+    def planned_query(self, sql: str, arguments: Mapping[str, object]) -> Plan | None:
+        """Return the checked plan of a query of plain SQL; None if it reads nobody's rows."""
+        with self._errors_in_python():
+            refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
+            with self._turns.alone():
+                found, _ = planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)
+            return None if found is None else found.plan
+
+    def check(self, plan: Plan) -> bool:
+        """Raise where grants or budgets do not allow a call now; return whether its answer is stored, and so free."""
+        self._session.check(plan)
+        return self._session.past.replay(plan) is not None
 
     @contextmanager
     def _errors_in_python(self, source: object = None) -> Iterator[None]:
