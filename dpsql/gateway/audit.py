@@ -1,7 +1,7 @@
 """The broker's log: every request by time, principal, kind, digest, code and entry; and failures in full.
 
-It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON; what was asked
-is in it as a digest. A failure inside dpsql has its traceback here, under the number that the asker was told: the owner
+It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON, with what was
+asked as a digest. A failure inside dpsql has its traceback here, under the number that the asker was told: the owner
 may read rows, and a traceback may hold some.
 """
 

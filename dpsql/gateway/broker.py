@@ -105,7 +105,7 @@ class Broker:
                     except GatewayError as error:  # it is larger than a frame may be; releases stand
                         told = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
                         send(connection, {"error": told})
-        except (OSError, GatewayError):
+        except (OSError, EOFError, GatewayError):
             return
         finally:
             self._slots.release()

@@ -89,7 +89,7 @@ class Desk:
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:
-                raise GatewayError("G031", "the broker does nothing of that name.")
+                raise GatewayError("G098", "a message asks for nothing that the broker does.")
             reply = work(_Asked(principal, grants, request))
             entry = next((one.get("entry") for one in reply[0].get("receipts", ())), None)
             code = ""

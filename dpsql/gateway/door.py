@@ -1,7 +1,7 @@
 """The door: one function that answers a statement, for every transport. It runs in the front, which has no data.
 
-A box parses the statement and says which private calls it holds; the broker answers them; the box computes the rest over
-what was released. Nothing here knows the ledger, or parses SQL.
+A box parses the statement and says which private calls it holds, the broker answers them, and the box computes the rest
+over what was released. Nothing here knows the ledger, or parses SQL.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Door:
         try:
             connection = connection or _connected(self._path)
             yield connection
-        except (OSError, GatewayError) as error:
+        except (OSError, EOFError, GatewayError) as error:
             if connection is not None:
                 connection.close()
             if isinstance(error, GatewayError) and error.code != "DPSQL-G098":

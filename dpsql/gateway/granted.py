@@ -125,11 +125,8 @@ class Granted:
             row: dict[str, Any] = asdict(budget)
             total = totals.get(budget.dataset)
             if mine[budget.dataset].total and total is not None:
-                row |= {
-                    "total_budget": total.budget,
-                    "total_spent": total.spent_text,
-                    "total_remaining": total.remaining_text,
-                }
+                row |= {"total_budget": total.budget, "total_spent": total.spent_text}
+                row["total_remaining"] = total.remaining_text
             rows.append(row)
         return rows
 

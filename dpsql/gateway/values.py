@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 
+from dpsql.contract.parameters import is_storable
 from dpsql.contract.query.nodes import Query, Show, TableFunction
 from dpsql.contract.query.tree import read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
@@ -71,9 +72,7 @@ def _name(name: object) -> str:
 
 
 def _text(text: str) -> str:
-    if len(text) > _MOST_TEXT or (
-        not text.isprintable() and any(ord(letter) in (0, *range(0xD800, 0xE000)) for letter in text)
-    ):
+    if len(text) > _MOST_TEXT or not is_storable(text):
         raise _no_literal()
     return text
 
