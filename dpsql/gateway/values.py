@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from decimal import Decimal
 
 from dpsql.contract.parameters import is_storable
-from dpsql.contract.query.nodes import Query, Show, TableFunction
-from dpsql.contract.query.tree import read_tree, tables_of
+from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef
+from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
 from dpsql.errors import GatewayError
 from dpsql.gateway.shape import check_shape
@@ -105,6 +105,8 @@ def query_of(tree: object, granted: Callable[[str], object]) -> str:
     for part in _parts(query):
         if isinstance(part, (TableFunction, Show)):
             raise GatewayError("G007", "a query calls no function in FROM. Name a dataset there.")
+        if isinstance(part, TableRef) and is_catalog(part.names):
+            granted(".".join(part.names))
     for catalog, schema, table in tables_of(query):
         granted(".".join(name for name in (catalog, schema, table) if name))
     return query_sql(query)
