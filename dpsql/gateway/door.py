@@ -231,7 +231,11 @@ FREE = ("dp_budget", "dp_estimate", "show_tables", "describe")
 
 def _connected(path: str) -> socket.socket:
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    connection.connect(path)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
     return connection
 
 

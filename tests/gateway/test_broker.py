@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +68,8 @@ def test_another_user_is_sent_away(gateway: Gateway, monkeypatch: pytest.MonkeyP
     assert broker.is_own(one)
     monkeypatch.setattr(broker.os, "getuid", lambda: 12345)
     assert not broker.is_own(other)
+    one.close()
+    other.close()
 
 
 @pytest.mark.parametrize(
@@ -81,8 +83,11 @@ def test_broken_frames_end_a_connection_and_nothing_else(gateway: Gateway, sent:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         connection.settimeout(20)
-        assert connection.recv(100) == b"" or sent.startswith(struct.pack("!I", 2))
-    assert Door(gateway.socket).health() == {"broker": "ok"}
+        with suppress(ConnectionResetError):
+            assert connection.recv(100) == b""
+    door = Door(gateway.socket)
+    assert door.health() == {"broker": "ok"}
+    door.close()
 
 
 def test_the_door_passes_calls_on(gateway: Gateway) -> None:
