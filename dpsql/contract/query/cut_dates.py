@@ -1,4 +1,4 @@
-"""Which days a condition on a part of a date leaves: ``year(day) = 2025``, ``date_trunc('month', day) >= '2025-03-01'``.
+"""Which days a condition on a part of a date leaves: ``year(day) = 2025``, ``date_trunc('month', day) >= …``.
 
 A condition keeps at most the days between the bounds that are found here. They choose which groups there are, and which
 periods a query is charged to; the condition itself is applied to the rows all the same.
