@@ -206,9 +206,8 @@ class KeyFinder:
                 yield one.parts[0], ">=", one.parts[1]
                 yield one.parts[0], "<=", one.parts[2]
             if one.what == "in" and all(year_of(part) is not None for part in one.parts[1:]):
-                listed = sorted(one.parts[1:], key=lambda part: int(str(part.value)))
-                yield one.parts[0], ">=", listed[0]
-                yield one.parts[0], "<=", listed[-1]
+                yield one.parts[0], ">=", min(one.parts[1:], key=lambda part: int(str(part.value)))
+                yield one.parts[0], "<=", max(one.parts[1:], key=lambda part: int(str(part.value)))
             if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
                 left, right = one.parts
                 if _literal(right):
