@@ -9,11 +9,12 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.cores import released
 from dpsql.contract.query.errors import ReleasedErrors, made_of, no_noise
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select
-from dpsql.contract.query.post import PostExpressions, default_name
+from dpsql.contract.query.nodes import Expr, From, Join, Select
+from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import PUBLIC, Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.rows import Leaf, levels
 from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.writer import leaves, select_text
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 
@@ -40,7 +41,7 @@ def released_select(
         def read(source: From, stub: bool = stub) -> str:
             return _leaf_text(leaf(source), stub)
 
-        texts.append(f"({_select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
+        texts.append(f"({select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
     noisy = _noisy(query, scope, inner)
     level = levels([*relations, *inner.values()])
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
@@ -99,7 +100,7 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
                 return f"{both[stub]} AS {identifier(item.id)}"
 
             behind = [sql for place, count in pairs for sql in errors(count, of_stub).hidden(items[place], place)]
-            texts.append(f"({_select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
+            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
         return texts[0], texts[1]
 
     known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
@@ -152,57 +153,6 @@ def _merges(source: From) -> bool:
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
 
 
-def _select_text(
-    query: Select, writer: PostExpressions, read: Callable[[From], str], behind: Sequence[str] = ()
-) -> str:
-    modifiers = query.modifiers
-    distinct = "DISTINCT " if modifiers.distinct else ""
-    if modifiers.distinct_on:
-        distinct = f"DISTINCT ON ({', '.join(map(writer.sql, modifiers.distinct_on))}) "
-    listed = []
-    for one in query.items:
-        name = default_name(one)
-        alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
-        listed.append(f"{writer.sql(one)}{alias}")
-    out = f"SELECT {distinct}{', '.join([*listed, *behind])}"
-    source = _from_text(query.source, writer, read)
-    out += f" FROM {source}" if source else ""
-    out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
-    out += _group_text(query, writer)
-    out += f" HAVING {writer.sql(query.having)}" if query.having is not None else ""
-    out += f" QUALIFY {writer.sql(query.qualify)}" if query.qualify is not None else ""
-    return out + ends(query, writer)
-
-
-def _group_text(query: Select, writer: PostExpressions) -> str:
-    if query.group_all and not query.groups:
-        return " GROUP BY ALL"
-    if not query.groups and not query.sets:
-        return ""
-    listed = [writer.sql(one) for one in query.groups]
-    if len(query.sets) <= 1:
-        return f" GROUP BY {', '.join(listed)}" if listed else ""
-    sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
-    return f" GROUP BY GROUPING SETS ({sets})"
-
-
-def _from_text(source: From, writer: PostExpressions, read: Callable[[From], str]) -> str:
-    if isinstance(source, Nothing):
-        return ""
-    if isinstance(source, Join):
-        sides = [_from_text(one, writer, read) for one in (source.left, source.right)]
-        right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
-        word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
-        if source.natural:
-            return f"{sides[0]} NATURAL {word} {right}"
-        if source.using:
-            return f"{sides[0]} {word} {right} USING ({', '.join(map(identifier, source.using))})"
-        if source.condition is None:
-            return f"{sides[0]} CROSS JOIN {right}"
-        return f"{sides[0]} {word} {right} ON {writer.sql(source.condition)}"
-    return read(source)
-
-
 def _leaf_text(found: tuple[PartOfQuery, str], stub: bool) -> str:
     relation, alias = found
     text = relation.stub if stub else relation.sql
@@ -239,21 +189,3 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
         if one.what == "subquery" or one.what == "star":
             out |= every
     return frozenset(out)
-
-
-def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
-    if isinstance(source, Join):
-        return [*leaves(source.left), *leaves(source.right)]
-    return [] if isinstance(source, Nothing) else [source]
-
-
-def ends(query: Query, writer: PostExpressions) -> str:
-    """Return the SQL of ORDER BY, LIMIT and OFFSET."""
-    modifiers = query.modifiers
-    out = f" ORDER BY {writer.orders(modifiers.orders)}" if modifiers.orders else ""
-    if modifiers.limit is not None:
-        out += f" LIMIT {writer.sql(modifiers.limit)}{'%' if modifiers.percent else ''}"
-    if modifiers.offset is not None:
-        out += f" OFFSET {writer.sql(modifiers.offset)}"
-    return out

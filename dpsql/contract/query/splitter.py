@@ -27,8 +27,8 @@ from dpsql.contract.query.nodes import (
     With,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
-from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
-from dpsql.contract.query.post_select import ends, leaves, released_select
+from dpsql.contract.query.post import PostExpressions, refuse_name
+from dpsql.contract.query.post_select import released_select
 from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
@@ -44,6 +44,7 @@ from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.unions import union_of_rows
 from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
+from dpsql.contract.query.writer import default_name, ends, leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
