@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from starlette.types import Lifespan
 
 
-class Answered(Protocol):
+class RowsAndReceipts(Protocol):
     """What a door gives: rows, and a receipt for each release in them."""
 
     @property
@@ -43,7 +43,7 @@ class Answered(Protocol):
 class Answering(Protocol):
     """What every transport needs of a door; `dpsql.gateway.door.Door` is one, and `dpsql.remote` has another."""
 
-    def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> Answered:
+    def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
         """Answer a statement."""
 
     def datasets(self, token: str) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ class Answering(Protocol):
     def releases(self, token: str) -> list[dict[str, Any]]:
         """Return the own releases."""
 
-    def release(self, token: str, number: int) -> Answered:
+    def release(self, token: str, number: int) -> RowsAndReceipts:
         """Return an own release again."""
 
     def health(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _as_json(value: object) -> Response:
     return Response(json_bytes(value), media_type=JSON)
 
 
-def _as_asked(answer: Answered, request: Request) -> Response:
+def _as_asked(answer: RowsAndReceipts, request: Request) -> Response:
     """Return an answer as Arrow where the request accepts that, otherwise as JSON."""
     if ARROW in request.headers.get("accept", ""):
         return Response(arrow_bytes(answer.table, answer.receipts), media_type=ARROW)
@@ -158,7 +158,7 @@ def application(
     ----------
     door : Answering
     more : sequence of routes
-        Other transports over HTTP, such as that of `dpsql.gateway.mcp`.
+        Other transports over HTTP, such as MCP.
     lifespan : callable, optional
         What these need while the application runs.
     """
