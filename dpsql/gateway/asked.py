@@ -114,9 +114,9 @@ def read_token(headers: Sequence[tuple[bytes, bytes]]) -> str:
     GatewayError
         G020: there is none, or more than one.
     """
-    found = [value for name, value in headers if name.lower() == b"authorization"]
-    scheme, _, token = found[0].partition(b" ") if len(found) == 1 else (b"", b"", b"")
-    token = token.strip()
-    if scheme.lower() != b"bearer" or not token or not all(33 <= one < 127 for one in token):
+    found = [value.decode("latin-1") for name, value in headers if name.lower() == b"authorization"]
+    scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token or not all("!" <= one <= "~" for one in token):
         raise GatewayError("G020", "no token was given. Send the header Authorization: Bearer dpsql_….")
-    return token.decode("ascii")
+    return token
