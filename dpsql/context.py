@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
-from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, source_sql
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
-from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
+from dpsql.engines.duckdb.installation import connect, install
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame

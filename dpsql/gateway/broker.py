@@ -125,7 +125,7 @@ def listen(path: str) -> socket.socket:
     place = Path(path)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     if stat.S_IMODE(place.parent.stat().st_mode) & 0o077 or place.parent.stat().st_uid != os.getuid():
-        raise GatewayError("G034", "the directory of the socket must be yours, with mode 0700.")
+        raise GatewayError("G035", "the directory of the socket must be yours, with mode 0700.")
     if place.is_socket():
         place.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

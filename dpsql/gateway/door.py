@@ -41,7 +41,7 @@ class _Says(Protocol):
 
 
 class _Computes(Protocol):
-    """A process for one statement; see `dpsql.gateway.box`."""
+    """A process for one statement."""
 
     def parse(self, text: str) -> Any:
         """Return what the statement asks."""

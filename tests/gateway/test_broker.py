@@ -56,7 +56,7 @@ def test_only_this_user_reaches_the_socket(gateway: Gateway) -> None:
 def test_a_directory_that_others_enter_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
-    with pytest.raises(GatewayError, match="DPSQL-G034"):
+    with pytest.raises(GatewayError, match="DPSQL-G035"):
         listen(str(place / "broker"))
 
 

@@ -23,8 +23,8 @@ from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
-from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import without_unit
+from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
