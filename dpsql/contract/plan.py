@@ -409,10 +409,10 @@ class Plan(ABC):
 
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""
-        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        record = {
+            one.name: getattr(self, one.name) for one in fields(self) if one.name != "principal" or self.principal
+        }
         during = None if self.during is None else self.during.to_json()
-        if self.principal is None:
-            del record["principal"]
         return {**record, "layout": dict(vars(self.layout)), "during": during}
 
     def to_json(self) -> str:
@@ -437,10 +437,8 @@ class Plan(ABC):
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "judged", "placement"):
                 rest[field.name] = hashable(stored)
-        stored = record["placement"]
-        placement = None if stored is None else Placement.from_json(known(dict, stored))
-        stored = record["judged"]
-        judged = None if stored is None else Judged.from_json(known(dict, stored))
+        placement = None if (stored := record["placement"]) is None else Placement.from_json(known(dict, stored))
+        judged = None if (stored := record["judged"]) is None else Judged.from_json(known(dict, stored))
         build: Callable[..., Self] = cls
         return build(layout=layout, judged=judged, placement=placement, **rest)
 
