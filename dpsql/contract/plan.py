@@ -396,22 +396,19 @@ class Plan(ABC):
         """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""
         record = self._record()
         del record["placement"], record["judged"]
+        record.pop("principal", None)
         if self.placement is not None and self.placement.content:
             record["content"] = self.placement.content  # the source's meaning, which may change under the same name
         if self.source.startswith(FRAME_PREFIX):
             record["source"] = "frame"  # its name is random, and a repeated call must replay
         record["layout"] = {name: value for name, value in vars(self.layout).items() if value is not None}
-        return {
-            name: _plain(value)
-            for name, value in record.items()
-            if value is not None and name not in ("release", "principal")
-        }
+        return {name: _plain(value) for name, value in record.items() if value is not None and name != "release"}
 
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""
-        record = {
-            one.name: getattr(self, one.name) for one in fields(self) if one.name != "principal" or self.principal
-        }
+        record = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.principal is None:
+            del record["principal"]
         during = None if self.during is None else self.during.to_json()
         return {**record, "layout": dict(vars(self.layout)), "during": during}
 
