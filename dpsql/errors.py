@@ -71,16 +71,38 @@ class InternalError(DpsqlError):
     """Something failed after the table was read; the charge stands (codes ``I…``)."""
 
 
+class GatewayError(DpsqlError):
+    """The gateway does not take this statement, token or request (codes ``G…``).
+
+    Parameters
+    ----------
+    code : str
+        ``G`` and three digits.
+    message : str
+        What is required, and what was given.
+    position : int, optional
+        Where in the statement it stands, in characters from 0.
+    hint : str, optional
+        The line to write instead.
+    """
+
+    def __init__(self, code: str, message: str, *, position: int | None = None, hint: str | None = None) -> None:
+        super().__init__(code, message)
+        self.position = position
+        self.hint = hint
+
+
 _kinds: dict[str, type[DpsqlError]] = {
     "P": ParameterError,
     "S": SourceError,
     "B": BudgetError,
     "L": LedgerError,
     "I": InternalError,
+    "G": GatewayError,
 }
 
 
 def original(error: Exception) -> DpsqlError | None:
     """Return dpsql's error from the one that DuckDB wrapped it in, or None if it was another error."""
-    match = re.search(r"\[DPSQL-(([PSBLI])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
+    match = re.search(r"\[DPSQL-(([PSBLIG])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
     return None if match is None else _kinds[match.group(2)](match.group(1), match.group(3).strip())

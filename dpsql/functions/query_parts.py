@@ -137,10 +137,11 @@ def parts_of_cores(
     coarse = [number for number in range(len(cores)) if number in margins and margins[number].finest != number]
     for number in [*(number for number in range(len(cores)) if number not in coarse), *coarse]:
         placed, margin = cores[number], margins.get(number)
-        shared = _shared(placed, arguments, most)
+        draws = drawing and not placed.placement.once
+        shared = _shared(placed, arguments, most if draws else ())
         of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
         limit = None if of_finest is None else of_finest.limit
-        if drawing and "privacy_unit" in shared and of_finest is None:
+        if draws and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
             found.append(_rows(number, shared, most))
         lacking = unbounded_of(placed.core, summed=of_finest is None)
@@ -220,7 +221,7 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest limit on rows that an owner stated of any core; None where there is none."""
-    found = [one.placement.rows_per_unit or one.stated.get("max_rows_per_unit") for one in cores]
+    found = [one.placement.rows_stated(one.stated.get("max_rows_per_unit")) for one in cores]
     return max((rows for rows in found if isinstance(rows, int)), default=None)
 
 
@@ -277,9 +278,9 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     if placement.unit is not None:
         given["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
-        given["max_rows_per_unit"] = (
-            rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
-        )
+        if rows is None or isinstance(rows, str):  # nothing is drawn for a core that has one row per person
+            rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
+        given["max_rows_per_unit"] = rows
         if by:
             given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
     return given

@@ -197,9 +197,9 @@ def test_errors_stand_beside_the_numbers(con: Any) -> None:
     assert row["n_lower"] <= row["n"] <= row["n_upper"]
     assert row["n_verdict"] == "clear"
     assert rows["C"]["n_verdict"] == "unclear"
-    if "total_error" in row:
-        assert row["total_error"] is None
-        assert row["total_verdict"] == "undetermined"
+    assert row["total_error"] is None
+    assert row["total_lower"] <= row["total"] <= row["total_upper"]
+    assert row["total_upper"] - row["total_lower"] > 3 * (row["n_upper"] - row["n_lower"])
 
 
 def test_intervals_hold_what_they_claim_in_most_calls(con: Any) -> None:

@@ -154,6 +154,14 @@ ANSWERED: dict[str, tuple[str, str]] = {
          "v.vid % 30 GROUP BY 1", ""),
         ("instead of NULL", "SELECT COALESCE(outcome, 'unknown') AS outcome, COUNT(*) AS n FROM visits GROUP BY 1", ""),
         ("a function of it", "SELECT lower(ifnull(outcome, 'Unknown')) AS o, COUNT(*) AS n FROM visits GROUP BY 1", ""),
+        ("every ward", "SELECT w.ward, count(v.vid) AS n FROM wards w LEFT JOIN visits v ON v.ward = w.ward AND "
+         "v.admitted < '2025-01-01' GROUP BY w.ward", ""),
+        ("every building", "SELECT building, count(v.vid) AS n FROM visits v RIGHT JOIN wards w ON v.ward = w.ward AND "
+         "w.beds > 100 GROUP BY building", ""),
+        ("a spine of days", "SELECT d, count(v.vid) AS n FROM (SELECT unnest(range(DATE '2025-01-01', DATE '2025-01-08', "
+         "INTERVAL 1 DAY))::DATE AS d) AS c LEFT JOIN visits v ON CAST(v.admitted AS DATE) = c.d GROUP BY d", ""),
+        ("a semi join", "SELECT ward, count(*) AS n FROM visits SEMI JOIN patients ON id = patient AND smoker GROUP BY ward",
+         ""),
         ("never in the ICU", "SELECT COUNT(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = "
          "p.id AND v.ward ILIKE '%icu%')", ""),
         ("labs per visit", "SELECT AVG(n_labs) AS n FROM (SELECT v.vid, COUNT(l.visit) AS n_labs FROM visits v LEFT JOIN "

@@ -19,6 +19,7 @@ from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
 
@@ -323,7 +324,7 @@ class _Phrase:
         self._names, self._texts = names, texts
         self._writers: Mapping[str, Callable[[Expr], str]] = {
             "item": lambda one: identifier(self._names[(str(one.value), one.name)]),
-            "constant": _constant,
+            "constant": constant_sql,
             "and": lambda one: f"({' AND '.join(self._all(one))})",
             "or": lambda one: f"({' OR '.join(self._all(one))})",
             "not": lambda one: f"(NOT {self.sql(one.parts[0])})",
@@ -389,17 +390,6 @@ class _Phrase:
         if which.what != "constant" or which.name != "string":
             raise ParameterError("P070", f"sql reads an element of a list, which it may not. {_HINT}")
         return call("struct_extract", self.sql(whole), text(str(which.value)))
-
-
-def _constant(expr: Expr) -> str:
-    if expr.name == "string":
-        return text(str(expr.value))
-    return "NULL" if expr.name == "NULL" else str(expr.value)
-
-
-def constant_sql(expr: Expr) -> str:
-    """Return the SQL of a constant."""
-    return _constant(expr)
 
 
 def _shown(expr: Expr) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.query_answers import stored_query
 from dpsql.engines.duckdb.result_rows import catalogued_sql
@@ -62,11 +63,18 @@ class QueryStatement:
         cores = []
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(known(list, answers["answers"]))
-            more = [{**listed[place], "over": count} for place, count in self._spread(core)]
+            more = [{**listed[place], "over": self._over_numbers(count)} for place, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
         return json.dumps({"confidence": self._confidence, "cores": cores})
 
-    def _spread(self, core: QueryCore) -> list[tuple[int, int]]:
+    def _over_numbers(self, numbers: NoisyNumbers) -> object:
+        """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""
+        if not numbers.groups:
+            return numbers.single
+        places = {core.name: place for place, core in enumerate(self.split.cores)}
+        return {"single": numbers.single, "groups": [[places[name], times] for name, times in numbers.groups]}
+
+    def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
         """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
         return spread(self.split, core) if self.errors else []
 
@@ -155,7 +163,7 @@ def _texts(plan: QueryPlan) -> str:
     return catalogued_sql(made=True, tables=True)
 
 
-def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
+def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     """Return the numbers of a core of which columns are made: the place of each, and of how many the column is made.
 
     An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
