@@ -35,6 +35,7 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
     if locked and not sandbox.available().whole:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
+    os.environ.clear()  # a box that was taken over finds nothing in it
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before = os.umask(0o177)

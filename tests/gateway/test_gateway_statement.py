@@ -133,7 +133,11 @@ def test_a_text_for_dp_query_is_its_tree(parse: Parse) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["SELECT '', count(*) FILTER (WHERE a IS NULL AND b = 0 AND NOT false AND c = NULL) FROM v", "SELECT count(*) FROM v LIMIT 0"]
+    "text",
+    [
+        "SELECT '', count(*) FILTER (WHERE a IS NULL AND b = 0 AND NOT false AND c = NULL) FROM v",
+        "SELECT count(*) FROM v LIMIT 0",
+    ],
 )
 def test_a_tree_says_the_same_without_places(text: str, parse: Parse) -> None:
     tree = str(only(read(text, parse)).arguments["tree"])
