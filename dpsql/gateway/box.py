@@ -35,7 +35,7 @@ class Boxes:
         How long reading a statement may take, and finishing it.
     """
 
-    def __init__(self, path: Path, seconds: float = 20) -> None:
+    def __init__(self, path: Path, seconds: float = 60) -> None:
         self._path, self._seconds = path, seconds
 
     def open(self) -> Box:
@@ -44,7 +44,7 @@ class Boxes:
         Raises
         ------
         GatewayError
-            G035: boxes cannot be reached.
+            G036: boxes cannot be reached.
         """
         channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         channel.settimeout(self._seconds)
@@ -52,7 +52,7 @@ class Boxes:
             channel.connect(str(self._path))
         except OSError:
             channel.close()
-            raise GatewayError("G035", "statements cannot be read now. Ask again in a while.") from None
+            raise GatewayError("G036", "statements cannot be read now. Ask again in a while.") from None
         return Box(channel, self._seconds)
 
 
@@ -151,7 +151,7 @@ def start(path: Path, *, locked: bool = True, seconds: float = 60) -> subprocess
     Raises
     ------
     GatewayError
-        G035: it does not start.
+        G036: it does not start.
     """
     words = [sys.executable, "-m", "dpsql.gateway.zygote", "--socket", str(path)]
     path.unlink(missing_ok=True)
@@ -163,7 +163,7 @@ def start(path: Path, *, locked: bool = True, seconds: float = 60) -> subprocess
         time.sleep(0.02)
     process.kill()
     process.wait()
-    raise GatewayError("G035", "the process that reads statements does not start. Look at its messages.")
+    raise GatewayError("G036", "the process that reads statements does not start. Look at its messages.")
 
 
 def _call(record: object) -> PrivateCall:
