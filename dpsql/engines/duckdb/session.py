@@ -376,7 +376,8 @@ class Session(Calls):
         """Charge a call and draw in one durable transaction."""
         call = running.call
         charge = self._charge(call.plan, running.permit)
-        entry = self.ledger.charge(charge, draw, remark=call.left_out, reservation=running.reservation)
+        remark = "; ".join(filter(None, (call.left_out, call.plan.remark)))
+        entry = self.ledger.charge(charge, draw, remark=remark, reservation=running.reservation)
         if running.function in MODELS:
             self.past.forget_models()
         return entry
