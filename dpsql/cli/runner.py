@@ -17,11 +17,12 @@ from dpsql.cli.engine_option import EngineOption
 from dpsql.cli.messages import say
 from dpsql.cli.output import Result
 from dpsql.cli.stopping import noting_stops
-from dpsql.context import Context, attach_engine
+from dpsql.context import Context
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
 from dpsql.manual.slips import mended
+from dpsql.named_engine import attach_engine
 from dpsql.progress import interrupt
 
 T = TypeVar("T")
