@@ -363,11 +363,6 @@ class Plan(ABC):
         quantities : list of (name, value, meaning)
         """
 
-    @property
-    def remark(self) -> str:
-        """What is told beside the guarantee, of public numbers alone: such as which keys are not shown; or nothing."""
-        return ""
-
     def has_enough_rows(self, line: str, n_features: int, rows: int) -> bool:
         """Whether so many rows are as many as a line of `noise`, such as ``'rows_needed'``, asks for."""
         return any(name == line and value <= rows for name, value, _ in self.noise(n_features, rows))

@@ -253,7 +253,7 @@ class QueryCall(Call):
         parts = list(calls)
         drawn = [str(call.drawn) for call in parts if isinstance(call, RowsCall)]
         said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
-        said += dict.fromkeys(filter(None, (call.plan.remark for call in parts)))
+        said += dict.fromkeys(filter(None, (call.remark for call in parts)))
         return replace(self, left_out="; ".join(said)) if said else self
 
     @classmethod

@@ -9,7 +9,6 @@ in [-S, S]), so the part that adds the noise is known before the bounds are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -316,14 +315,6 @@ class AggregatePlan(LeftOutPlan):
     def counts_units(self) -> bool:
         """Whether units are counted beside rows, because their number decides which keys are released."""
         return isinstance(self.part, KeyedNoise) and isinstance(self.part.blocks[0], UnitCount)
-
-    @property
-    def remark(self) -> str:
-        """From which number of rows or units on a private key is shown in half of calls."""
-        if not isinstance(self.part, KeyedNoise):
-            return ""
-        counted = "units" if self.counts_units else "rows"
-        return f"keys are shown that about {math.ceil(self.part.least_count)} {counted} have, or more"
 
     @cached_property
     def measurement(self) -> Measurement:
