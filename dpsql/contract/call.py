@@ -151,7 +151,7 @@ class Call(ABC):
 
     @property
     def remark(self) -> str:
-        """What is told beside the guarantee, of public values alone: which columns or keys are not shown; or nothing."""
+        """What is told beside the guarantee, of public values: which columns or keys are left out; or nothing."""
         return self.left_out
 
     @classmethod
