@@ -122,7 +122,8 @@ def _release(door: Answering, request: Request, _: bytes) -> Response:
 
 
 def _health(door: Answering, _request: Request, _body: bytes) -> Response:
-    return _as_json(door.health())
+    found = door.health()
+    return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
 
 
 def _openapi(_door: Answering, _request: Request, _body: bytes) -> Response:

@@ -127,11 +127,11 @@ def test_an_arrow_stream_keeps_the_metadata_of_its_schema() -> None:
 
 
 def test_numbers_reach_the_door_as_they_were_written(door: FakeDoor, url: str) -> None:
-    body = b'{"sql": "SELECT a", "epsilon": 0.07770, "delta": 1e-6, "fresh": true, "max_age": "1 day", "dataset": null}'
+    body = b'{"sql": "SELECT a", "epsilon": 0.07770, "delta": 1e-6, "fresh": true, "max_age": 24, "dataset": null}'
     ask(f"{url}/v1/query", body, Idempotency_Key="k1")
     [(_, settings)] = door.asked
     assert settings == {
-        "epsilon": "0.07770", "delta": "1e-6", "fresh": "true", "max_age": "1 day", "idempotency_key": "k1",
+        "epsilon": "0.07770", "delta": "1e-6", "fresh": "true", "max_age": "24", "idempotency_key": "k1",
     }  # fmt: skip
 
 

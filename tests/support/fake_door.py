@@ -107,7 +107,14 @@ class FakeDoor:
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what it would cost."""
         self._let_in(token)
-        return {"epsilon": settings.get("epsilon", "0.5"), "free": sql in self.charges}
+        free = sql in self.charges
+        call = {
+            "function": "dp_count",
+            "datasets": ["patients"],
+            "free": free,
+            "epsilon": settings.get("epsilon", "0.5"),
+        }
+        return {"calls": [call], "free": free}
 
     def budget(self, token: str) -> list[dict[str, Any]]:
         """Return what is left."""
