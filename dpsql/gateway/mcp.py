@@ -68,7 +68,7 @@ class Purse:
         Raises
         ------
         GatewayError
-            G034: it is more than what is left.
+            G042: it is more than what is left.
         """
         if self.cap is None:
             return
@@ -77,7 +77,7 @@ class Purse:
             if asked is None or spent + asked > self.cap:
                 left = self.cap - spent
                 raise GatewayError(
-                    "G034",
+                    "G042",
                     f"this server lets models spend {self.cap} in all, and {left} is left. Repeat earlier questions, "
                     "which is free, or ask the owner for a larger --agent-epsilon.",
                 )
@@ -164,12 +164,12 @@ def new_server(door: Answering, token: Callable[[], str], purse: Purse, **how: A
 
     @server.resource("dpsql://datasets", mime_type="application/json")
     async def datasets() -> str:
-        """The datasets that may be asked about."""
+        """List the datasets that may be asked about."""
         return await asked(lambda key: {"datasets": door.datasets(key)}, ResourceError)
 
     @server.resource("dpsql://functions/{name}", mime_type="text/plain")
     async def function(name: str) -> str:
-        """The manual of a function, such as dp_count."""
+        """Return the manual of a function, such as dp_count."""
         lines = help_lines(name)
         if lines is None:
             raise ResourceError("the manual has no function of this name; dp_query and dp_count are in it")

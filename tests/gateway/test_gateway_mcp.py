@@ -44,9 +44,11 @@ def url(served: tuple[FakeDoor, str]) -> str:
 @asynccontextmanager
 async def connected(url: str, token: str = TOKEN, **headers: str) -> AsyncIterator[Client]:
     sent = {"Authorization": f"Bearer {token}", **headers}
-    async with httpx2.AsyncClient(headers=sent, timeout=30) as http:
-        async with Client(streamable_http_client(url, http_client=http), mode="legacy") as client:
-            yield client
+    async with (
+        httpx2.AsyncClient(headers=sent, timeout=30) as http,
+        Client(streamable_http_client(url, http_client=http), mode="legacy") as client,
+    ):
+        yield client
 
 
 def said(result: Any) -> Any:
@@ -175,12 +177,12 @@ def test_a_model_that_loops_is_stopped_at_its_cap(door: FakeDoor) -> None:
 def test_what_a_refused_question_reserved_is_put_back() -> None:
     purse = Purse(Decimal(1))
     purse.reserve("t", Decimal("0.7"))
-    with pytest.raises(GatewayError, match="G034"):
+    with pytest.raises(GatewayError, match="G042"):
         purse.reserve("t", Decimal("0.7"))
     purse.settle("t", Decimal("0.7"), Decimal(0))
     purse.reserve("t", Decimal(1))
     purse.reserve("other", Decimal(1))
-    with pytest.raises(GatewayError, match="G034"):
+    with pytest.raises(GatewayError, match="G042"):
         purse.reserve("t", None)
 
 
