@@ -26,7 +26,7 @@ from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
 
 _PARENT_DEATH = 1
-_START_SECONDS, _END_SECONDS = 60.0, 15.0
+_START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
 # A part that ends so often within a minute does not begin again.
 _MOST_ENDS = 5
