@@ -91,6 +91,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("database", required=False, default=MEMORY)
+@click.option("--connect", metavar="URL", help="Ask a gateway, with the token in DPSQL_TOKEN.")
 @database_options
 @runs("shell.open_shell")
 def shell() -> None:
@@ -102,6 +103,7 @@ def shell() -> None:
 
     \b
     dpsql shell hospital.duckdb --strict
+    dpsql shell --connect https://dpsql.example.org
     echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
 

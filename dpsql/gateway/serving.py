@@ -56,7 +56,7 @@ class Part:
 
     def start(self) -> None:
         """Start it."""
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: S603 - our own modules
             [sys.executable, "-m", *self.words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self.says else None,
