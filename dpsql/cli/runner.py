@@ -18,12 +18,13 @@ from dpsql.cli.engine_option import EngineOption
 from dpsql.cli.messages import say
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
-from dpsql.context import Context, attach_engine
+from dpsql.context import Context
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
 from dpsql.manual.demonstration import fill
 from dpsql.manual.slips import mended
+from dpsql.named_engine import attach_engine
 from dpsql.progress import interrupt
 
 T = TypeVar("T")

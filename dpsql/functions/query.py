@@ -49,8 +49,6 @@ from dpsql.functions.query_rows import RowsCall, RowsPlan
 from dpsql.functions.query_vector import VectorPlan
 from dpsql.progress import Progress
 
-# Seconds after which a query is asked anew, unless a call says otherwise.
-USUAL_AGE = 24 * 60 * 60
 # The plans and calls of parts, by the names of their functions.
 PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     VectorPlan.function: (VectorPlan, AggregateCall),
