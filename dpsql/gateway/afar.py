@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -21,10 +21,13 @@ class AnswerAfar:
     ----------
     table : pyarrow.Table
     receipts : list of dict
+    settings : mapping
+        None: a gateway over HTTP has no sessions.
     """
 
     table: pa.Table
     receipts: list[dict[str, Any]]
+    settings: Mapping[str, object] = field(default_factory=dict)
 
 
 class DoorAfar:

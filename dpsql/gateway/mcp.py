@@ -29,13 +29,12 @@ from starlette.routing import Route
 from dpsql.errors import GatewayError
 from dpsql.gateway.asked import MOST_BODY
 from dpsql.gateway.encoding import json_bytes, table_document
+from dpsql.gateway.http import Answering, answered
 from dpsql.gateway.problems import problem_of
 from dpsql.manual.catalogue import help_lines
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
-
-    from dpsql.gateway.http import Answering
 
 PATH = "/mcp"
 MOST_ROWS = 1000
@@ -188,7 +187,7 @@ def _spend(door: Answering, purse: Purse, sql: str, settings: Mapping[str, str],
     purse.reserve(token, price)
     receipts: list[dict[str, Any]] = []
     try:
-        answer = door.answer(token, sql, settings)
+        answer = answered(door, token, sql, settings)
         receipts = answer.receipts
     finally:
         purse.settle(token, price, _charged(receipts))

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -63,9 +64,14 @@ def asked(url: str, token: str, sql: str = QUESTION) -> dict[str, Any]:
     """Ask over HTTP as `curl` does."""
     body = json.dumps({"sql": sql, "epsilon": 0.5}).encode()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    with urllib.request.urlopen(urllib.request.Request(f"{url}/v1/query", body, headers), timeout=120) as answer:
-        found: dict[str, Any] = json.load(answer)
-        return found
+    request = urllib.request.Request(f"{url}/v1/query", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AssertionError(error.read()) from None
 
 
 async def over_mcp(url: str, token: str) -> Any:
