@@ -30,6 +30,13 @@ from dpsql.gateway.limits import Rates
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
+# No name stands for a variable of this process, and nothing is fetched. The last one fixes them.
+_SETTINGS = (
+    "python_enable_replacements = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "lock_configuration = true",
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._context = Context(settings.database, ledger=settings.ledger, strict=True)
+        for setting in _SETTINGS:
+            self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
         self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds)
         self._path = settings.socket

@@ -29,11 +29,13 @@ from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
+from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
 _SECONDS = 120.0
+_MOST_LISTED = 200
 _STATED = ("engine", "release", "dataset")
 _most_age_hours = 24 * 366
 
@@ -80,19 +82,21 @@ class Desk:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
         began, principal, wanted = time.time(), "", request.get("want")
         entry: int | None = None
+        code = ""
         try:
             if wanted == "health":
                 return {"health": {"broker": "ok"}}, []
             grants = self._ledger.grants()
             principal = grants.principal_of(request.get("token"), datetime.now(UTC))
             self._rates.refuse(principal, "refusals")
+            if wanted == "known":  # whether the token holds
+                return {}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:
                 raise GatewayError("G098", "a message asks for nothing that the broker does.")
             reply = work(_Asked(principal, grants, request))
             entry = next((one.get("entry") for one in reply[0].get("receipts", ())), None)
-            code = ""
             return reply
         except DpsqlError as error:
             code = error.code
@@ -104,7 +108,7 @@ class Desk:
             failed = InternalError("I000", f"the call failed, and nothing more is said here. Tell the owner {number}.")
             return {"error": _told(failed)}, []
         finally:
-            if wanted != "health":
+            if wanted != "health" and (code or wanted != "known"):
                 if code and principal:
                     self._count_refusal(principal)
                 self._audit.request(began, principal, wanted, digest(request), code, entry)
@@ -183,8 +187,11 @@ class Desk:
         return {"budget": asked.granted(self._ledger).budgets()}, []
 
     def _releases(self, asked: _Asked) -> Reply:
-        granted = asked.granted(self._ledger)
-        return {"releases": [stored_receipt(one, self._ledger) for one in own_releases(self._ledger, granted)]}, []
+        own = own_releases(self._ledger, asked.granted(self._ledger))
+        before = asked.request.get("before")
+        if isinstance(before, int):
+            own = [one for one in own if one.sequence < before]
+        return {"releases": [stored_receipt(one, self._ledger) for one in own[-_MOST_LISTED:]]}, []
 
     def _release(self, asked: _Asked) -> Reply:
         number = asked.request.get("number")
@@ -325,6 +332,8 @@ class _Call:
             given.pop("free", None)
             names: list[str] = []
             self._source = query_of(given.pop("tree", None), lambda name: names.append(granted.source(name)))
+            if not names:  # the box computes what reads no table
+                raise GatewayError("G015", NO_DATASET)
         else:
             if source is None:
                 raise GatewayError("G014", "the source must be one name. List the datasets that you may ask about.")

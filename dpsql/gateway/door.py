@@ -152,9 +152,9 @@ class Door:
         found: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
         return found
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
-        """Return the receipts of the own releases, oldest first."""
-        found: list[dict[str, Any]] = self._ask(token, {"want": "releases"})[0]["releases"]
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        found: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
         return found
 
     def release(self, token: str, number: int) -> Answer:
@@ -179,7 +179,7 @@ class Door:
 
     def _known(self, token: str) -> None:
         """Raise before a box is made for somebody without a token."""
-        self._ask(token, {"want": "datasets"})
+        self._ask(token, {"want": "known"})
 
     def _opened(self) -> _Opens:
         if self._boxes is None:

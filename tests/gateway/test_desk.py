@@ -135,6 +135,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "query of getenv": (query("SELECT count(*) FROM patients WHERE getenv('HOME') = 'x'"), {"G007"}),
     "query of the catalog": (query("SELECT count(*) FROM duckdb_tables()"), {"G007"}),
     "query of information_schema": (query("SELECT * FROM information_schema.tables"), {"G015"}),
+    "query of nothing": (query("SELECT count(*) FROM (VALUES (1), (2)) t(a)"), {"G005"}),
+    "query without FROM": (query("SELECT 1"), {"G015"}),
+    "keys of a table": (count(by="ward", keys="staff"), {"P071"}),
     "query of pg_catalog": (query("SELECT count(*) FROM pg_catalog.pg_class"), {"G015"}),
     "query of a catalog view": (query("SELECT estimated_size FROM duckdb_tables LIMIT 0"), {"G015"}),
     "query of the catalog in a WITH": (
@@ -270,6 +273,14 @@ def test_a_grant_says_which_functions_and_what_they_spend(served: Served) -> Non
     assert served.code("eve", **count()) == "G009"
 
 
+def test_keys_of_what_is_not_public_are_refused_alike(served: Served) -> None:
+    told = [
+        str(served.ask("ana", **count(by="ward", keys=name))[0]["error"]).replace(name, "?")
+        for name in ("staff", "nothing", "adults")
+    ]
+    assert len(set(told)) == 1
+
+
 def test_an_estimate_is_free_and_says_what_would_refuse(served: Served) -> None:
     before = served.ledger.head()
     priced = served.ask("ana", "estimate", **count("0.5"))[0]["estimate"]
@@ -306,6 +317,12 @@ def test_what_is_told_of_a_dataset_is_public(served: Served) -> None:
         "ana", function="dp_estimate", source=None, arguments={"function": "dp_count", "epsilon": number("0.1")}
     )
     assert "epsilon" in table.column("quantity").to_pylist()
+
+
+def test_a_known_token_costs_nothing(served: Served) -> None:
+    before = served.gateway.log.read_text()
+    assert served.ask("ana", "known") == ({}, [])
+    assert served.gateway.log.read_text() == before
 
 
 def test_a_revoked_principal_is_refused_at_once(served: Served) -> None:
