@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Any
@@ -26,11 +26,11 @@ from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit, digest
 from dpsql.gateway.granted import Granted
-from dpsql.gateway.limits import Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
 from dpsql.ledger.caps import NO_DATASET
-from dpsql.ledger.grants import Grants
+from dpsql.ledger.grants import ROLES, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
@@ -54,16 +54,25 @@ class Desk:
     rates : Rates, optional
     seconds : float
         How long one release may take.
+    buckets : Buckets, optional
+        When answers leave.
     """
 
     def __init__(
-        self, context: Context, audit: Audit, rates: Rates | None = None, *, seconds: float = _SECONDS
+        self,
+        context: Context,
+        audit: Audit,
+        rates: Rates | None = None,
+        *,
+        seconds: float = _SECONDS,
+        buckets: Buckets | None = None,
     ) -> None:
         self._ledger = context.ledger
         self._audit = audit
         self._rates = Rates() if rates is None else rates
         self._seconds = seconds
         self._lines = Lines()
+        self._buckets = Buckets() if buckets is None else buckets
         self._questions = _Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
@@ -76,6 +85,7 @@ class Desk:
             "budget": self._budget,
             "releases": self._releases,
             "release": self._release,
+            "ledger": self._entries,
         }
 
     def answer(self, request: Mapping[str, object]) -> Reply:
@@ -144,14 +154,13 @@ class Desk:
             if context.check(plan):
                 return self._given(call, context)
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
-        with (
-            self._questions.alone(plan.release or ""),
-            self._lines.alone(asked.principal, plan.charged),
-            self._context() as context,
-        ):
-            if not context.check(call.plan(context) or plan):
+        with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
+            with self._context() as context:
+                if context.check(call.plan(context) or plan):
+                    return self._given(call, context)
                 self._rates.take(asked.principal, "releases")
-            with self._watched(context):
+            # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
+            with self._buckets.padded(), self._context() as context, self._watched(context):
                 return self._given(call, context)
 
     def _given(self, call: _Call, context: Context) -> Reply:
@@ -161,7 +170,7 @@ class Desk:
     @contextmanager
     def _watched(self, context: Context) -> Iterator[None]:
         """Interrupt what takes too long; it is charged whole."""
-        timer = threading.Timer(self._seconds, context.connection.interrupt)
+        timer = threading.Timer(self._buckets.most(self._seconds), context.connection.interrupt)
         timer.daemon = True
         timer.start()
         try:
@@ -204,6 +213,13 @@ class Desk:
             return {"receipts": [{**stored_receipt(found[0], self._ledger), "result": found[0].result}]}, [
                 release.value
             ]
+
+    def _entries(self, asked: _Asked) -> Reply:
+        """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
+        datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
+        entries = [asdict(one) for one in self._ledger.entries() if one.dataset in datasets]
+        rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
+        return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
 
     def _told_table(self, function: str, asked: _Asked, granted: Granted) -> pa.Table:
         if function == "dp_budget":

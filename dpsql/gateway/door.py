@@ -162,6 +162,10 @@ class Door:
         reply, tables = self._ask(token, {"want": "release", "number": number})
         return Answer(_table(tables[0]), reply["receipts"])
 
+    def ledger(self, token: str) -> dict[str, Any]:
+        """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
+        return self._ask(token, {"want": "ledger"})[0]
+
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
         try:

@@ -16,12 +16,13 @@ import pytest
 import dpsql
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
-from dpsql.gateway.limits import Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
 from support.gateway_broker import SECRET, Gateway, count, made, number, tree_of
 
 QUICK = Rates(factor=10_000.0)
+AT_ONCE = Buckets(sleep=lambda _: None)
 
 
 @dataclass
@@ -61,7 +62,7 @@ GRANTS: dict[str, dict[str, Any]] = {
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     gateway = made(tmp_path_factory.mktemp("desk"), **GRANTS)
     with dpsql.Context(gateway.database) as context:
-        yield Served(Desk(context, Audit(gateway.log), QUICK), gateway, context)
+        yield Served(Desk(context, Audit(gateway.log), QUICK, buckets=AT_ONCE), gateway, context)
 
 
 def query(sql: str, epsilon: str | None = "0.1", **arguments: object) -> dict[str, Any]:
@@ -424,6 +425,58 @@ def test_what_takes_too_long_is_stopped_and_charged(tmp_path: Path) -> None:
             assert budget.releases == (answer["error"]["code"] == "I001")
         else:
             assert budget.releases == 1
+
+
+def test_answers_leave_at_a_few_times() -> None:
+    clock, slept = [0.0], list[float]()
+    buckets = Buckets(clock=lambda: clock[0], sleep=slept.append)
+    for took in (0.0, 0.05, 0.11, 0.9, 3.1, 3.3, 12.0, 31.0):
+        with pytest.raises(ValueError, match="it"), buckets.padded():
+            clock[0] += took
+            raise ValueError("it")
+        slept[-1] += took
+    assert slept == pytest.approx([0.1, 0.1, 0.2, 1.6, 3.2, 10.0, 20.0, 40.0])
+    fixed = Buckets(5.0)
+    assert [fixed.leaves(took) for took in (0.0, 4.9, 5.0)] == [5.0] * 3
+    assert fixed.most(120.0) == 5.0
+
+
+def test_with_a_fixed_time_new_answers_leave_at_it(served: Served) -> None:
+    slept: list[float] = []
+    desk = Desk(served.context, Audit(None), QUICK, buckets=Buckets(60.0, sleep=slept.append))
+    request = {"token": served.gateway.tokens["ana"], "want": "call", **count("0.123")}
+    assert desk.answer(request)[0]["receipts"][0]["charged"]
+    assert not desk.answer(request)[0]["receipts"][0]["charged"]
+    assert desk.answer({**request, **count("0")})[0]["error"]["code"] == "P001"
+    assert len(slept) == 1  # replays and refusals leave at once
+    assert 30.0 < slept[0] < 60.0
+
+
+def test_an_auditor_sees_entries_and_grants(served: Served) -> None:
+    told = served.ask("eve", "ledger")[0]
+    assert {row["dataset"] for row in told["ledger"]} == {"patients"}
+    assert "ana" in {row["principal"] for row in told["grants"]}
+    assert served.ask("ana", "ledger")[0] == {"ledger": [], "grants": []}
+
+
+def test_an_error_of_a_row_shows_in_no_code(tmp_path: Path) -> None:
+    """Two neighbours, one of which has a row that raises where it is computed: equal codes, and equal charges."""
+    told = []
+    for number_, age in enumerate((7, 8)):
+        folder = tmp_path / str(number_)
+        folder.mkdir()
+        gateway = made(folder, ana={"epsilon": 5})
+        with dpsql.Context(gateway.database) as context:
+            context.sql(f"UPDATE patients SET age = {age} WHERE age = 7")
+            desk = Desk(context, Audit(None), QUICK, buckets=AT_ONCE)
+            codes = [
+                desk.answer({"token": gateway.tokens["ana"], "want": "call", **count(condition=condition)})[0]
+                .get("error", {})
+                .get("code")
+                for condition in ("1 / (age - 7) > 0", "CAST(ward AS INTEGER) > 1", "age > 7", "sqrt(age - 8) > 1")
+            ]
+            told.append((codes, [row.epsilon_spent for row in context.ledger.granted_budgets("ana")]))
+    assert told[0] == told[1]
 
 
 def test_rates_are_token_buckets() -> None:
