@@ -68,12 +68,12 @@ class Answer:
         One per private call, in their order: entry, function, dataset, guarantee, what it cost, and whether it was
         charged now.
     settings : mapping
-        What a SET changes of the session; empty for any other statement.
+        What a SET changes of the session, as texts that `Door.answer` takes; empty for any other statement.
     """
 
     table: pa.Table
     receipts: list[dict[str, Any]] = field(default_factory=list)
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Door:
@@ -111,7 +111,7 @@ class Door:
         with self._opened().open() as box:
             said = box.parse(sql)
             if said.settings:
-                return Answer(pa.table({}), [], dict(said.settings))
+                return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
             tables, receipts = [], []
             for call in said.calls:
                 reply, found = self.call(token, call.to_json(), settings)
@@ -259,6 +259,13 @@ def _error_of(told: Mapping[str, Any]) -> DpsqlError:
     if isinstance(found, GatewayError):
         found.position, found.hint = told.get("position"), told.get("hint")
     return found if found is not None else GatewayError("G033", "the broker is gone. Ask again in a while.")
+
+
+def _text(setting: object) -> str:
+    """Return the value of a SET as the text of a setting."""
+    if isinstance(setting, Mapping):
+        return str(setting["number"])
+    return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
 def _table(stream: bytes) -> pa.Table:
