@@ -152,7 +152,10 @@ def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimate
     if "quantile" in one:
         return _quantile(part, one["quantile"], one.get("over", 1))
     if "bounds" in one:
-        return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one, confidence)
+        blocks = [restored_block(part["blocks"][one["place"] + place]) for place in range(3)]
+        drawn = part.get("intervals", {})
+        found = [ends or drawn[name][:2] for name, ends in zip(one["columns"], one["bounds"], strict=True)]
+        return _unknown(len(blocks[0].values[0])) if [None, None] in found else _of_pair(blocks, one, found, confidence)
     stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
     name = one["aggregate"]
     kind = "stddev" if one["kind"].startswith("stddev") else name
@@ -217,14 +220,16 @@ class _Moments:
         return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
-def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: float) -> Estimated:
+def _of_pair(
+    blocks: Sequence[NoisyBlock], one: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float
+) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
     y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
     if one["swapped"]:
         y, x = x, y
     (mean_y, var_y), (mean_x, var_x) = y, x
-    (low_y, high_y), (low_x, high_x) = one["bounds"]
+    (low_y, high_y), (low_x, high_x) = bounds
     half_y, half_x = (high_y - low_y) / 2.0, (high_x - low_x) / 2.0
     middle_y, middle_x = (high_y + low_y) / 2.0, (high_x + low_x) / 2.0
     rows, cov = moments.rows, moments.product

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any
@@ -411,19 +410,6 @@ def test_what_the_owner_writes_then_is_answered(con: Any) -> None:
     con.execute(f"SELECT dp_protect('memory.main.stays', epsilon := 1e11, {unit}, replace := true)")
     both = "SELECT (SELECT count(*) FROM visits) + (SELECT count(*) FROM stays)"
     assert ask(con, both) == [(1800,)]
-
-
-@pytest.mark.parametrize(
-    ("sql", "said"),
-    [
-        ("SELECT corr(vid, days) FROM visits", "corr needs public bounds of 'vid'. Give lower := {\"vid\": ...}"),
-        ("SELECT ward, median(vid) FROM visits GROUP BY ward", "median needs public bounds of 'vid' in groups"),
-        ("SELECT ward, median(vid * 2) FROM visits GROUP BY ward", "Name it in a subquery"),
-    ],
-)
-def test_what_needs_public_bounds_is_named(con: Any, sql: str, said: str) -> None:
-    with pytest.raises(duckdb.Error, match=re.escape(said)):
-        con.execute(private(sql)).fetchall()
 
 
 def test_rows_are_not_chosen_by_what_other_people_have(con: Any) -> None:

@@ -80,7 +80,6 @@ class QueryAggregate:
     bounds_from: str = ""
     other_lower: Fraction | None = None
     other_upper: Fraction | None = None
-    needs: str = ""
     whole: bool = False
 
 

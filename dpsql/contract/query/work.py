@@ -123,6 +123,8 @@ class Splitting:
             given.lower if given.lower is not None else declared.lower,
             given.upper if given.upper is not None else declared.upper,
         )
+        if column.type.kind == "BOOLEAN" and not bounds.known:
+            bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
         return Column(
             column.name,
             column.name,
