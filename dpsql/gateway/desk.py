@@ -151,20 +151,24 @@ class Desk:
             plan = call.plan(context)
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
-            if context.check(plan):
-                return self._given(call, context)
+            entry = context.check(plan)
+            if entry is not None:
+                return self._given(call, context, plan, entry)
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
         with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
             with self._context() as context:
-                if context.check(call.plan(context) or plan):
+                entry = context.check(call.plan(context) or plan)
+                if entry is not None:
                     return self._given(call, context)
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
             with self._buckets.padded(), self._context() as context, self._watched(context):
                 return self._given(call, context)
 
-    def _given(self, call: _Call, context: Context) -> Reply:
-        release = call.run(context)
+    def _given(self, call: _Call, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
+        """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
+        is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
+        release = context.release(entry) if is_whole else call.run(context)
         return {"receipts": [receipt_of(release, self._ledger)]}, [release.value]
 
     @contextmanager
@@ -398,7 +402,7 @@ class _Call:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
         cost, refusal = plan.event.cost, None
         try:
-            free = context.check(plan)
+            free = context.check(plan) is not None
         except DpsqlError as error:
             free, refusal = False, _told(error)
         return {

@@ -400,6 +400,32 @@ def test_a_cap_holds_under_many_clients(served: Served) -> None:
     assert served.ask("kim", "budget")[0]["budget"][0]["epsilon_spent"] <= 0.5
 
 
+def test_what_is_nested_deep_is_refused(served: Served) -> None:
+    deep: object = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    assert served.code("ana", **count(by=deep)) == "G012"
+    assert served.code("ana", want="describe", name=deep) == "G012"
+    assert served.code("ana", **count(), settings=deep) == "G012"
+
+
+def test_a_log_that_cannot_be_written_stops_no_answer(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(served.context, Audit(tmp_path / "nowhere" / "log"), QUICK, buckets=AT_ONCE)
+    assert "datasets" in desk.answer({"token": served.gateway.tokens["ana"], "want": "datasets"})[0]
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.gateway.audit._MOST_BYTES", 200)
+    audit = Audit(tmp_path / "log")
+    for number_ in range(40):
+        audit.request(0.0, "ana", "call", "x", "", number_)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
+    assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["entry"] == 39
+
+
 def test_refusals_grow_nothing(served: Served) -> None:
     before = served.ledger.head()
     for _ in range(50):
