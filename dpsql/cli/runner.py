@@ -165,11 +165,13 @@ class Runner:
         with self.ledger.watch(self.receipts.append):
             return self.interruptibly(lambda: self._run(statement), self.connection)
 
-    def say_replays(self) -> None:
-        """Say which calls of the last statement the ledger answered."""
+    def say_receipts(self, *, private: bool = False) -> None:
+        """Say which calls of the last statement the ledger answered; and of a `private` one what it cost."""
         for receipt in self.receipts:
             if receipt.replayed:
                 say(replay_text(receipt))
+            elif private:
+                say(f"{receipt.function}: {receipt.guarantee}")
 
     def raise_if_stopped(self) -> None:
         """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""

@@ -205,7 +205,7 @@ class Shell:
         if self.private is not None:
             text = self.private.applied(self.runner.connection, text)
         result = self.runner.execute(text)
-        self.runner.say_replays()
+        self.runner.say_receipts(private=self.private is not None)
         if result is not None:
             show(result, self.mode)
             if self.timer:
