@@ -27,6 +27,8 @@ _REFUSED = frozenset(
         *("sleep_ms", "write_log", "json_execute_serialized_sql", "current_setting", "json_serialize_plan"),
     )
 )
+# Stands in the text of a call for what it is of.
+_HELD = "dpsql_held"
 
 
 def refuse_name(name: str) -> None:
@@ -108,6 +110,13 @@ class PostExpressions(Writer):
     def shown(self, expr: Expr) -> str:
         """Return the name of a column; ``''`` where only DuckDB knows it."""
         return default_name(expr)
+
+    def over(self, expr: Expr, sql: str | None) -> str:
+        """Return the SQL of a call or window, with another SQL as its first argument unless that is None."""
+        if sql is None:
+            return self.sql(expr)
+        held = Expr("column", names=(_HELD,))
+        return self.sql(replace(expr, parts=(held, *expr.parts[1:]))).replace(identifier(_HELD), sql, 1)
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:
         """Return the SQL of a subquery over released and public rows."""
