@@ -90,6 +90,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("database", required=False, default=MEMORY)
+@click.option("--connect", metavar="URL", help="Ask a gateway, with the token in DPSQL_TOKEN.")
 @database_options
 @runs("shell.open_shell")
 def shell() -> None:
@@ -101,6 +102,7 @@ def shell() -> None:
 
     \b
     dpsql shell hospital.duckdb --strict
+    dpsql shell --connect https://dpsql.example.org
     echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
 
