@@ -65,16 +65,17 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         What the ledger keeps of a query: ``parts``, the results of all its parts in their order.
     answers : mapping
         ``keys_of``, the part that says which groups there are; and ``answers``, for each number its part, its place in
-        it, what is read there and the SQL type.
+        it, what is read there and the SQL type; of one with an interval also ``over``, of how many numbers its column
+        is made.
     confidence : float
-        Coverage of the intervals.
+        Coverage of the intervals of such a column.
     """
     parts = result["parts"]
     keys = _keys(_of_set(parts[answers["keys_of"]], answers.get("keys_set")))
     columns = []
     for one in answers["answers"]:
         part = parts[one["part"]]
-        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one.get("over", 1))
+        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one["over"] if "over" in one else None)
         order = _places(keys, _keys(_of_set(part, one.get("set"))))
         columns.append((one["type"], _taken(found, order)))
     texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
@@ -124,7 +125,7 @@ def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
     return Estimated(taken(found.value), taken(found.std_error), taken(found.lower), taken(found.upper))
 
 
-def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimated:
+def _estimated(part: Any, one: Mapping[str, Any], confidence: float | None) -> Estimated:
     if "quantile" in one:
         return _quantile(part, one["quantile"], one.get("over", 1))
     if "bounds" in one:
@@ -193,7 +194,7 @@ class _Moments:
         return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
-def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: float) -> Estimated:
+def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: float | None) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
     y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
@@ -224,6 +225,8 @@ def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: f
     }
     value = np.asarray(kinds[one["kind"]], dtype=np.float64)
     missing = np.full(len(value), np.nan)
+    if confidence is None:
+        return Estimated(value, missing, missing, missing)
     with np.errstate(all="ignore"):
         ends = PairSpans(blocks, (low_y, high_y), (low_x, high_x), one["swapped"], confidence).ends(one["kind"])
     if ends is None:
