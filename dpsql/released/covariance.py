@@ -90,8 +90,8 @@ def estimates(
     ParameterError
         P018, when an argument is out of range.
     """
-    known = ddof in (0, 1) and set(aggregates) <= set(AGGREGATES)
-    if not known or (confidence is not None and not 0.0 < confidence < 1.0):
+    fit = ddof in (0, 1) and set(aggregates) <= set(AGGREGATES)
+    if not fit or (confidence is not None and not 0.0 < confidence < 1.0):
         raise ParameterError("P018", "confidence, ddof or aggregates is out of range. See the docstring.")
     sums = _GroupMoments(noisy, None if confidence is None else 1.0 - confidence, ddof)
     if sizes is not None:
