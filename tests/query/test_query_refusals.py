@@ -110,13 +110,6 @@ REFUSED: dict[str, tuple[str, ...]] = {
         "SELECT w.ward FROM wards w WHERE EXISTS (SELECT count(*) FROM visits v WHERE v.ward = w.ward HAVING count(*) > 5)",
         "SELECT max(w.beds * (SELECT avg(days) FROM visits v WHERE v.ward = w.ward)) FROM wards w",
     ),
-    "P003": (
-        "SELECT ward, median(id) FROM visits GROUP BY ward",
-        "SELECT corr(id, days) FROM visits",
-        "SELECT covar_pop(days, id * 2) FROM visits",
-        "SELECT ward, regr_slope(days, id) FROM visits GROUP BY ward",
-        "SELECT ward, quantile_disc(epoch(visit_date), 0.1) FROM visits GROUP BY ward",
-    ),
     "P065": (
         "SELECT doctor, count(*) FROM visits GROUP BY doctor",
         "SELECT date_trunc('day', visit_date), count(*) FROM visits GROUP BY 1",
