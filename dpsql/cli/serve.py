@@ -32,6 +32,7 @@ def serve_database(
     demo: bool,
     log: str | None,
     seconds: float,
+    fixed_time: float | None,
     without_os_sandbox: bool,
     public_names: tuple[str, ...],
     agent_epsilon: str | None,
@@ -58,6 +59,7 @@ def serve_database(
         ledger=ledger_place(database, ledger),
         log=log or f"{database}.dpsql-audit",
         seconds=seconds,
+        fixed_time=fixed_time,
         without_os_sandbox=without_os_sandbox,
     )
     with serving.Serving(settings) as running:

@@ -27,6 +27,7 @@ _agent_option = click.option(
 )
 @_agent_option
 @click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
+@click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")
 @click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
 @click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
 @runs("serve.serve_database")

@@ -110,6 +110,8 @@ class ServeSettings:
         The audit log.
     seconds : float
         How long one release may take.
+    fixed_time : float or None
+        After how many seconds every new answer comes.
     without_os_sandbox : bool
         Boxes are not locked by the operating system.
     front : callable
@@ -121,6 +123,7 @@ class ServeSettings:
     ledger: str | None = None
     log: str | None = None
     seconds: float = 120.0
+    fixed_time: float | None = None
     without_os_sandbox: bool = False
 
 
@@ -147,6 +150,7 @@ class Serving:
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
         seconds = ["--seconds", str(given.seconds)]
+        seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Part("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
         self.boxes = Part("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
