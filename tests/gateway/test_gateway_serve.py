@@ -32,6 +32,11 @@ QUESTION = "SELECT count(*) AS n FROM patients"
 UNLOCKED = [] if available().whole else ["--without-os-sandbox"]
 
 
+def _hears_ctrl_c() -> None:
+    """Undo what a shell does to programs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @contextmanager
 def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """Run the command; yield its process, where it listens, and the token that it showed."""
@@ -39,7 +44,14 @@ def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str]
     said = (folder / "said").open("w+")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
     process = subprocess.Popen(
-        command, cwd=folder, stdout=subprocess.PIPE, stderr=said, text=True, env=environment, start_new_session=True
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_hears_ctrl_c,
     )
     try:
         url = ""
