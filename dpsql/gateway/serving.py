@@ -33,7 +33,7 @@ _MOST_ENDS = 5
 
 
 @dataclass
-class Part:
+class Process:
     """One process of a gateway.
 
     Attributes
@@ -152,9 +152,9 @@ class Serving:
         seconds = ["--seconds", str(given.seconds)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
-        self.broker = Part("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
-        self.boxes = Part("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
-        self.front = Part("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
+        self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
+        self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
+        self.front = Process("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
             for part in (self.broker, self.boxes):
@@ -188,7 +188,7 @@ class Serving:
                 if not part.runs:
                     self._again(part)
 
-    def _again(self, part: Part) -> None:
+    def _again(self, part: Process) -> None:
         now = time.monotonic()
         if len(part.ends) == _MOST_ENDS and now - part.ends[0] < 60:
             raise GatewayError("G043", f"the {part.name} ended {_MOST_ENDS} times within a minute.")
@@ -205,7 +205,7 @@ class Serving:
         if not self.url:
             raise GatewayError("G043", "the front does not listen. Is the port free?")
 
-    def _wait(self, part: Part, works: Callable[[], bool]) -> None:
+    def _wait(self, part: Process, works: Callable[[], bool]) -> None:
         end = time.monotonic() + _START_SECONDS
         while not works():
             if not part.runs:
