@@ -24,7 +24,7 @@ class Prompted(Protocol):
     def execute(self, statement: str) -> Result | None:
         """Run one statement, once; None where it has no rows to show."""
 
-    def say_replays(self) -> None:
+    def say_receipts(self) -> None:
         """Say which calls of the last statement were free."""
 
     def raise_if_stopped(self) -> None:
