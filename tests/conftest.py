@@ -22,7 +22,7 @@ settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("dpsql")
 
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
-# and of the others each test with a sample of its parameters.
+# and of the others a sample.
 LONG = (
     *("conformance", "privacy", "statistical/test_verdicts"),
     *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
@@ -46,6 +46,9 @@ QUICK = (
 )
 
 
+# The folders of which a sample has every test: what guards privacy first.
+GUARDS = ("lineage", "privacy", "property", "reference", "statistical")
+
 # The engines that are compared by default, and the file that does.
 ENGINES = ("duckdb", "polars", "datafusion", "sail")
 COMPARISON = "conformance/test_engines.py"
@@ -57,7 +60,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = "run this share of each test's parameters, and of every test at least one"
+    help_ = "run this share of each test's parameters, and outside of what guards privacy of a file's tests without any"
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     parser.addoption("--sample-key", default="", metavar="TEXT", help="another text chooses other parameters")
 
@@ -69,7 +72,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Sample:
-    """Chooses among the parameters of each test, after marks and words have chosen among tests."""
+    """Chooses among a test's parameters and a file's tests that have none, after marks and words have chosen."""
 
     def __init__(self, share: float, key: str) -> None:
         self.share, self.key = share, key
@@ -79,13 +82,15 @@ class Sample:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Keep the parameters with the lowest hashes."""
-        by_test: dict[str, list[pytest.Item]] = {}
+        """Keep those with the lowest hashes."""
+        alike: dict[str, list[pytest.Item]] = {}
         for item in items:
-            by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            test, parameters, _ = item.nodeid.partition("[")
+            file = test.partition("::")[0]
+            alike.setdefault(test if parameters or item.path.parent.name in GUARDS else file, []).append(item)
         kept = {
             item
-            for same in by_test.values()
+            for same in alike.values()
             for item in sorted(same, key=self._place)[: math.ceil(self.share * len(same))]
         }
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
