@@ -217,7 +217,7 @@ def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
         density = 2.0 * (np.cos(angles) * factors * nodes).sum(axis=1)
         low, high = np.where(excess > 0.0, found, low), np.where(excess > 0.0, high, found)
         step = found + np.divide(excess, density, out=np.full(len(weights), np.inf), where=density > 0.0)
-        last, found = found, np.where((low < step) & (step < high), step, (low + high) / 2.0)
+        last, found = found, np.where((low <= step) & (step <= high), step, (low + high) / 2.0)
         if np.abs(found - last).max(initial=0.0) < _CLOSE:
             break
     return found
