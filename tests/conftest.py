@@ -24,20 +24,16 @@ settings.load_profile("dpsql")
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
 # and of the others a sample.
 LONG = (
-    *("conformance", "privacy", "statistical/test_verdicts"),
-    *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
-    *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
-    *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
-    *("sql/test_extreme_bounds", "sql/test_call_types", "sql/test_engine_groups", "sql/test_engine_logistic"),
-    *(
-        "sql/test_fits",
-        "sql/test_logistic",
-        "sql/test_metrics",
-        "sql/test_pipeline",
-        "sql/test_selectors",
-        "sql/test_sources",
-        "unit/test_mechanisms_canonical_lipschitz",
-    ),
+    *("conformance", "privacy", "statistical/test_verdicts", "unit/test_mechanisms_canonical_lipschitz"),
+    *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
+    *("integration/test_papers_", "integration/test_cli_commands", "integration/test_interrupt", "integration/test_jobs"),
+    *("integration/test_ledger_concurrency", "integration/test_ledger_interrupt", "integration/test_shell"),
+    *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_form", "sql/test_aggregate_keys"),
+    *("sql/test_aggregate_samples", "sql/test_aggregates", "sql/test_arguments_at_extremes", "sql/test_bad_input"),
+    *("sql/test_bounds_by_name", "sql/test_call_types", "sql/test_drawn_bounds", "sql/test_engine_", "sql/test_exact_xty"),
+    *("sql/test_extreme_bounds", "sql/test_feature_counts", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
+    *("sql/test_periods", "sql/test_pipeline", "sql/test_predict", "sql/test_rank_scores", "sql/test_score_filter"),
+    *("sql/test_selectors", "sql/test_sources", "sql/test_tables"),
 )
 # The planted faults, and what is quick.
 QUICK = (
