@@ -180,7 +180,7 @@ class _Instance:
         def call_without() -> object:  # DuckDB reads *arguments as one or more
             return call()
 
-        function = call_without if spec.nullary else call
+        function: Callable[..., object] = call_without if spec.nullary else call
         function.__signature__ = _SIGNATURES[spec.nullary]  # type: ignore[attr-defined]
         self.functions.append(function)
         return function
