@@ -66,8 +66,6 @@ _Point = tuple[Doubles, Doubles]
 _LEAST_WEIGHT = 1e-2
 # Distribution functions are inverted for tails down to this.
 _LEAST_TAIL = 1e-4
-# Standard deviations by which a quantile may differ from where the search for it ends.
-_CLOSE = 1e-11
 
 
 def noise_quantile(noisy: NoisyBlock, weights: Doubles, tail: float) -> Doubles:
@@ -210,17 +208,11 @@ def combined_quantile(weights: Doubles, times: Doubles, tail: float) -> Doubles:
     logs = [np.log1p(np.outer(nodes**2, row)) @ each for row, each in zip(squares, many, strict=True)]
     factors = np.exp(-np.array(logs)) / (nodes / 0.25 * math.pi)
     low, high = np.zeros(len(weights)), np.full(len(weights), 12.0)
-    found = (low + high) / 2.0
-    for _ in range(40):  # Newton's steps, and halves of the bracket where one leads out of it
-        angles = found[:, np.newaxis] * nodes
-        excess = 1.0 - tail - 2.0 * (np.sin(angles) * factors).sum(axis=1)
-        density = 2.0 * (np.cos(angles) * factors * nodes).sum(axis=1)
-        low, high = np.where(excess > 0.0, found, low), np.where(excess > 0.0, high, found)
-        step = found + np.divide(excess, density, out=np.full(len(weights), np.inf), where=density > 0.0)
-        last, found = found, np.where((low <= step) & (step <= high), step, (low + high) / 2.0)
-        if np.abs(found - last).max(initial=0.0) < _CLOSE:
-            break
-    return found
+    for _ in range(40):
+        middle = (low + high) / 2.0
+        above = 1.0 - 2.0 * (np.sin(middle[:, np.newaxis] * nodes) * factors).sum(axis=1) > tail
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    return high
 
 
 def _chernoff(squares: Doubles, times: Doubles, tail: float) -> float:
