@@ -157,9 +157,10 @@ class Desk:
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
         with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
             with self._context() as context:
-                entry = context.check(call.plan(context) or plan)
-                if entry is not None:
-                    return self._given(call, context)
+                # Somebody may have asked it meanwhile; what is to be fresh is asked once more, unless it has a key.
+                entry = context.check(plan)
+                if entry is not None and (not asked.asker.fresh or asked.asker.key):
+                    return self._given(call, context, plan, entry)
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
             with self._buckets.padded(), self._context() as context, self._watched(context):
@@ -245,7 +246,7 @@ class Desk:
             self._contexts.put(context)
 
 
-def _estimated(context: Context, given: dict[str, object], granted: Granted) -> pa.Table:
+def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.Table:
     function, tree = given.pop("function", "dp_sis"), given.pop("tree", None)
     if "sql" in given:
         raise GatewayError("G012", "the text of a query is not taken here.")
@@ -295,7 +296,7 @@ class _Asked:
             grants = [grant for grant in grants if grant.dataset == wanted]
         return Granted(self.principal, grants, ledger)
 
-    def values(self, ledger: Any, granted: Granted) -> dict[str, object]:
+    def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:
         """Return the arguments of the call."""
 
         def named(name: str) -> int:
