@@ -35,7 +35,7 @@ def tables(session: Session) -> Callable[..., list[str]]:
 
 
 def cores(session: Session) -> Callable[..., list[_Text]]:
-    """Bind (sql, tree, arguments, what its tables read) → the texts that DuckDB plans next, and those it planned. Pure."""
+    """Bind (sql, tree, arguments, what its tables read) → the texts to plan next, and those with plans. Pure."""
 
     def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans) -> list[_Text]:
         return _texts(session.queries.cores(sql, tree, left_out("dp_query", given), seen_of(seen)), seen)
