@@ -15,20 +15,24 @@ if not (_here / "udfs").exists() and (_here.parent / "udfs" / "__init__.py").exi
 
 if TYPE_CHECKING:
     from dpsql import datafusion, polars, spark
-    from dpsql.context import Context, attach_engine
-    from dpsql.engines.duckdb.installation import connect, install
+    from dpsql.connecting import connect
+    from dpsql.context import Context
+    from dpsql.engines.duckdb.installation import install
     from dpsql.errors import BudgetError, DpsqlError, InternalError, LedgerError, ParameterError, SourceError
     from dpsql.job import JobResult, run
     from dpsql.manual.demonstration import example
+    from dpsql.named_engine import attach_engine
     from dpsql.released.model import LinearClassifier, LinearModel
     from dpsql.released.release import Release
+    from dpsql.remote import connect_remote
 
 # Heavy modules load on first use, so that `import dpsql` costs little beyond `import duckdb`.
 _exports = {
-    "connect": "dpsql.engines.duckdb.installation",
+    "connect": "dpsql.connecting",
+    "connect_remote": "dpsql.remote",
     "install": "dpsql.engines.duckdb.installation",
     "Context": "dpsql.context",
-    "attach_engine": "dpsql.context",
+    "attach_engine": "dpsql.named_engine",
     "JobResult": "dpsql.job",
     "run": "dpsql.job",
     "example": "dpsql.manual.demonstration",
@@ -60,6 +64,7 @@ __all__ = [
     "SourceError",
     "attach_engine",
     "connect",
+    "connect_remote",
     "datafusion",
     "example",
     "install",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from os import PathLike
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -12,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pyarrow as pa
 
+from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
-from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, source_sql
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
-from dpsql.engines.attached import PARTS, Attached, engine_of, engines_of
+from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
-from dpsql.engines.duckdb.installation import connect, install, refuse_unknown
+from dpsql.engines.duckdb.installation import connect, install
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
-from dpsql.engines.duckdb.query_running import expected_query, run_query
+from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
-from dpsql.engines.port import Engine
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
@@ -90,9 +91,16 @@ class Context(ContextMethods):
             self._session = install(self.connection)
         self.ledger: Ledger = self._session.ledger
         self._turns = Turns(self.connection)
+        self._asker: Asker | None = None
         self._engine = engine
         if engine is not None:
             engines_of(self._session).attach(engine)
+
+    def asked_by(self, asker: Asker | None) -> Context:
+        """Return this context for whoever asks: equal questions of a scope have one answer, and grants are judged."""
+        other = copy(self)
+        other._asker, other._owned = asker, False
+        return other
 
     def dp_precision_recall(self, release: str | int | Release, dataset: str | None = None) -> pa.Table:
         """Return ``threshold``, ``precision``, ``recall`` of a released ROC curve; costs nothing."""
@@ -220,6 +228,21 @@ class Context(ContextMethods):
         with self._errors_in_python(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
 
+    def planned_query(self, sql: str, arguments: Mapping[str, object]) -> Plan | None:
+        """Return the checked plan of a query of plain SQL; None if it reads nobody's rows."""
+        with self._errors_in_python():
+            refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
+            with self._turns.alone():
+                found, _ = planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)
+            return None if found is None else found.plan
+
+    def check(self, plan: Plan) -> int | None:
+        """Return the entry of a call whose answer is stored, and free; else raise where grants or budgets refuse it."""
+        stored = self._session.past.replay(plan)
+        if stored is None:
+            self._session.check(plan)
+        return None if stored is None else stored.sequence
+
     @contextmanager
     def _errors_in_python(self, source: object = None) -> Iterator[None]:
         """Let errors spell the next step in Python, and name the column of a source that a misspelt one may mean."""
@@ -256,7 +279,11 @@ class Context(ContextMethods):
             seen = self._plans(name, arguments) if arguments.get("engine") is None else None
             if not isinstance(source, str) and arguments.get("dataset") is None and not self._session.sources.governed:
                 arguments["dataset"] = NAMELESS
-            yield self._session.planner.plan(function, name, arguments, seen=seen)
+            asker = self._asker
+            if asker is not None:
+                arguments["release"] = asker.scope  # a name, so that the plan says what its source means
+            plan = self._session.planner.plan(function, name, arguments, seen=seen)
+            yield plan if asker is None else self._session.past.asked_by(plan, asker)
 
     def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
         """Run one release: what the SQL function of that name does."""
@@ -283,7 +310,7 @@ class Context(ContextMethods):
         with self._errors_in_python():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
             asked = self._session, self._plain_turns(), sql, arguments
-            found = run_query(*asked) if rows is None else query_frame(*asked, rows)
+            found = run_query(*asked, asker=self._asker) if rows is None else query_frame(*asked, rows)
         if found.plan is None or found.entry is None:
             return found.value
         entry = found.entry
@@ -468,33 +495,3 @@ class Context(ContextMethods):
             self._engine.place(self._session.sources, name, rows.dataset, None)  # refused if a row may be in many
         with self.connection.cursor() as cursor:
             return Context(cursor)._query(sql, arguments, rows)
-
-
-def attach_engine(
-    connection: duckdb.DuckDBPyConnection | Context, name: str, engine: Engine, *, parts: int = PARTS
-) -> None:
-    """Let SQL on a connection name the sources of an engine: ``FROM dp_count('visits', ..., engine := 'lake')``.
-
-    Every connection of the same database has the engine then. Another engine of this name is replaced.
-
-    Parameters
-    ----------
-    connection : DuckDB connection or Context
-        It need not have dpsql installed.
-    name : str
-        The engine's name in SQL, in budgets and in receipts; one word. Other sessions that share the ledger should
-        give the same catalog the same name, because budgets are kept under it.
-    engine : Engine
-        Such as `dpsql.polars.engine` and its like make.
-    parts : int
-        Number of parts that rows are grouped into where a call needs all rows of a person at once. All rows of one part
-        are in the memory of a worker at once.
-
-    Raises
-    ------
-    ParameterError
-        P079: the name is not one word, or `engine` is not an engine.
-    """
-    attached = Attached(name, engine, parts)
-    opened = connection if isinstance(connection, Context) else Context(connection)
-    engines_of(opened._session).attach(attached)

@@ -25,8 +25,9 @@ except ImportError as missing:
         "dpsql.dbt is a plugin of dbt-duckdb, which is not installed. Run pip install 'dpsql[dbt]'."
     ) from missing
 
+from dpsql.contract.names import refuse_unknown
 from dpsql.contract.parameters import boolean, text
-from dpsql.engines.duckdb.installation import default_ledger, install, refuse_unknown
+from dpsql.engines.duckdb.installation import default_ledger, install
 from dpsql.errors import DpsqlError, LedgerError
 
 __all__ = ["Plugin"]

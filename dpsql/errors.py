@@ -8,6 +8,7 @@ message may hold a cell, a count, or text that DuckDB wrote about rows.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Self
 
 
@@ -71,16 +72,54 @@ class InternalError(DpsqlError):
     """Something failed after the table was read; the charge stands (codes ``I…``)."""
 
 
+class GatewayError(DpsqlError):
+    """The gateway does not take this statement, token or request (codes ``G…``).
+
+    Parameters
+    ----------
+    code : str
+        ``G`` and three digits.
+    message : str
+        What is required, and what was given.
+    position : int, optional
+        Where in the statement it stands, in characters from 0.
+    hint : str, optional
+        The line to write instead.
+    """
+
+    def __init__(self, code: str, message: str, *, position: int | None = None, hint: str | None = None) -> None:
+        super().__init__(code, message)
+        self.position = position
+        self.hint = hint
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """Return the error as a JSON object."""
+        code = self.code.removeprefix("DPSQL-")
+        return {"code": code, "message": self.message, "position": self.position, "hint": self.hint}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, object]) -> Self:
+        """Return the error that `to_json` wrote."""
+        position, hint = record.get("position"), record.get("hint")
+        return cls(
+            str(record.get("code")),
+            str(record.get("message")),
+            position=position if isinstance(position, int) else None,
+            hint=hint if isinstance(hint, str) else None,
+        )
+
+
 _kinds: dict[str, type[DpsqlError]] = {
     "P": ParameterError,
     "S": SourceError,
     "B": BudgetError,
     "L": LedgerError,
     "I": InternalError,
+    "G": GatewayError,
 }
 
 
 def original(error: Exception) -> DpsqlError | None:
     """Return dpsql's error from the one that DuckDB wrapped it in, or None if it was another error."""
-    match = re.search(r"\[DPSQL-(([PSBLI])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
+    match = re.search(r"\[DPSQL-(([PSBLIG])\d{3})\] (.*?)(?:\n\nAt:|\n\nLINE |$)", str(error), re.DOTALL)
     return None if match is None else _kinds[match.group(2)](match.group(1), match.group(3).strip())

@@ -2535,16 +2535,17 @@ class ContextMethods:
             The quantiles to draw: one number between 0 and 1, or up to 1000 in ascending order.
         epsilon : required
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
-        lower : default none; required with by
+        lower : default none; drawn privately with by
             Public lower bound of the values, one number. Values are clipped to it.
-        upper : default none; required with by
+        upper : default none; drawn privately with by
             Public upper bound of the values, one number. Values are clipped to it.
         cells : default by the column's type and the bounds
             Number of cells of equal width between the bounds, from 1 to 1048576. A quantile is the midpoint of a cell.
         interval_share : default 0.25
             Share of epsilon, from 0 to below 1, that pays for the intervals of the quantiles.
-        bounds_share : default no bounds are drawn
-            Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none.
+        bounds_share : default none are drawn; 0.25 with by
+            Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none without
+            by.
         by : optional
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type

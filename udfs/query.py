@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError
 from dpsql.functions.estimate import of_query, query_to_estimate
 from dpsql.functions.query import QueryCall, QueryPlan
+from dpsql.functions.query_bounds import CoreBoundsCall, WaitingCall
 from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
@@ -138,6 +139,27 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
+def learn_bounds(session: Session) -> Callable[..., pa.Array]:
+    """Bind (ticket of a part, ticket of the part that draws bounds) → the ticket, after the part has learned them."""
+
+    def one(ticket: int, bounding: int) -> int:
+        def learn(running: RunningCall) -> int:
+            other = session.running(bounding, private=True)
+            found = other.call_as(CoreBoundsCall).intervals
+            if running.whole is None or other.whole is not running.whole or not found:
+                raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
+            running.learn_bounds(running.call_as(WaitingCall).within(found))
+            return ticket
+
+        return session.guarded(ticket, learn, private=True)
+
+    def run(tickets: pa.Array, bounding: pa.Array) -> pa.Array:
+        given = zip(tickets.to_pylist(), bounding.to_pylist(), strict=True)
+        return pa.array([one(*row) for row in given], type=pa.int64())
+
+    return run
+
+
 def limit(session: Session) -> Callable[..., int | None]:
     """Bind (ticket) → how many rows of a unit count in the part."""
     return lambda ticket: session.running(ticket, private=True).limit
@@ -199,6 +221,7 @@ SPECS = (
     UdfSpec("dpsql_expected", expected, ESTIMATED, native=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
     UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),
+    UdfSpec("dpsql_learn_bounds", learn_bounds, "BIGINT"),
     UdfSpec("dpsql_limit", limit, "BIGINT", native=True),
     UdfSpec("dpsql_query_release", release, CORES),
     UdfSpec("dpsql_query_stored", stored, CORES),

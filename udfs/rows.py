@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dpsql.contract.fold import Batch
 from dpsql.engines.duckdb.running import Calls, RunningCall
 from dpsql.errors import InternalError
-from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
 from dpsql.statistics.feature_counts import present_in
@@ -39,12 +39,7 @@ def drawn_codes(calls: Calls) -> Callable[..., pa.Array]:
     """Bind (ticket) → bounds, affine map and limits of the codes of each target, after its bounds were drawn."""
 
     def one(ticket: int) -> list[dict[str, float]]:
-        call = calls.running(ticket).call_as(AggregateCall)
-        if not call.drawn:
-            raise TypeError("no bounds were drawn")
-        blocks = [block for block in call.target_blocks if block is not None]
-        rows = ((block.lower, block.upper, *block.affine, *block.limits) for block in blocks)
-        return [dict(zip(CODE, row, strict=True)) for row in rows]
+        return [code._asdict() for code in calls.running(ticket).call_as(DrawnBoundsCall).drawn_codes]
 
     def run(tickets: pa.Array) -> pa.Array:
         return pa.array([one(ticket.as_py()) for ticket in tickets], type=_KIND)

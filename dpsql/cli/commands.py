@@ -4,15 +4,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from importlib import import_module
 from pathlib import Path
-from typing import TypeVar
 
 import click
 
-from dpsql.cli.engine_option import read_options
 from dpsql.cli.messages import (
     MEANING,
     clean_message,
@@ -23,12 +18,22 @@ from dpsql.cli.messages import (
     stand_in_for_closed_streams,
     stop_message,
 )
+from dpsql.cli.options import (
+    FILE,
+    MEMORY,
+    database_options,
+    db_option,
+    engine_option,
+    format_option,
+    ledger_option,
+    output_option,
+    place_options,
+    rows_option,
+    runs,
+)
+from dpsql.cli.principal_commands import PRINCIPAL_COMMANDS
 from dpsql.cli.stopping import Terminated, raise_on_terminate
 from dpsql.version import __version__
-
-Command = TypeVar("Command", bound=Callable[..., object])
-FORMATS = ("table", "csv", "json", "parquet", "arrow")
-_memory = ":memory:"
 
 
 class _Main(click.Group):
@@ -70,69 +75,6 @@ class _Main(click.Group):
             formatter.write_dl([(str(code), meaning) for code, meaning in MEANING.items()])
 
 
-def _database_options(command: Command) -> Command:
-    for option in (
-        click.option("--strict", is_flag=True, help="Refuse releases from datasets without a budget."),
-        click.option("--read-only", is_flag=True, help="Open the database without write access."),
-        click.option("--create", is_flag=True, help="Make the database, if it is not there."),
-        _engine_option,
-        _ledger_option,
-    ):
-        command = option(command)
-    return command
-
-
-def _runs(place: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
-    """Let a command run a function of a module beside this one, which is loaded only then and may be heavy.
-
-    The function takes the command's parameters by their names, and may return an exit code.
-    """
-    module, _, name = place.rpartition(".")
-
-    def decorate(documented: Callable[[], None]) -> Callable[..., None]:
-        @wraps(documented)
-        def run(**options: object) -> None:
-            code = getattr(import_module(f"dpsql.cli.{module}"), name)(**options)
-            if code:
-                click.get_current_context().exit(code)
-
-        return run
-
-    return decorate
-
-
-def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Return the value of an option, or else the one that was given to the command's group: ``dpsql ledger --db``."""
-    given = {} if context.parent is None else context.parent.params
-    return value or given.get(str(option.name), value)
-
-
-_ledger_option = click.option(
-    "--ledger",
-    metavar="FILE|URL",
-    callback=_or_of_group,
-    help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default.",
-)
-_engine_option = click.option(
-    "--engine",
-    "engines",
-    multiple=True,
-    metavar="NAME=LOCATION",
-    callback=read_options,
-    help="Attach an engine for calls with engine := 'NAME': sc://HOST:PORT, polars:PARQUET or datafusion:PARQUET.",
-)
-_file = click.Path(dir_okay=False, path_type=Path)
-_output_option = click.option(
-    "-o", "--output", type=_file, metavar="FILE", help="Write rows here: .parquet, .csv, .json or .arrow."
-)
-_format_option = click.option(
-    "--format", "form", type=click.Choice(FORMATS), help="Of rows; by the ending of the output file, or table."
-)
-_db_option = click.option(
-    "--db", "database", default=_memory, metavar="DATABASE", help="DuckDB file; in memory by default."
-)
-
-
 @click.group(cls=_Main, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="dpsql")
 def main() -> None:
@@ -147,9 +89,10 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("database", required=False, default=_memory)
-@_database_options
-@_runs("shell.open_shell")
+@click.argument("database", required=False, default=MEMORY)
+@click.option("--connect", metavar="URL", help="Ask a gateway, with the token in DPSQL_TOKEN.")
+@database_options
+@runs("shell.open_shell")
 def shell() -> None:
     """Open an SQL prompt on DATABASE, or on an empty one in memory.
 
@@ -159,25 +102,26 @@ def shell() -> None:
 
     \b
     dpsql shell hospital.duckdb --strict
+    dpsql shell --connect https://dpsql.example.org
     echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
 
 
 @main.command(short_help="Run the statements of a file as a job, up to the first error.")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
-@_db_option
+@db_option
 @click.option("-p", "--parameter", "parameters", multiple=True, metavar="NAME=VALUE", help="The value of $NAME.")
 @click.option("--dry-run", is_flag=True, help="Show what the job would cost; read no row, and charge nothing.")
-@_output_option
-@_format_option
+@output_option
+@format_option
 @click.option(
-    "--receipt", type=_file, help="Write here, as JSON, what ran and what it was charged; also after a failure."
+    "--receipt", type=FILE, help="Write here, as JSON, what ran and what it was charged; also after a failure."
 )
 @click.option(
     "--log-format", type=click.Choice(("text", "json")), default="text", help="Of what is told on standard error."
 )
-@_database_options
-@_runs("job_command.run_file")
+@database_options
+@runs("job_command.run_file")
 def run() -> None:
     """Run the statements of FILE (- for standard input) in order, up to the first error.
 
@@ -201,14 +145,14 @@ def run() -> None:
 
 @main.command(short_help="Run SQL once; print its rows or write them to a file.")
 @click.argument("sql")
-@_db_option
-@_format_option
-@_output_option
+@db_option
+@format_option
+@output_option
 @click.option("--private", is_flag=True, help="SQL is one SELECT of plain SQL, which dp_query answers privately.")
 @click.option("--epsilon", help="What a private query may spend.")
 @click.option("--delta", help="Chance that the guarantee of a private query fails; without it pure DP.")
-@_database_options
-@_runs("release_commands.run_query")
+@database_options
+@runs("release_commands.run_query")
 def query() -> None:
     """Run SQL (- for standard input) once, and print its rows: data on standard output, all else on standard error.
 
@@ -219,25 +163,10 @@ def query() -> None:
     """
 
 
-def _place_options(command: Command) -> Command:
-    db = click.option(
-        "--db",
-        "database",
-        metavar="DATABASE",
-        callback=_or_of_group,
-        help="Look at the ledger beside this database file.",
-    )
-    return _ledger_option(db(command))
-
-
-def _rows_option(command: Command) -> Command:
-    return click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)(command)
-
-
 @main.command()
-@_place_options
-@_rows_option
-@_runs("ledger_commands.print_budget")
+@place_options
+@rows_option
+@runs("ledger_commands.print_budget")
 def budget() -> None:
     """Show what each dataset may spend, has spent, and has left.
 
@@ -251,9 +180,9 @@ def budget() -> None:
 
 @main.command(short_help="What the data's owners stated: bounds, keys and limits.")
 @click.argument("dataset", required=False)
-@_place_options
-@_rows_option
-@_runs("ledger_commands.print_policy")
+@place_options
+@rows_option
+@runs("ledger_commands.print_policy")
 def policy() -> None:
     """Show what owners stated of all datasets, or of DATASET: limits, privacy units, bounds, keys; public tables.
 
@@ -268,10 +197,10 @@ def policy() -> None:
 @main.command("show", short_help="What a release was, what it read, and what it gave.")
 @click.argument("release")
 @click.option("--dataset", help="Only of this dataset, where several have a release of the name.")
-@_output_option
-@_format_option
-@_place_options
-@_runs("release_commands.print_release")
+@output_option
+@format_option
+@place_options
+@runs("release_commands.print_release")
 def show_release() -> None:
     """Show a release by its name or its number in the ledger: its call, what it read, its guarantee and its result.
 
@@ -285,8 +214,8 @@ def show_release() -> None:
 
 
 @main.group(invoke_without_command=True)
-@_place_options
-@_rows_option
+@place_options
+@rows_option
 @click.pass_context
 def ledger(context: click.Context, /, **options: object) -> None:
     """Show the entries of a ledger; verify, back up, restore, accept or adopt it.
@@ -301,27 +230,27 @@ def ledger(context: click.Context, /, **options: object) -> None:
 
 
 @ledger.command("list")
-@_place_options
-@_rows_option
-@_runs("ledger_commands.print_ledger")
+@place_options
+@rows_option
+@runs("ledger_commands.print_ledger")
 def ledger_list() -> None:
     """Show the entries, oldest first."""
 
 
 @ledger.command("verify")
-@_place_options
+@place_options
 @click.option(
     "--head", metavar="HASH", help="A hash noted earlier: shows whether rows were cut off or rewritten since."
 )
-@_runs("ledger_commands.verify_ledger")
+@runs("ledger_commands.verify_ledger")
 def ledger_verify() -> None:
     """Walk the hash chain and add up every total; exit code 5 when something was changed."""
 
 
 @ledger.command("backup")
 @click.argument("destination", metavar="FILE")
-@_place_options
-@_runs("ledger_commands.backup_ledger")
+@place_options
+@runs("ledger_commands.backup_ledger")
 def ledger_backup() -> None:
     """Copy the ledger into FILE, also while it is in use; an earlier backup there is brought up to date.
 
@@ -331,13 +260,13 @@ def ledger_backup() -> None:
 
 @ledger.command("restore")
 @click.argument("source", metavar="FILE")
-@_place_options
+@place_options
 @click.option(
     "--set-aside",
     is_flag=True,
     help="Rename a ledger that has other entries, or is damaged, and begin again from FILE.",
 )
-@_runs("ledger_commands.restore_ledger")
+@runs("ledger_commands.restore_ledger")
 def ledger_restore() -> None:
     """Bring the ledger up to the backup FILE.
 
@@ -348,8 +277,8 @@ def ledger_restore() -> None:
 
 
 @ledger.command("accept")
-@_place_options
-@_runs("ledger_commands.accept_ledger")
+@place_options
+@runs("ledger_commands.accept_ledger")
 def ledger_accept() -> None:
     """Go on with the entries that are left, after a crash or a copy has lost the last ones and there is no backup.
 
@@ -359,8 +288,8 @@ def ledger_accept() -> None:
 
 @ledger.command("adopt")
 @click.argument("database")
-@_ledger_option
-@_runs("ledger_commands.adopt_ledger")
+@ledger_option
+@runs("ledger_commands.adopt_ledger")
 def ledger_adopt() -> None:
     """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
 
@@ -377,8 +306,8 @@ def ledger_adopt() -> None:
 @click.option("--kind", help="Of a ROC curve: roc, precision_recall or calibration.")
 @click.option("--budget", "budgets", is_flag=True, help="Draw what each dataset has spent instead of a release.")
 @click.option("--dataset", help="The dataset of the release, where two have one of that name.")
-@_place_options
-@_runs("release_commands.draw")
+@place_options
+@runs("release_commands.draw")
 def plot() -> None:
     """Draw a release, named by its name or its number in the ledger, as it was released; costs nothing.
 
@@ -392,11 +321,9 @@ def plot() -> None:
 
 
 @main.command(short_help="A private selection on real clinical data, with its receipt.")
-@click.option(
-    "--db", "database", default=_memory, metavar="DATABASE", help="Keep table and ledger in this DuckDB file."
-)
-@_ledger_option
-@_runs("demo.run_demo")
+@click.option("--db", "database", default=MEMORY, metavar="DATABASE", help="Keep table and ledger in this DuckDB file.")
+@ledger_option
+@runs("demo.run_demo")
 def demo() -> None:
     """Select features privately from a real clinical table, and read the receipt.
 
@@ -406,7 +333,7 @@ def demo() -> None:
 
 @main.command(short_help="Make a database of invented patients.")
 @click.argument("database")
-@_runs("demo.make_example")
+@runs("demo.make_example")
 def example() -> None:
     """Make the example tables of the documentation in DATABASE: invented patients, visits, scores and words.
 
@@ -418,10 +345,10 @@ def example() -> None:
 
 @main.command(short_help="What a statement would run and charge, or what an error code means.")
 @click.argument("what", metavar="STATEMENT|CODE")
-@_db_option
-@_engine_option
-@_ledger_option
-@_runs("explain.explain")
+@db_option
+@engine_option
+@ledger_option
+@runs("explain.explain")
 def explain() -> None:
     """Show the SQL that a STATEMENT would run, step by step, and what it would charge; or explain an error CODE.
 
@@ -434,7 +361,7 @@ def explain() -> None:
 
 
 @main.command(short_help="Compile the kernels now.")
-@_runs("doctor.warm_up")
+@runs("doctor.warm_up")
 def warmup() -> None:
     """Compile the kernels now, into the cache on disk, rather than in the background of large work.
 
@@ -443,6 +370,10 @@ def warmup() -> None:
 
 
 @main.command(short_help="Check that this installation works.")
-@_runs("doctor.run_doctor")
+@runs("doctor.run_doctor")
 def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
+
+
+for _command in PRINCIPAL_COMMANDS:
+    main.add_command(_command)

@@ -8,11 +8,9 @@ same value means when it is typed, in every statement; prepared statements would
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import date
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
@@ -20,9 +18,9 @@ from pathlib import Path
 import duckdb
 
 from dpsql.cli.dot_commands import Piece, check_syntax, split_all
+from dpsql.contract.literals import literal_of
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
-from dpsql.rendering import text as quoted
 
 SEVERAL = "SEVERAL"
 _VARIABLE = re.compile(r"SET\s+VARIABLE\s+\w+\s*=", re.IGNORECASE)
@@ -183,26 +181,10 @@ def literal(name: str, value: object) -> str:
     ParameterError
         P090: it is none of these.
     """
-    shown = _expression(name, value)
+    shown = literal_of(value)
+    if shown is None:
+        raise ParameterError("P090", f"parameter {name} cannot be a value of SQL; got {show(value)}. {_hint}")
     return shown if shown.startswith("'") else f"({shown})"
-
-
-def _expression(name: str, value: object) -> str:
-    if isinstance(value, str) and "\0" not in value:
-        return quoted(value)
-    if isinstance(value, date):  # and datetime
-        return quoted(value.isoformat())
-    if value is None:
-        return "NULL"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float, Decimal)) and math.isfinite(value):
-        return repr(value) if isinstance(value, float) else str(value)
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_expression(name, item) for item in value)}]"
-    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
-        return "{" + ", ".join(f"{quoted(key)}: {_expression(name, item)}" for key, item in value.items()) + "}"
-    raise ParameterError("P090", f"parameter {name} cannot be a value of SQL; got {show(value)}. {_hint}")
 
 
 def filled(

@@ -33,6 +33,7 @@ from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETE
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.file import beside
+from dpsql.ledger.granting import GrantedRow
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
 from dpsql.ledger.policy import PolicyRow
@@ -144,7 +145,7 @@ def _protects(row: BudgetRow) -> str:
     return f"all rows of one {row.privacy_unit}"
 
 
-Record = TypeVar("Record", BudgetRow, LedgerRow, PolicyRow)
+Record = TypeVar("Record", BudgetRow, LedgerRow, PolicyRow, GrantedRow)
 VERDICT, _BAR = "verdict", "│"
 _COLOURS = {CLEAR: "green", UNCLEAR: "yellow", BIASED: "red", UNDETERMINED: "red", NOT_MEASURED: "bright_black"}
 _rows_on_a_terminal = 40
@@ -392,7 +393,7 @@ def _part_of(path: Path) -> Path:
 
 def as_arrow(kind: type[Record], rows: Sequence[Record]) -> pa.Table:
     """Return rows of the dataclass `kind` as an Arrow table, with all columns also when there is no row."""
-    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64()}
+    types = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
     # Annotations are text here: 'float | None'.
     schema = pa.schema([(field.name, types[str(field.type).split(" ")[0]]) for field in fields(kind)])
     return pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)

@@ -249,6 +249,13 @@ _DATASET = re.compile(r"\bdataset=('(?:[^']|'')*')")
 _RELEASES = re.compile(r"\bctx\.dp_(\w+)\('(?:[^']|'')*'(?:, )?")
 
 
+def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
+    """Raise when Python code passes an argument that the function does not have."""
+    for name in arguments:
+        if name not in known:
+            raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, known)}")
+
+
 def in_python(message: str) -> str:
     """Return a message that spells the next step in SQL with the step as a call of `dpsql.Context`."""
     parts = _QUOTED.split(_FRAME.sub("the frame", message))

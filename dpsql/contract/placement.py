@@ -58,6 +58,8 @@ class Placement:
         The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
     rows_per_unit : int or None
         How many rows of one privacy unit count, by what is stated of the tables that are read.
+    once : bool
+        Whether the plan leaves each privacy unit one row at most, so that no more need to count.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -80,11 +82,19 @@ class Placement:
     read: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None
+    once: bool = False
     engine: str = ""
     date: str | None = None
     dated: tuple[tuple[str, str | None], ...] = ()
     undated: bool = False
     numbered: bool = field(default=False, compare=False)
+
+    def rows_stated(self, policy: object) -> object:
+        """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.
+
+        It is a default: any limit that is applied to the rows keeps the guarantee.
+        """
+        return 1 if self.once else self.rows_per_unit or policy
 
     def to_json(self) -> dict[str, Json]:
         """Return the placement as JSON values."""

@@ -115,6 +115,8 @@ class Plan(ABC):
         Name of the attached engine that holds the source; None for DuckDB.
     during : During or None
         The periods whose rows the call sees, and whose blocks it charges; None for a dataset without periods.
+    principal : str or None
+        Who asks through the gateway; no part of what is asked.
     """
 
     source: str
@@ -131,6 +133,7 @@ class Plan(ABC):
     placement: Placement | None = None
     engine: str | None = None
     during: During | None = None
+    principal: str | None = None
 
     function: ClassVar[str]
     # Every argument after the source.
@@ -393,6 +396,7 @@ class Plan(ABC):
         """The arguments of the call as JSON values; they are stored with the charge and compared on a replay."""
         record = self._record()
         del record["placement"], record["judged"]
+        record.pop("principal", None)
         if self.placement is not None and self.placement.content:
             record["content"] = self.placement.content  # the source's meaning, which may change under the same name
         if self.source.startswith(FRAME_PREFIX):
@@ -403,6 +407,8 @@ class Plan(ABC):
     def _record(self) -> dict[str, object]:
         """Return the fields by name, including those of the layout."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.principal is None:
+            del record["principal"]
         during = None if self.during is None else self.during.to_json()
         return {**record, "layout": dict(vars(self.layout)), "during": during}
 
@@ -421,17 +427,15 @@ class Plan(ABC):
         layout = place(**{name: hashable(value) for name, value in known(dict, record["layout"]).items()})
         rest: dict[str, object] = {}
         for field in fields(cls):
-            stored = record[field.name]
+            stored = record.get(field.name) if field.name == "principal" else record[field.name]
             if field.name == DURING.name:
                 rest[field.name] = None if stored is None else During.from_json(known(dict, stored))
             elif field.name in cls.arguments:
                 rest[field.name] = cls.arguments[field.name].restore(stored)
             elif field.name not in ("layout", "judged", "placement"):
                 rest[field.name] = hashable(stored)
-        stored = record["placement"]
-        placement = None if stored is None else Placement.from_json(known(dict, stored))
-        stored = record["judged"]
-        judged = None if stored is None else Judged.from_json(known(dict, stored))
+        placement = None if (stored := record["placement"]) is None else Placement.from_json(known(dict, stored))
+        judged = None if (stored := record["judged"]) is None else Judged.from_json(known(dict, stored))
         build: Callable[..., Self] = cls
         return build(layout=layout, judged=judged, placement=placement, **rest)
 

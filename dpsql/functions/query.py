@@ -12,6 +12,9 @@ is bounded in each part by itself.
 the others have it as their limit (`dpsql.functions.query_rows`). It costs its share, and they are mechanisms that are
 chosen by it: each costs its own share whatever the limit is.
 
+**Drawn bounds.** Of columns without public bounds a part of each core draws them once, for all other parts that need
+them (`dpsql.functions.query_bounds`); each of these gives up a quarter of its share for it.
+
 **Private keys.** Which groups a core has is drawn once, by one of its parts, at its share of epsilon and the core's
 share of delta (`dpsql.mechanisms.partition_selection`). Every other part of the core answers exactly those groups: its
 keys are public once they are released, so it is a mechanism with public keys, chosen by what was released before. It
@@ -42,23 +45,27 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
-from dpsql.functions.grouped.quantile import QuantileCall
+from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
 from dpsql.functions.query_margins import MarginsCall, MarginsPlan
-from dpsql.functions.query_quantile import CoreQuantilePlan
+from dpsql.functions.query_pairs import PairsCall, PairsPlan
+from dpsql.functions.query_quantile import CoreQuantileCall, CoreQuantilePlan
 from dpsql.functions.query_rows import RowsCall, RowsPlan
-from dpsql.functions.query_vector import VectorPlan
+from dpsql.functions.query_vector import VectorCall, VectorPlan
 from dpsql.progress import Progress
 
-# Seconds after which a query is asked anew, unless a call says otherwise.
-USUAL_AGE = 24 * 60 * 60
 # The plans and calls of parts, by the names of their functions.
 PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
-    VectorPlan.function: (VectorPlan, AggregateCall),
+    VectorPlan.function: (VectorPlan, VectorCall),
     CountPlan.function: (CountPlan, AggregateCall),
-    CoreQuantilePlan.function: (CoreQuantilePlan, QuantileCall),
+    CoreBoundsPlan.function: (CoreBoundsPlan, CoreBoundsCall),
+    CoreQuantilePlan.function: (CoreQuantilePlan, CoreQuantileCall),
+    PairsPlan.function: (PairsPlan, PairsCall),
     RowsPlan.function: (RowsPlan, RowsCall),
     MarginsPlan.function: (MarginsPlan, MarginsCall),
 }
+
+# What says which earlier parts a part depends on.
+_EARLIER = ("keys_of", "rows_of", "bounds_of")
 
 SQL = Argument(
     "sql", "One SELECT of at most 100,000 characters, as text or as a parameter.", shown=REQUIRED, kind="str"
@@ -132,16 +139,19 @@ class QueryPart:
         The number of an earlier part of the same core, whose released keys are its groups.
     rows_of : int or None
         The number of the earlier part that draws how many rows of a person count in it.
+    bounds_of : int or None
+        The number of the earlier part that draws the bounds of its columns.
     """
 
     core: int
     plan: Plan
     keys_of: int | None = None
     rows_of: int | None = None
+    bounds_of: int | None = None
 
     def to_json(self) -> dict[str, Json]:
         """Return the part as JSON values."""
-        drawn = {"keys_of": self.keys_of, "rows_of": self.rows_of}
+        drawn = {name: getattr(self, name) for name in _EARLIER}
         known_of = {name: part for name, part in drawn.items() if part is not None}
         return {"core": self.core, "plan": self.plan.to_json(), **known_of}
 
@@ -149,9 +159,9 @@ class QueryPart:
     def read(cls, record: Mapping[str, object]) -> Self:
         """Return the part that `to_json` wrote."""
         plan = json.loads(known(str, record["plan"]))
-        drawn = (record.get(name) for name in ("keys_of", "rows_of"))
-        keys_of, rows_of = (None if part is None else known(int, part) for part in drawn)
-        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan), keys_of, rows_of)
+        drawn = (record.get(name) for name in _EARLIER)
+        earlier = (None if part is None else known(int, part) for part in drawn)
+        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan), *earlier)
 
     @property
     def call(self) -> type[Call]:
@@ -239,10 +249,12 @@ class QueryCall(Call):
     calls: tuple[Call, ...] = ()
 
     def told(self, calls: Iterable[Call]) -> Self:
-        """Return the call with what is told of its parts beside the guarantee: how many rows of a person count."""
-        drawn = [str(call.drawn) for call in calls if isinstance(call, RowsCall)]
-        unit = self.plan.layout.privacy_unit
-        return replace(self, left_out=f"rows per {unit} that count, drawn: {', '.join(drawn)}") if drawn else self
+        """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
+        parts = list(calls)
+        drawn = [str(call.drawn) for call in parts if isinstance(call, RowsCall)]
+        said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
+        said += dict.fromkeys(filter(None, (call.remark for call in parts)))
+        return replace(self, left_out="; ".join(said)) if said else self
 
     @classmethod
     def of(cls, plan: QueryPlan, calls: Iterable[Call]) -> Self:

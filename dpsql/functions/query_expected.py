@@ -107,6 +107,6 @@ def _deviation(
     meaning = f"standard deviation of the noise on {what}"
     if name not in (COUNT, SUM):
         meaning += f" of {_ROWS} rows, half of them at each bound"
-    if name != COUNT and plan.draws_bounds:
+    if name != COUNT and plan.is_drawn(answer["place"]):
         meaning += ", in half widths of the bounds that are drawn"
     return "std_error", error, f"{meaning}{each}"

@@ -18,9 +18,9 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import known
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.aggregate import AggregateCall, ReleasedKeys
+from dpsql.functions.grouped.aggregate import ReleasedKeys
 from dpsql.functions.grouped.arguments import AUTO
-from dpsql.functions.query_vector import VectorPlan
+from dpsql.functions.query_vector import VectorCall, VectorPlan
 from dpsql.mechanisms.aggregates import log_errors
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.mechanisms.margins import MarginsNoise, margins_noise
@@ -99,7 +99,7 @@ class MarginsPlan(VectorPlan):
 
 
 @dataclass(frozen=True)
-class MarginsCall(AggregateCall):
+class MarginsCall(VectorCall):
     """A call of all sets, with the column types of its source."""
 
     plan: MarginsPlan

@@ -15,29 +15,33 @@ from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.query import QueryPart
+from dpsql.functions.query_asked import (
+    ALL,
+    VALUED,
+    ColumnPair,
+    pairs_of,
+    public_bounds_of,
+    quantiles_of,
+    unbounded_of,
+    vectors_of,
+)
+from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
+from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_margins import MarginsPlan
+from dpsql.functions.query_pairs import PairsPlan, pair_arguments
 from dpsql.functions.query_quantile import CoreQuantilePlan
 from dpsql.functions.query_rows import AT, DRAWN, SHARE, STEPS, RowsPlan, limits_up_to
 from dpsql.functions.query_vector import VectorPlan
-from dpsql.rendering import call, double, identifier, text
-from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
+from dpsql.rendering import call, identifier, text
+from dpsql.statistics.aggregates import COUNT
 
-# The column of a core in which every row has a value, and the source's name in messages and in the ledger.
-ALL, SOURCE = "dpsql_all", "the query"
+# What is drawn before the parts that share epsilon.
+_BEFORE = (RowsPlan, CoreBoundsPlan)
+# The source's name in messages and in the ledger.
+SOURCE = "the query"
 # The column of the persons of whom a row has a value.
 _SOME = "dpsql_some"
-_VALUED = {
-    "sum": SUM,
-    "avg": AVG,
-    "var_samp": VARIANCE,
-    "var_pop": VARIANCE,
-    "stddev_samp": STDDEV,
-    "stddev_pop": STDDEV,
-    "values": COUNT,
-}
 _DIFFERENT = ("units", "items")
-# What a row of a pair tells: the first and the second column, and their mean, each between -1 and 1.
-_MOMENTS = (COUNT, AVG, VARIANCE)
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class _Part:
     needs_delta: bool = False
     keys_of: int | None = None  # the part that releases its keys
     rows_of: int | None = None  # the part that draws its limit on rows
+    needs: tuple[str, ...] = ()  # the columns whose bounds are drawn
+    bounds_of: int | None = None  # the part that draws them
     weight: int = 1  # of its share of epsilon
 
 
@@ -102,13 +108,6 @@ class Answers:
         return {"keys_of": self.parts, "answers": list(self.listed), **of_set}
 
 
-@dataclass(frozen=True)
-class _Pair:
-    first: str
-    second: str
-    bounds: tuple[tuple[Fraction, Fraction], tuple[Fraction, Fraction]]
-
-
 def parts_of_cores(
     cores: Sequence[PlacedCore],
     arguments: Mapping[str, object],
@@ -138,16 +137,21 @@ def parts_of_cores(
     coarse = [number for number in range(len(cores)) if number in margins and margins[number].finest != number]
     for number in [*(number for number in range(len(cores)) if number not in coarse), *coarse]:
         placed, margin = cores[number], margins.get(number)
-        shared = _shared(placed, arguments, most)
+        draws = drawing and not placed.placement.once
+        shared = _shared(placed, arguments, most if draws else ())
         of_finest = None if margin is None or margin.finest == number else answers[margin.finest]
         limit = None if of_finest is None else of_finest.limit
-        if drawing and "privacy_unit" in shared and of_finest is None:
+        if draws and "privacy_unit" in shared and of_finest is None:
             limit = len(found)
             found.append(_rows(number, shared, most))
-        answers[number] = Answers(len(found), margin=margin, limit=limit)
-        for one in _parts(number, placed.core, shared, answers[number], of_finest):
+        lacking = unbounded_of(placed.core, summed=of_finest is None)
+        bounds = len(found) if lacking else None
+        answers[number] = Answers(len(found) + len(lacking[:1]), margin=margin, limit=limit)
+        own = _parts(number, placed.core, shared, answers[number], of_finest)
+        for one in [*_bounds(number, shared, lacking), *own]:
+            made = replace(one, bounds_of=bounds) if one.needs else one
             stated = limit is None or one.given["max_rows_per_unit"] != most[-1]
-            found.append(one if stated else replace(one, rows_of=limit, takes_delta=False))
+            found.append(made if stated else replace(made, rows_of=limit, takes_delta=False))
     needing = [one for one in found if one.needs_delta] or [one for one in found if one.takes_delta]
     shares = _shares(found, epsilon)
     parts = []
@@ -159,7 +163,8 @@ def parts_of_cores(
         plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
-        parts.append(QueryPart(one.core, replace(plan, placement=placement), one.keys_of, one.rows_of))
+        plan = replace(plan, placement=placement)
+        parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of))
     return tuple(parts), [answers[number] for number in range(len(cores))]
 
 
@@ -187,7 +192,7 @@ def _margins(cores: Sequence[QueryCore]) -> dict[int, _Margin]:
     found: dict[int, _Margin] = {}
     numbers = {core.name: number for number, core in enumerate(cores)}
     for finest, core in enumerate(cores):
-        if core.margin_of != core.name or core.private_keys or not _vectors(core):
+        if core.margin_of != core.name or core.private_keys or not vectors_of(core):
             continue
         names = [key.column for key in core.keys]
         others = [numbers[one.name] for one in cores if one.margin_of == core.name and one is not core]
@@ -216,7 +221,7 @@ def _draws_rows(arguments: Mapping[str, object]) -> bool:
 
 def _stated_rows(cores: Sequence[PlacedCore]) -> int | None:
     """Return the largest limit on rows that an owner stated of any core; None where there is none."""
-    found = [one.placement.rows_per_unit or one.stated.get("max_rows_per_unit") for one in cores]
+    found = [one.placement.rows_stated(one.stated.get("max_rows_per_unit")) for one in cores]
     return max((rows for rows in found if isinstance(rows, int)), default=None)
 
 
@@ -229,12 +234,32 @@ def _rows(number: int, shared: Mapping[str, object], limits: Sequence[int]) -> _
     return _Part(number, RowsPlan, given, {STEPS: "CAST(NULL AS DOUBLE)"}, takes_delta=False)
 
 
+def _bounds(number: int, shared: Mapping[str, object], columns: Sequence[str]) -> Iterator[_Part]:
+    """Yield the part that draws the bounds of some columns over all rows of a core; nothing where none lack them."""
+    if columns:
+        names = ("dataset", "neighbours", "during", "privacy_unit", "max_rows_per_unit")
+        given = {name: shared[name] for name in names if name in shared}
+        yield _Part(number, CoreBoundsPlan, {**given, "target": list(columns), "by": None}, takes_delta=False)
+
+
 def _shares(parts: Sequence[_Part], epsilon: Fraction) -> list[Fraction]:
-    """Return the epsilon of each part: equal ones, beside a fixed share of all that draw how many rows count."""
+    """Return the epsilon of each part.
+
+    They have equal ones, beside a fixed share of all that draw how many rows count; and those that need drawn bounds
+    give up a fixed share of theirs for the part that draws them.
+    """
     drawing = sum(one.kind is RowsPlan for one in parts)
     left = epsilon * (1 - SHARE) if drawing else epsilon
-    weights = sum(one.weight for one in parts if one.kind is not RowsPlan)
-    return [epsilon * SHARE / drawing if one.kind is RowsPlan else left * one.weight / weights for one in parts]
+    weights = sum(one.weight for one in parts if one.kind not in _BEFORE)
+    shares = [Fraction(0) if one.kind in _BEFORE else left * one.weight / weights for one in parts]
+    for place, one in enumerate(parts):
+        if one.kind is RowsPlan:
+            shares[place] = epsilon * SHARE / drawing
+        elif one.bounds_of is not None:
+            given_up = shares[place] * BOUNDS_SHARE
+            shares[place] -= given_up
+            shares[one.bounds_of] += given_up
+    return shares
 
 
 def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequence[int]) -> dict[str, object]:
@@ -253,9 +278,9 @@ def _shared(placed: PlacedCore, arguments: Mapping[str, object], limits: Sequenc
     if placement.unit is not None:
         given["privacy_unit"] = placement.unit
         rows = limits[-1] if limits else arguments.get("max_rows_per_unit")
-        given["max_rows_per_unit"] = (
-            rows if rows is not None else placement.rows_per_unit or placed.stated.get("max_rows_per_unit")
-        )
+        if rows is None or isinstance(rows, str):  # nothing is drawn for a core that has one row per person
+            rows = placement.rows_stated(placed.stated.get("max_rows_per_unit"))
+        given["max_rows_per_unit"] = rows
         if by:
             given["max_groups_per_unit"] = arguments.get("max_groups_per_unit")
     return given
@@ -303,7 +328,7 @@ def _asked(
 
     A number of persons is what fewest rows move, so it decides where it is asked for, or nothing else can.
     """
-    vectors = _vectors(core) if of_finest is None else []
+    vectors = vectors_of(core) if of_finest is None else []
     places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
     kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
@@ -313,7 +338,7 @@ def _asked(
     deciding = [persons] if persons in different else []
     if core.private_keys and not vectors and not deciding:  # some part must say which keys are released
         deciding = [persons] if "privacy_unit" in shared else []
-        vectors = [] if deciding else [({ALL: [COUNT]}, {})]
+        vectors = [] if deciding else [{ALL: [COUNT]}]
     if core.private_keys:
         for kind, column in deciding:
             places[kind, str(column)] = count, 0
@@ -322,18 +347,20 @@ def _asked(
     else:
         deciding = []
     whole = {one.column for one in core.aggregates if one.whole}
-    for targets, bounds in vectors:
+    bounds = public_bounds_of(core)
+    for targets in vectors:
         given = {**shared, "target": list(targets), "left_out_share": 0}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
         given["whole"] = tuple(name == ALL or name in whole for name in targets)
-        ends = [bounds.get(name) for name in targets]
-        given["lowest"] = tuple(None if pair is None else float(pair[0]) for pair in ends)
-        given["highest"] = tuple(None if pair is None else float(pair[1]) for pair in ends)
+        ends = [None if set(names) == {COUNT} else bounds.get(name) for name, names in targets.items()]
+        given["lowest"] = tuple(None if pair is None else pair[0] for pair in ends)
+        given["highest"] = tuple(None if pair is None else pair[1] for pair in ends)
+        needs = tuple(name for name, names in targets.items() if set(names) != {COUNT} and name not in bounds)
         for place, name in enumerate(targets):
             places["vector", name] = count, place
         count += 1
         more_of = {"sets": sets} if sets else {}
-        yield _Part(number, kind_of_vector, {**given, **more_of}, weight=len(sets) or 1)
+        yield _Part(number, kind_of_vector, {**given, **more_of}, needs=needs, weight=len(sets) or 1)
     if of_finest is not None:
         answers.parts = of_finest.parts
     answers.vectors = {key: place for key, place in places.items() if key[0] == "vector"}
@@ -343,26 +370,23 @@ def _asked(
         places[kind, str(column)] = count, 0
         count += 1
         yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
-    quantiles = _quantiles(core)
+    quantiles = quantiles_of(core)
     for column, asked in quantiles.items():
-        first = next(one for one in core.aggregates if one.kind == "quantile" and one.column == column)
-        if first.needs:
-            raise ParameterError("P003", first.needs)
-        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": None, "upper": None}
-        if first.lower is not None and first.upper is not None:
-            given |= {"lower": float(first.lower), "upper": float(first.upper)}
+        lower, upper = bounds.get(column, (None, None))
+        given = {**shared, "target": column, "quantiles": list(map(float, asked)), "lower": lower, "upper": upper}
         places["quantile", column] = count, 0
         count += 1
-        yield _Part(number, CoreQuantilePlan, given, takes_delta=False)
-    pairs = _pairs(core)
+        needs = (column,) if lower is None and core.keys else ()  # without groups they need none
+        yield _Part(number, CoreQuantilePlan, given, takes_delta=False, needs=needs)
+    pairs = pairs_of(core)
     if pairs:
-        names, more = _pair_columns(pairs)
-        given = {**shared, "target": names, "left_out_share": 0, "wanted": (_MOMENTS,) * len(names)}
-        given["whole"] = (False,) * len(names)
-        given |= {"lowest": (-1.0,) * len(names), "highest": (1.0,) * len(names)}
+        columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
+        known_of = {name: bounds[name] for name in columns if name in bounds}
+        given = {**shared, "left_out_share": 0}
+        given |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place
-        yield _Part(number, VectorPlan, given, more)
+        yield _Part(number, PairsPlan, given, needs=tuple(name for name in columns if name not in bounds))
     for one in core.aggregates:
         found = _answer(one, places, quantiles, pairs)
         if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
@@ -386,70 +410,6 @@ def _counted(
     return given, {_SOME: f"CASE WHEN {identifier(str(column))} IS NOT NULL THEN {unit} END"}
 
 
-def _vectors(core: QueryCore) -> list[tuple[dict[str, list[str]], dict[str, tuple[Fraction, Fraction]]]]:
-    """Return the vectors of a core, each with the aggregates by target, and the public bounds of targets.
-
-    Targets with public bounds, and those that are only counted, are one vector; those whose bounds are drawn another.
-    """
-    wanted: dict[str, list[str]] = {}
-    bounds: dict[str, tuple[Fraction, Fraction]] = {}
-    for one in core.aggregates:
-        if one.kind != "rows" and one.kind not in _VALUED:
-            continue
-        column = ALL if one.kind == "rows" else str(one.column)
-        names = wanted.setdefault(column, [])
-        name = COUNT if one.kind == "rows" else _VALUED[one.kind]
-        if name not in names:
-            names.append(name)
-        if name != COUNT and one.lower is not None and one.upper is not None:
-            bounds[column] = one.lower, one.upper
-    drawn = {column for column, names in wanted.items() if set(names) != {COUNT} and column not in bounds}
-    split = [{c: n for c, n in wanted.items() if (c in drawn) == is_drawn} for is_drawn in (False, True)]
-    return [(targets, bounds) for targets in split if targets]
-
-
-def _quantiles(core: QueryCore) -> dict[str, list[Fraction]]:
-    """Return the quantiles of each column, ascending."""
-    found: dict[str, set[Fraction]] = {}
-    for one in core.aggregates:
-        if one.kind == "quantile" and one.quantile is not None:
-            found.setdefault(str(one.column), set()).add(one.quantile)
-    return {column: sorted(asked) for column, asked in found.items()}
-
-
-def _pairs(core: QueryCore) -> list[_Pair]:
-    """Return the pairs of columns whose moments are asked for, each once, in the order in which it was met."""
-    found: dict[tuple[str, str], _Pair] = {}
-    for one in core.aggregates:
-        if one.other is None:
-            continue
-        pair = str(one.column), one.other
-        if pair in found or pair[::-1] in found:
-            continue
-        if one.lower is None or one.upper is None or one.other_lower is None or one.other_upper is None:
-            raise ParameterError("P003", one.needs)
-        found[pair] = _Pair(*pair, ((one.lower, one.upper), (one.other_lower, one.other_upper)))
-    return list(found.values())
-
-
-def _pair_columns(pairs: Sequence[_Pair]) -> tuple[list[str], dict[str, str]]:
-    """Return the names of the columns of pairs, three of each, and their SQL."""
-    columns: dict[str, str] = {}
-    for number, pair in enumerate(pairs):
-        values = [f"TRY_CAST({identifier(name)} AS DOUBLE)" for name in (pair.first, pair.second)]
-        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
-        units = []
-        for value, ends in zip(values, pair.bounds, strict=True):
-            lower, upper = map(float, ends)
-            middle, half = lower / 2 + upper / 2, upper / 2 - lower / 2
-            clipped = call("least", call("greatest", value, double(lower)), double(upper))
-            units.append(call("/", call("-", clipped, double(middle)), double(half)))
-        units.append(call("/", call("+", *units), double(2.0)))
-        for name, unit in zip("uvw", units, strict=True):
-            columns[f"dpsql_{name}{number}"] = f"CASE WHEN {known} THEN {unit} END"
-    return list(columns), columns
-
-
 def _item(core: QueryCore, more: Mapping[str, str]) -> str:
     """Return the FROM item of a core's rows, with a column in which every row has a value."""
     columns = [f"true AS {ALL}", "*", *(f"{sql} AS {name}" for name, sql in more.items())]
@@ -460,14 +420,14 @@ def _answer(
     one: QueryAggregate,
     places: Mapping[tuple[str, ...], tuple[int, int]],
     quantiles: Mapping[str, Sequence[Fraction]],
-    pairs: Sequence[_Pair],
+    pairs: Sequence[ColumnPair],
 ) -> dict[str, Json]:
     """Return where an aggregate's answer is."""
     column = str(one.column)
     answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
-    if one.kind == "rows" or one.kind in _VALUED:
+    if one.kind == "rows" or one.kind in VALUED:
         part, place = places["vector", ALL if one.kind == "rows" else column]
-        answer |= {"aggregate": COUNT if one.kind == "rows" else _VALUED[one.kind]}
+        answer |= {"aggregate": COUNT if one.kind == "rows" else VALUED[one.kind]}
         answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
     elif one.kind in ("units", "items"):
         part, place = places[one.kind, column]
@@ -480,6 +440,8 @@ def _answer(
     else:
         found = next(pair for pair in pairs if {column, one.other} == {pair.first, pair.second})
         part, place = places["pair", found.first, found.second]
-        ends = found.bounds if found.first == column else found.bounds[::-1]
-        answer |= {"swapped": found.first != column, "bounds": [[float(end) for end in pair] for pair in ends]}
+        ends = dict(zip((found.first, found.second), found.bounds, strict=True))
+        named = [column, str(one.other)]
+        listed: list[Json] = [None if ends[name] is None else list(ends[name] or ()) for name in named]
+        answer |= {"swapped": found.first != column, "columns": list(named), "bounds": listed}
     return {**answer, "part": part, "place": place}

@@ -12,8 +12,8 @@ of the bounds: the guarantee holds whatever rows hold.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from dpsql.contract.bounds import refuse_extremes
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import known, text_list
 from dpsql.contract.plan import Quantity
-from dpsql.errors import InternalError
-from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
-from dpsql.functions.grouped.plan import read_share
+from dpsql.functions.grouped.aggregate import AggregateCall
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.drawn_bounds import UNIT_BOUNDS
+from dpsql.functions.query_bounds import Intervals, WaitingCall
 from dpsql.kernels.fixed_point import affine_map, quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, log_errors
 from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
@@ -63,7 +64,7 @@ def _ends(given: object) -> tuple[float | None, ...]:
 class VectorPlan(AggregatePlan):
     """The plan of one vector: the targets of a core, each with the aggregates that are wanted of it.
 
-    Its bounds are all public, or all drawn; of a target that is only counted there are none.
+    Bounds of a target are public, or another part of the core draws them; of one that is only counted there are none.
     """
 
     wanted: tuple[tuple[str, ...], ...]
@@ -88,11 +89,12 @@ class VectorPlan(AggregatePlan):
         own |= cls._read(given, "wanted", "lowest", "highest", "whole")
         wanted, lowest, highest = (known(tuple, own[name]) for name in ("wanted", "lowest", "highest"))
         valued = [place for place, names in enumerate(wanted) if set(names) != {COUNT}]
-        stated = [place for place in valued if lowest[place] is not None]
-        if stated and stated != valued:
-            raise InternalError("I032", "a vector has public bounds and drawn ones. Report it.")
-        refuse_extremes([(lowest[place], highest[place]) for place in stated])
-        return {**own, "bounds_share": read_share(given) if valued and not stated else None}
+        refuse_extremes([(lowest[place], highest[place]) for place in valued if lowest[place] is not None])
+        return own
+
+    def is_drawn(self, position: int) -> bool:
+        """Whether the bounds of a target are drawn, by another part, before its values are coded."""
+        return set(self.wanted[position]) != {COUNT} and self.lowest[position] is None
 
     def _of_target(self, place: int, law: str) -> tuple[Block, ...]:
         """Return the blocks that a target may have."""
@@ -167,3 +169,17 @@ class VectorPlan(AggregatePlan):
                 error = float(found.std_error[0])
                 out.append(("count_std_error", error, "standard deviation of the noise on count"))
         return out
+
+
+@dataclass(frozen=True)
+class VectorCall(AggregateCall, WaitingCall):
+    """A call of one vector, with the column types of its source."""
+
+    plan: VectorPlan
+
+    def within(self, found: Intervals) -> Self:
+        """Return the call that knows the bounds of its targets."""
+        targets = enumerate(self.plan.targets)
+        return replace(
+            self, drawn=tuple(found[name] if self.plan.is_drawn(position) else None for position, name in targets)
+        )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.cells import (
     FINE_CELLS,
     MAGNITUDE_BITS,
@@ -24,7 +24,7 @@ from dpsql.kernels.cells import (
     magnitude_cells,
     middle,
 )
-from dpsql.rendering import call, cast, double, plus
+from dpsql.rendering import call, cast, double, field, plus
 
 
 class ValueCells(ABC):
@@ -147,13 +147,61 @@ class EvenCells(FormulaCells):
         """Return the cell as SQL."""
         scaled = value if self._unit == 1 else call("*", value, double(self._unit))
         moved = scaled if self._start == 0 else call("-", scaled, double(self._start))
-        cell = cast(call("floor", call("*", moved, double(self._per_unit))), "INTEGER")
-        return call("least", cell, str(self._cells - 1))
+        return _even_cell(moved, double(self._per_unit), str(self._cells - 1))
+
+    @property
+    def learned(self) -> tuple[float, float, float, float, int, int]:
+        """What `LearnedCells` need: the ends, where cells start, how many there are to a unit, and the outermost."""
+        if self._unit != 1:
+            raise InternalError("I032", "cells that are drawn are too wide. Report it.")
+        return *self.ends, self._start, self._per_unit, 0, self._cells - 1
 
     def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the cells."""
         positions = np.floor((values * self._unit - self._start) * self._per_unit)
         return np.minimum(positions, self._cells - 1).astype(np.int64)
+
+
+class LearnedCells(ValueCells):
+    """Cells of equal width whose ends are drawn while a statement runs: the same cells as `EvenCells` has there.
+
+    They are told by the one entry of the list `drawn`, which stands beside every number, as `EvenCells.learned`.
+
+    Parameters
+    ----------
+    most : int
+        How many there are at most.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    @property
+    def count(self) -> int:
+        """The largest number of cells."""
+        return self._most
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Refuse: the ends are not known here."""
+        raise InternalError("I032", "cells were asked for whose ends are not drawn. Report it.")
+
+    def query(self, numbers: str, lower: float, upper: float, missing: str) -> str:
+        """Return the query that turns numbers into cells."""
+        told = call("list_extract", "drawn", "1")
+        low, high, start, per_unit, first, last = (
+            field(told, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
+        )
+        inside = _even_cell(call("-", "number", start), per_unit, last)
+        cell = (
+            f"CASE WHEN number BETWEEN {low} AND {high} THEN {inside} WHEN number < {low} THEN {first} "
+            f"WHEN number > {high} AND NOT {call('isnan', 'number')} THEN {last} ELSE {missing} END"
+        )
+        return f"SELECT * EXCLUDE (number, drawn), {cell} AS cell FROM ({numbers})"
+
+
+def _even_cell(moved: str, per_unit: str, last: str) -> str:
+    """Return SQL of the cell of equal width that a number is in, which is given from the start of the cells."""
+    return call("least", cast(call("floor", call("*", moved, per_unit)), "INTEGER"), last)
 
 
 class CutCells(FormulaCells):

@@ -23,7 +23,7 @@ NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
 # What an owner states of periods, by the names of arguments.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
 _amount_hint = "Give epsilon := 3.0 (and delta := 1e-6), or rho := 0.5."
-_least_rdp_delta = 1000  # units of 1e-18
+LEAST_RDP_DELTA = 1000  # units of 1e-18
 
 
 @dataclass(frozen=True)
@@ -283,7 +283,7 @@ def _accountant(value: object, delta: Fraction | None, *, with_epsilon: bool) ->
         return accountant
     if not with_epsilon:
         raise ParameterError("P045", "accountant has no effect beside rho, which adds up in one way. Leave it out.")
-    if delta is None or units_down(delta) < _least_rdp_delta:
+    if delta is None or units_down(delta) < LEAST_RDP_DELTA:
         raise ParameterError("P046", "accountant := 'rdp' needs a delta of at least 1e-15. Give delta := 1e-6.")
     return accountant
 

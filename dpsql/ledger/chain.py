@@ -27,13 +27,20 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.file import create, sync_folder
 
 # What earlier versions do not have.
-MISSING_COLUMNS = {"1": ("composition", "lineage", "hold", "block"), "2": ("hold", "block"), "3": ("block",)}
+MISSING_COLUMNS = {
+    "1": ("composition", "lineage", "hold", "block", "principal"),
+    "2": ("hold", "block", "principal"),
+    "3": ("block", "principal"),
+    "4": ("principal",),
+}
 NEW_COLUMNS = MISSING_COLUMNS["1"]
 RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
-CHAIN, DECLARED = "chain", "declared"
+CHAIN, DECLARED, GRANTED = "chain", "declared", "granted"
 # What is spent of a block, and what a block begins with once an owner restated periods: neither declares anything.
 CHARGE, CARRY = "charge", "carry"
-NO_DECLARATIONS = ("release", "replay", CHARGE, CARRY)
+GRANT, REVOKE, TOKEN = "grant", "revoke", "token"
+GRANTS = (GRANT, REVOKE, TOKEN)  # who may ask through the gateway (see `dpsql.ledger.grants`)
+NO_DECLARATIONS = ("release", "replay", CHARGE, CARRY, *GRANTS)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)  # a walk needs it for every row
 Last = tuple[int, str, int]  # sequence and hash of the last row under a key, and how many there are
 
@@ -63,6 +70,7 @@ class Draft(Amounts):
     lineage: str | None
     hold: int | None
     block: str | None
+    principal: str | None
 
 
 class Row(Draft):
@@ -168,6 +176,8 @@ def keys_of(row: Row) -> list[str]:
     keys = [CHAIN, dataset_key(row["dataset"]) if block is None else block_key(row["dataset"], block)]
     if row["kind"] not in NO_DECLARATIONS:
         keys.append(DECLARED)
+    if row["kind"] in GRANTS:
+        keys.append(GRANTED)
     if row["name"] is not None and row["result"] is not None:
         keys.append(name_key(row["dataset"], row["name"]))
     return keys

@@ -18,9 +18,10 @@ from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
+from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
 from dpsql.ledger.blocks import FRESH, Blocks, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.chain import CARRY, CHARGE, Amounts, Draft, canonical
+from dpsql.ledger.chain import CARRY, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
 from dpsql.ledger.spent import Spent, refuse_contradiction, refuse_overspend
@@ -184,6 +185,8 @@ class Charge:
         Gives the fingerprints of the same call in earlier versions, where the name has another one.
     during : During or None
         The blocks of `dataset` that are charged, each with the whole loss; None where it has no periods.
+    principal : str or None
+        Who asks through the gateway, whose grants must allow the charge.
     """
 
     dataset: str
@@ -201,6 +204,7 @@ class Charge:
     traced: bool = False
     older: Older | None = None
     during: During | None = None
+    principal: str | None = None
 
     def whole(self) -> Charge:
         """Return the charge of everything that a permit allows; the permit's call then costs that, however it ends."""
@@ -246,7 +250,11 @@ class Charge:
         row = entry_row("release", key, self.function, arguments, guarantee=guarantee + f"; {remark}" * bool(remark))
         row = {**row, **_charged(cost)}
         row["name"], row["event"], row["lineage"] = self.name, event, json_text(self.lineage)
+        row["principal"] = self.principal
         return row
+
+    def _of_person(self, cost: Cost) -> Cost:
+        return cost if self.during is None else of_person(cost, len(self.during.blocks))
 
     def refuse(self, transaction: Transaction, cost: Cost) -> None:
         """Raise a BudgetError unless every budget allows the charge."""
@@ -255,6 +263,8 @@ class Charge:
             refuse_contradiction(
                 key, state.budget, neighbours=self.neighbours, privacy_unit=self.privacy_unit, traced=self.traced
             )
+            if self.principal is not None:
+                refuse_cap(transaction, self.principal, key, self._of_person(cost))
             during = self.during if key == self.keys[0] else None
             blocks = transaction.blocks(key, during.blocks) if during is not None and state.is_dated else Blocks()
             refuse_charge(key, state, blocks, during, cost, strict=self.strict)
@@ -345,6 +355,8 @@ def append_charges(
         entry = transaction.append(row, changed(state, spent=state.spent.plus(spent)))
         if during is not None and state.budget is not None:
             _append_blocks(transaction, {**row, **_charged(cost)}, entry.sequence, state, cost, during)
+        if row["principal"] is not None:
+            charge_account(transaction, row, entry.sequence, spent)
         return entry
 
     entry = append(keys[0], row)
@@ -399,13 +411,11 @@ def _append_blocks(
     transaction: Transaction, row: Draft, release: int, state: State, cost: Cost, during: During
 ) -> None:
     """Append the rows that charge the blocks of a release, which has an entry."""
-    of_block: Draft = {**row, "kind": CHARGE, "name": None, "arguments": "{}", "result": None}
-    of_block["lineage"], of_block["status"] = json_text({"of": release}), f"charged for entry {release}"
     names = charged_names(state.budget, during)
     blocks, charged = transaction.blocks(row["dataset"], names) if names else Blocks(), dict[str, Spent]()
     for name in names:
         charged[name] = (charged.get(name) or blocks.of(state.budget, name)).plus(cost)
-        transaction.append({**of_block, "block": name}, changed(state, spent=charged[name]))
+        transaction.append(of_account({**row, "principal": None}, name, release), changed(state, spent=charged[name]))
 
 
 def _charged(cost: Cost) -> Amounts:
@@ -474,6 +484,7 @@ def entry_row(
         "lineage": None,
         "hold": None,
         "block": None,
+        "principal": None,
     }
 
 

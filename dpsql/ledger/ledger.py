@@ -39,7 +39,7 @@ from dpsql.ledger.charge import (
     receipt_of,
     refuse_name,
 )
-from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.granting import GrantingLedger
 from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
 from dpsql.ledger.verification import VerifyReport
 
@@ -52,7 +52,7 @@ __all__ = ["Budget", "BudgetRow", "Charge", "Entry", "Ledger", "LedgerRow", "Rec
 T = TypeVar("T")
 
 
-class Ledger(OpenLedger):
+class Ledger(GrantingLedger):
     """The budgets and releases at one location, shared by every thread and process that opens it.
 
     Open it with `Ledger.open`. Dataset names compare without ASCII case, as DuckDB's table names do: were

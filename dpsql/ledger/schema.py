@@ -36,6 +36,8 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DropIndex
 
 from dpsql.ledger.chain import (
     CHAIN,
+    GRANTED,
+    GRANTS,
     MISSING_COLUMNS,
     NO_DECLARATIONS,
     RESERVED,
@@ -47,7 +49,7 @@ from dpsql.ledger.chain import (
     verified_rows,
 )
 
-SCHEMA_VERSION = "4"
+SCHEMA_VERSION = "5"
 UPGRADED_VERSIONS = tuple(MISSING_COLUMNS)  # read as they are, and upgraded when they are opened for writing
 
 metadata = MetaData()
@@ -89,7 +91,9 @@ entry = Table(
     Column("composition", Text),  # JSON of the accountant's state after this row; NULL where the totals say it
     Column("lineage", Text),  # JSON; what was read, and which budgets were charged for it
     Column("hold", Integer),  # the entry that charged this release before its first draw; NULL where this one charges
-    Column("block", Text),  # the period that this row charges, or says something of; NULL for the whole dataset
+    # The period, or the account of a principal, that this row charges or says something of; NULL for the whole dataset.
+    Column("block", Text),
+    Column("principal", Text),  # who asked through the gateway, or is granted something; NULL without the gateway
 )
 COLUMNS = tuple(column.name for column in entry.columns)
 
@@ -118,6 +122,17 @@ declarations_index = Index(
     "dpsql_ledger_declarations", entry.c.sequence, sqlite_where=_is_declaration, postgresql_where=_is_declaration
 )
 
+_is_grant = entry.c.kind.in_(GRANTS)
+grants_index = Index("dpsql_ledger_grants", entry.c.sequence, sqlite_where=_is_grant, postgresql_where=_is_grant)
+_has_principal = entry.c.principal.is_not(None)
+principals_index = Index(
+    "dpsql_ledger_by_principal",
+    entry.c.principal,
+    entry.c.sequence,
+    sqlite_where=_has_principal,
+    postgresql_where=_has_principal,
+)
+
 # Which row is the last one under a key, and how many there are.
 last = Table(
     "dpsql_ledger_last",
@@ -138,6 +153,7 @@ _notes = " ".join(
     for key, condition in (
         ("'chain'", "TRUE"),
         ("'declared'", f"NEW.kind NOT IN {NO_DECLARATIONS}"),
+        (f"'{GRANTED}'", f"NEW.kind IN {GRANTS}"),
         ("'dataset:' || NEW.dataset", "NEW.block IS NULL"),
         ("'block:' || length(NEW.dataset) || ':' || NEW.dataset || ':' || NEW.block", "NEW.block IS NOT NULL"),
         (
@@ -220,8 +236,10 @@ class Statements:
         The last row of each block of `:dataset`, by an index; of those in `:blocks`.
     last_of_blocks : Select
         What is noted under each of `:keys` with its hash, the row of that number, and the hash of the row before it.
-    declarations : Select
-        Every row that declares something, and the hash of the row before it.
+    declarations, grants : Select
+        Every row that declares something, or grants it, and the hash of the row before it.
+    of_principal : Select
+        Every row with a result that `:principal` asked for, and the hash of the row before it.
     """
 
     def __init__(self, version: str) -> None:
@@ -240,14 +258,18 @@ class Statements:
         reserved = of_name & (row.c.status == RESERVED)
         self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
         self.declarations = one.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
+        self.grants = one.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
+        asked = (row.c.principal == bindparam("principal")) & row.c.result.is_not(None)
+        self.of_principal = one.where(asked).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))
         self.datasets = select(row.c.dataset, func.max(row.c.sequence)).where(row.c.block.is_(None))
         self.datasets = self.datasets.group_by(row.c.dataset)
         of_blocks = (row.c.dataset == bindparam("dataset")) & row.c.block.is_not(None)
-        self.blocks = select(row.c.block, func.max(row.c.sequence)).where(of_blocks).group_by(row.c.block)
-        self.blocks_named = self.blocks.where(row.c.block.in_(bindparam("blocks", expanding=True)))
+        every_block = select(row.c.block, func.max(row.c.sequence)).where(of_blocks).group_by(row.c.block)
+        self.blocks = every_block.where(row.c.principal.is_(None))
+        self.blocks_named = every_block.where(row.c.block.in_(bindparam("blocks", expanding=True)))
         in_list = last.c.key.in_(bindparam("keys", expanding=True))
         with_last = last.join(row, row.c.sequence == last.c.sequence)
         self.last_of_blocks = select(last.c.key, last.c.hash, *columns, before.c.hash).where(in_list)
@@ -340,8 +362,10 @@ def upgrade(connection: Connection, ledger_id: str, place: str) -> None:
         connection.execute(DropIndex(declarations_index))  # what declares nothing are more kinds now
     if version in ("1", "2"):
         connection.execute(CreateIndex(reservations_index))
-    connection.execute(CreateIndex(declarations_index))
-    connection.execute(CreateIndex(blocks_index))
+    if version in ("1", "2", "3"):
+        connection.execute(CreateIndex(blocks_index))
+    for index in (declarations_index, grants_index, principals_index):
+        connection.execute(CreateIndex(index))
     for statement in (*_unnoted[connection.dialect.name], *note_triggers[connection.dialect.name]):
         connection.exec_driver_sql(statement)
     connection.execute(set_version)

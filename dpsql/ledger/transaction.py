@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dpsql.errors import InternalError, LedgerError, ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of
@@ -16,6 +16,7 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import (
     CHAIN,
     DECLARED,
+    GRANTED,
     Draft,
     Row,
     amount_text,
@@ -31,6 +32,7 @@ from dpsql.ledger.chain import (
     verified_rows,
 )
 from dpsql.ledger.composition import Composition
+from dpsql.ledger.grants import Grants, StandingGrants, grant_row
 from dpsql.ledger.rows import (
     BudgetRow,
     Entry,
@@ -47,7 +49,7 @@ from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import VerifyReport, verify
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, Select
 
     from dpsql.ledger.chain import Head
     from dpsql.ledger.store import Store
@@ -311,14 +313,12 @@ class Transaction:
 
     def declarations(self, known: RecordedDeclarations | None) -> RecordedDeclarations:
         """Return every declaration that stands; `known` again, as long as no row was declared after it."""
-        last = self._last(DECLARED)
-        counter, last_hash, number = last or (0, "", 0)
-        if known is not None and self._statements.has_lasts and (known.counter, known.hash) == (counter, last_hash):
+        last = self._last(DECLARED) or (0, "", 0)
+        if known is not None and self._statements.has_lasts and (known.counter, known.hash) == last[:2]:
             return known
         latest: dict[str, dict[str, RecordedDeclaration]] = {}
-        end, count = (0, ""), 0
-        for found in self._connection.execute(self._statements.declarations).all():
-            row = self._verify(found[:-1], found[-1])
+        rows, end = self._every(self._statements.declarations, last)
+        for row in rows:
             with self._decoding(row["sequence"]):
                 declaration = RecordedDeclaration(
                     row["sequence"],
@@ -330,10 +330,32 @@ class Transaction:
                     row["recorded_at"],
                 )
             latest.setdefault(row["dataset"], {})[row["kind"]] = declaration
-            end, count = (row["sequence"], row["hash"]), count + 1
-        if self._statements.has_lasts and (*end, count) != (counter, last_hash, number):
-            raise self._damaged(_largest(counter, end[0]))
         return RecordedDeclarations(end[0], end[1], latest)
+
+    def grants(self, known: Grants | None) -> Grants:
+        """Return who may ask for what; `known` again, as long as no row granted or revoked anything after it."""
+        last = self._last(GRANTED) or (0, "", 0)
+        if known is not None and (known.counter, known.hash) == last[:2]:
+            return known
+        rows, end = self._every(self._statements.grants, last)
+        standing = StandingGrants()
+        for row in rows:
+            with self._decoding(row["sequence"]):
+                standing.take(grant_row(row))
+        return standing.told(end)
+
+    def releases_by(self, principal: str) -> list[StoredRelease]:
+        """Return what a principal asked for, oldest first."""
+        found = self._connection.execute(self._statements.of_principal, {"principal": principal}).all()
+        return [self._release_of(self._verify(row[:-1], row[-1])) for row in found]
+
+    def _every(self, statement: Select[Any], last: tuple[int, str, int]) -> tuple[list[Row], tuple[int, str]]:
+        """Return all rows of a kind, with number and hash of the last one, which must be as many as are noted."""
+        rows = [self._verify(found[:-1], found[-1]) for found in self._connection.execute(statement).all()]
+        end = (rows[-1]["sequence"], rows[-1]["hash"]) if rows else (0, "")
+        if self._statements.has_lasts and (*end, len(rows)) != last:
+            raise self._damaged(_largest(last[0], end[0]))
+        return rows, end
 
     def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""

@@ -14,10 +14,12 @@ from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of, charged_names, of_person, restated
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.caps import account_of, cap_of, under_cap
 from dpsql.ledger.chain import (
     CARRY,
     CHAIN,
     CHARGE,
+    GRANTS,
     RESERVED,
     Last,
     Row,
@@ -29,6 +31,7 @@ from dpsql.ledger.chain import (
     note,
 )
 from dpsql.ledger.composition import Composition
+from dpsql.ledger.grants import StandingGrants, grant_row
 from dpsql.ledger.spent import Spent
 
 
@@ -95,6 +98,7 @@ class _Account:
     policy: int | None = None
     budget: Budget | None = None
     accounts: dict[str, Spent] = field(default_factory=dict)  # of blocks
+    principals: dict[str, Spent] = field(default_factory=dict)
     blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
@@ -111,6 +115,7 @@ class _Accounts:
     before: _Account = field(default_factory=_Account)  # what stood before it
     charged: int = 0  # how many blocks it charges
     restated: Blocks | None = None
+    standing: StandingGrants = field(default_factory=StandingGrants)
 
     def take(self, row: Row) -> tuple[Spent, int | None]:
         """Take a row in; return what it must have added up to, and the row of the budget in force.
@@ -124,6 +129,8 @@ class _Accounts:
         if self.awaited or row["block"] is not None:
             return self._of_block(account, row), account.policy
         self.first, self.before = row, copy(account)
+        if row["kind"] in GRANTS:
+            self.standing.take(grant_row(row))
         if row["kind"] == "protect":
             account.policy, account.budget = row["sequence"], Budget.from_json(row["budget"] or "")
             account.spent = account.spent.under(account.budget, _order(row))
@@ -137,11 +144,13 @@ class _Accounts:
             account.spent = _with_amounts(account.spent, row, composition)
             if during is not None:
                 self.awaited, self.charged = charged_names(account.budget, during), len(during.blocks)
+            if row.get("principal") is not None:
+                self.awaited = [*self.awaited, account_of(row["principal"] or "")]
         return account.spent, account.policy
 
     def _of_block(self, account: _Account, row: Row) -> Spent:
         first, name, budget = self.first, row["block"], account.budget
-        if not self.awaited or first is None or budget is None or name != self.awaited[0]:
+        if not self.awaited or first is None or name != self.awaited[0]:
             raise ValueError("no row of a block is due, or that of another one")
         if row["dataset"] != first["dataset"] or row["kind"] != (CARRY if first["kind"] == "protect" else CHARGE):
             raise ValueError("a row of another kind is due")
@@ -150,12 +159,18 @@ class _Accounts:
         if row["kind"] == CHARGE:
             if json.loads(row["lineage"] or "") != {"of": first["sequence"]} or row["event"] != first["event"]:
                 raise ValueError("the charge is of another release")
+            if row.get("principal") is not None:
+                return self._of_principal(account, row, first)
+            if budget is None:
+                raise ValueError("there are no blocks")
             if _amounts(first) != of_person(_amounts(row), self.charged):
                 raise ValueError("the charges of the blocks do not add up to that of the person")
             before = blocks.of(budget, name)
             composition = before.composition and before.composition.plus(_cost(row))
             spent = _with_amounts(before, row, composition)
         else:
+            if budget is None:
+                raise ValueError("nothing is stated")
             if name == FRESH:
                 self._restate(budget, blocks, row)
             if self.restated is None:
@@ -163,6 +178,18 @@ class _Accounts:
             spent = self.restated.spent[name].under(budget, _order(row), of_block=True)
             account.blocks = Blocks(account.accounts, self.restated.begun)
         account.accounts[name] = spent
+        return spent
+
+    def _of_principal(self, account: _Account, row: Row, first: Row) -> Spent:
+        principal = row["principal"] or ""
+        if principal != first["principal"] or row["block"] != account_of(principal) or _amounts(row) != _amounts(first):
+            raise ValueError("the charge is of another principal, or another amount")
+        cap = cap_of(self.standing.grants, principal, row["dataset"])
+        spent = under_cap(account.principals.get(principal, Spent()), cap, account.budget, _order(row))
+        composition = spent.composition
+        if composition is not None:
+            composition = composition.plus(_cost(row) if _during(first) is None else _amounts(row))
+        account.principals[principal] = spent = _with_amounts(spent, row, composition)
         return spent
 
     def _restate(self, budget: Budget, blocks: Blocks, row: Row) -> None:

@@ -84,7 +84,7 @@ def record_of(
     asked: Asked,
     keys: Sequence[Sequence[str | None]],
     types: Sequence[str],
-    drawn: Sequence[PrivateInterval] = (),
+    drawn: Sequence[PrivateInterval | None] = (),
 ) -> dict[str, Json]:
     """Return what the ledger keeps of a release, an `Aggregated`.
 
@@ -97,11 +97,12 @@ def record_of(
         The key of each group, by column.
     types : sequence of str
         SQL type of each column of `by`; another key column is a BOOLEAN.
-    drawn : sequence of PrivateInterval
+    drawn : sequence of (PrivateInterval or None)
         The private bounds of each target; none where bounds are public.
     """
     targets = asked.targets or (None,)
-    intervals: list[dict[str, Json]] = [{"drawn": interval_record(one)} for one in drawn] or [{} for _ in targets]
+    intervals: list[dict[str, Json]] = [{} if one is None else {"drawn": interval_record(one)} for one in drawn]
+    intervals = intervals or [{} for _ in targets]
     return {
         **groups_record(asked.key_columns, keys, types),
         "aggregates": list(asked.aggregates),

@@ -56,6 +56,24 @@ class CoreRows:
         return [dict(zip(names, map(list, row), strict=True)) for row in columns]
 
 
+def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return what is asked of the cores of a query, with counts for what the answers say how many there are.
+
+    ``over`` of an answer is of how many noisy numbers the column is made whose interval it is for: a count, or
+    ``single`` ones and, for each group of a core, by its place, so many.
+    """
+    sizes = [len(_keys_of(result, one)) for one in cores]
+
+    def count(over: Any) -> int:
+        if not isinstance(over, Mapping):
+            return int(over)
+        return max(1, int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"]))
+
+    return [
+        {**core, "answers": [{**one, "over": count(one.get("over", 1))} for one in core["answers"]]} for core in cores
+    ]
+
+
 def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence: float) -> CoreRows:
     """Return the released table of a core.
 
@@ -65,12 +83,13 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         What the ledger keeps of a query: ``parts``, the results of all its parts in their order.
     answers : mapping
         ``keys_of``, the part that says which groups there are; and ``answers``, for each number its part, its place in
-        it, what is read there and the SQL type.
+        it, what is read there, the SQL type and ``over``, of how many noisy numbers the column is made whose interval
+        it is for.
     confidence : float
         Coverage of the intervals.
     """
     parts = result["parts"]
-    keys = _keys(_of_set(parts[answers["keys_of"]], answers.get("keys_set")))
+    keys = _keys_of(result, answers)
     columns = []
     for one in answers["answers"]:
         part = parts[one["part"]]
@@ -86,6 +105,11 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         ),
         *(_by_row([_known(getattr(found, name)) for _, found in columns], len(keys)) for name in ("lower", "upper")),
     )
+
+
+def _keys_of(result: Mapping[str, Any], answers: Mapping[str, Any]) -> list[Key]:
+    """Return the keys of the groups of a core."""
+    return _keys(_of_set(result["parts"][answers["keys_of"]], answers.get("keys_set")))
 
 
 def _by_row(columns: Sequence[Sequence[Any]], rows: int) -> list[list[Any]]:
@@ -128,7 +152,10 @@ def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimate
     if "quantile" in one:
         return _quantile(part, one["quantile"], one.get("over", 1))
     if "bounds" in one:
-        return _of_pair([restored_block(part["blocks"][one["place"] + place]) for place in range(3)], one, confidence)
+        blocks = [restored_block(part["blocks"][one["place"] + place]) for place in range(3)]
+        drawn = part.get("intervals", {})
+        found = [ends or drawn[name][:2] for name, ends in zip(one["columns"], one["bounds"], strict=True)]
+        return _unknown(len(blocks[0].values[0])) if [None, None] in found else _of_pair(blocks, one, found, confidence)
     stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
     name = one["aggregate"]
     kind = "stddev" if one["kind"].startswith("stddev") else name
@@ -193,14 +220,16 @@ class _Moments:
         return cls(rows, known, means[0], means[1], spread[0], spread[1], np.clip(product, -reach, reach))
 
 
-def _of_pair(blocks: Sequence[NoisyBlock], one: Mapping[str, Any], confidence: float) -> Estimated:
+def _of_pair(
+    blocks: Sequence[NoisyBlock], one: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float
+) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
     y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
     if one["swapped"]:
         y, x = x, y
     (mean_y, var_y), (mean_x, var_x) = y, x
-    (low_y, high_y), (low_x, high_x) = one["bounds"]
+    (low_y, high_y), (low_x, high_x) = bounds
     half_y, half_x = (high_y - low_y) / 2.0, (high_x - low_x) / 2.0
     middle_y, middle_x = (high_y + low_y) / 2.0, (high_x + low_x) / 2.0
     rows, cov = moments.rows, moments.product

@@ -92,6 +92,6 @@ def test_the_commands_are_understood() -> None:
 
 
 def test_every_code_is_registered() -> None:
-    found = set(re.findall(r"\b[PSBLI]\d{3}\b", PAGE))
+    found = set(re.findall(r"\b[PSBLIG]\d{3}\b", PAGE))
     assert len(found) > 8
     assert found <= set(CODES)

@@ -17,16 +17,19 @@ from sqlalchemy import Column, Connection, Engine, MetaData, Table, create_engin
 from sqlalchemy.schema import DropIndex
 
 from dpsql.contract.periods import Dated, During
-from dpsql.errors import BudgetError, LedgerError, ParameterError
-from dpsql.ledger.chain import NEW_COLUMNS, row_hash
+from dpsql.errors import BudgetError, GatewayError, LedgerError, ParameterError
+from dpsql.ledger.chain import MISSING_COLUMNS, NEW_COLUMNS, row_hash
 from dpsql.ledger.copies import restore
+from dpsql.ledger.grants import Grant, Grants
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.schema import (
     SCHEMA_VERSION,
     blocks_index,
     declarations_index,
     entry,
+    grants_index,
     meta,
+    principals_index,
     reservations_index,
     stream,
 )
@@ -96,7 +99,7 @@ def version(ledger: Ledger) -> str:
 def test_an_upgraded_ledger_keeps_its_rows_and_goes_on(place: Callable[[str], str], name: str) -> None:
     old = rows_of(FIXTURES / f"version_1_{name}.sqlite")
     ledger = Ledger.open(place(name))
-    assert version(ledger) == "4"
+    assert version(ledger) == SCHEMA_VERSION
     assert [(row.sequence, row.hash) for row in ledger.entries()] == [(row["sequence"], row["hash"]) for row in old]
     assert ledger.verify(old[2]["hash"]).ok
     ledger.charge(Charge("patients", **CALL), lambda: 1)
@@ -266,24 +269,26 @@ def test_the_accountant_s_state_is_carried_past_rows_that_charge_nothing(ledger:
     assert ledger.verify().ok
 
 
-def notes_of_version_3() -> str:
-    """Return what the trigger of versions 2 and 3 does after each row."""
-    with sqlite3.connect(FIXTURES / "version_3.sqlite") as connection:
+def notes_of(old: str) -> str:
+    """Return what the trigger of a version does after each row; version 2 has that of version 3."""
+    with sqlite3.connect(FIXTURES / f"version_{old}.sqlite") as connection:
         [(trigger,)] = connection.execute("SELECT sql FROM sqlite_master WHERE name = 'dpsql_ledger_note'").fetchall()
     connection.close()
     return str(trigger).split("BEGIN", 1)[1].rsplit("END", 1)[0]
 
 
-def as_before_blocks(connection: Connection) -> None:
-    """Make the table, its indexes and its triggers as version 3 had them."""
+def as_before(connection: Connection, old: str) -> None:
+    """Make the table, its indexes and its triggers as version 3 or 4 had them."""
     is_sqlite = connection.dialect.name == "sqlite"
     connection.execute(text(f"DROP TRIGGER dpsql_ledger_note{'' if is_sqlite else ' ON dpsql_ledger'}"))
-    for index in (blocks_index, declarations_index):
+    for index in (declarations_index, grants_index, principals_index, *([blocks_index] if old == "3" else [])):
         connection.execute(DropIndex(index))
-    connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN block"))
+    for name in MISSING_COLUMNS[old]:
+        connection.execute(text(f"ALTER TABLE dpsql_ledger DROP COLUMN {name}"))
     declares = "CREATE INDEX dpsql_ledger_declarations ON dpsql_ledger (sequence) WHERE "
-    connection.execute(text(f"{declares} kind NOT IN ('release', 'replay')"))
-    notes = notes_of_version_3()
+    charges = "" if old == "3" else ", 'charge', 'carry'"
+    connection.execute(text(f"{declares} kind NOT IN ('release', 'replay'{charges})"))
+    notes = notes_of(old)
     if is_sqlite:
         connection.exec_driver_sql(f"CREATE TRIGGER dpsql_ledger_note AFTER INSERT ON dpsql_ledger BEGIN {notes} END")
         return
@@ -302,7 +307,7 @@ def as_version_2(location: str) -> None:
     ledger = Ledger.open(location)
 
     def work(connection: Connection) -> None:
-        as_before_blocks(connection)
+        as_before(connection, "3")
         connection.execute(DropIndex(reservations_index))
         connection.execute(text("ALTER TABLE dpsql_ledger DROP COLUMN hold"))
         connection.execute(text("UPDATE dpsql_ledger_meta SET value = '2' WHERE key = 'schema_version'"))
@@ -339,7 +344,7 @@ def test_a_ledger_of_version_2_is_upgraded(durable_location: str) -> None:
     assert version(old) == "2"
     old.close()
     ledger = Ledger.open(durable_location)
-    assert (version(ledger), described(ledger)) == ("4", new)
+    assert (version(ledger), described(ledger)) == (SCHEMA_VERSION, new)
     reserved = ledger.reserve(Charge("patients", **CALL))
     ledger.charge(Charge("patients", **CALL), lambda: 2, reservation=reserved.sequence)
     assert ledger.verify(entry.hash).entries == 4
@@ -374,19 +379,19 @@ def test_a_process_of_version_2_that_still_runs_charges_nothing_beside_a_reserva
     old.close()
 
 
-def in_version_3(location: str) -> str:
-    """Return the location of a ledger as version 3 wrote it, with the rows of the fixture."""
+def in_version(location: str, old: str = "3") -> str:
+    """Return the location of a ledger as version 3 or 4 wrote it, with the rows of the fixture."""
     if "://" not in location:
-        return str(shutil.copy(FIXTURES / "version_3.sqlite", location))
+        return str(shutil.copy(FIXTURES / f"version_{old}.sqlite", location))
     ledger = Ledger.open(location)
 
     def work(connection: Connection) -> None:
-        as_before_blocks(connection)
-        rows = rows_of(FIXTURES / "version_3.sqlite")
-        columns = [column for column in entry.columns if column.name != "block"]
-        old = Table(entry.name, MetaData(), *(Column(each.name, each.type) for each in columns))
-        connection.execute(insert(old), rows)
-        for key, value in facts_of(FIXTURES / "version_3.sqlite").items():
+        as_before(connection, old)
+        rows = rows_of(FIXTURES / f"version_{old}.sqlite")
+        columns = [column for column in entry.columns if column.name not in MISSING_COLUMNS[old]]
+        table = Table(entry.name, MetaData(), *(Column(each.name, each.type) for each in columns))
+        connection.execute(insert(table), rows)
+        for key, value in facts_of(FIXTURES / f"version_{old}.sqlite").items():
             connection.execute(text("DELETE FROM dpsql_ledger_meta WHERE key = :key"), {"key": key})
             connection.execute(insert(meta), {"key": key, "value": value})
 
@@ -397,7 +402,7 @@ def in_version_3(location: str) -> str:
 
 def test_a_ledger_of_version_3_is_upgraded(durable_location: str) -> None:
     old = rows_of(FIXTURES / "version_3.sqlite")
-    place = in_version_3(durable_location)
+    place = in_version(durable_location)
     reader = Ledger.open(place, read_only=True)
     assert version(reader) == "3"
     assert reader.verify(old[0]["hash"]).entries == len(old)
@@ -407,10 +412,10 @@ def test_a_ledger_of_version_3_is_upgraded(durable_location: str) -> None:
     }
     reader.close()
     ledger = Ledger.open(place)
-    assert version(ledger) == SCHEMA_VERSION == "4"
+    assert version(ledger) == SCHEMA_VERSION == "5"
     assert [row.hash for row in ledger.entries()] == [row["hash"] for row in old]
     assert all("block" not in row for row in old)
-    assert ledger._opened().read(lambda found: [row["block"] for row in stream(found, "4")]) == [None] * len(old)
+    assert ledger._opened().read(lambda found: [row["block"] for row in stream(found, "5")]) == [None] * len(old)
     fingerprint = Ledger.fingerprint("patients", "dp_sis", {"k": 2})
     entry_2 = ledger.replay("patients", "weekly", fingerprint)
     assert entry_2 is not None
@@ -437,10 +442,33 @@ def test_a_ledger_of_version_3_is_upgraded(durable_location: str) -> None:
     ledger.close()
 
 
+def test_a_ledger_of_version_4_is_upgraded(durable_location: str) -> None:
+    old = rows_of(FIXTURES / "version_4.sqlite")
+    place = in_version(durable_location, "4")
+    reader = Ledger.open(place, read_only=True)
+    before = reader.budgets()
+    assert (version(reader), reader.grants(), reader.verify(old[0]["hash"]).ok) == ("4", Grants(), True)
+    reader.close()
+    ledger = Ledger.open(place)
+    assert version(ledger) == SCHEMA_VERSION
+    assert [row.hash for row in ledger.entries()] == [row["hash"] for row in old]
+    assert ledger.budgets() == before
+    assert {row.block for row in before} >= {"2026-10", "2026-11", "every other", "total"}
+    assert all("principal" not in row for row in old)
+    ledger.grant(Grant.of("ana", "patients", epsilon=0.1))
+    unit: dict[str, Any] = {"privacy_unit": "pid", "max_rows_per_unit": 2}
+    ledger.charge(Charge("patients", principal="ana", **unit, **CALL), lambda: 1)
+    with pytest.raises(GatewayError, match="DPSQL-G017"):
+        ledger.charge(Charge("patients", principal="ana", **unit, **CALL), lambda: 1)
+    assert ledger.verify(old[-1]["hash"]).entries == len(old) + 3
+    ledger.close()
+
+
+@pytest.mark.parametrize("old", ["3", "4"])
 def test_an_upgraded_ledger_has_the_table_of_a_new_one(
-    durable_location: str, tmp_path: Path, request: pytest.FixtureRequest
+    durable_location: str, tmp_path: Path, request: pytest.FixtureRequest, old: str
 ) -> None:
-    upgraded = Ledger.open(in_version_3(durable_location))
+    upgraded = Ledger.open(in_version(durable_location, old))
     is_server = "://" in durable_location
     new = Ledger.open(request.getfixturevalue("postgres").new_url() if is_server else str(tmp_path / "new"))
     assert described(upgraded) == described(new)

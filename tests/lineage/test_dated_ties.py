@@ -7,6 +7,7 @@ may then change in rows of that person in that period, and in no others; undated
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -184,6 +185,22 @@ def answered(rows: Rows) -> str:
 @pytest.mark.parametrize("query", ACCEPTED.values(), ids=ACCEPTED)
 def test_rows_of_one_person_in_one_period_are_accepted(con: Any, query: str) -> None:
     assert answered(judged(con, query)) == "dated"
+
+
+ONCE = {"groups", "groups of groups", "numbered", "people grouped"}
+
+
+@pytest.mark.parametrize("name", [*ACCEPTED, *UNDATED])
+def test_a_person_has_one_row_in_a_period(con: Any, name: str) -> None:
+    """What a plan says of the rows of a person in one period is so; a day is no month."""
+    query = {**ACCEPTED, **UNDATED}[name]
+    assert judged(con, query).once == (name in ONCE)
+    if name not in ONCE:
+        return
+    answers, draw = Answers(con, {name: numbered(query, dated=name not in UNDATED)}), random.Random(5)
+    for database in (random_database(draw) for _ in range(10)):
+        whose = Counter((row[0], row[1]) for row in answers.of(database)[name].elements())
+        assert max([0, *(count for (period, unit), count in whose.items() if None not in (period, unit))]) <= 1
 
 
 @pytest.mark.parametrize("query", UNDATED.values(), ids=UNDATED)

@@ -87,6 +87,9 @@ PIECES = (
     "SELECT x.{k}, y.a FROM {t} x JOIN {t} y ON x.{k} IS NOT DISTINCT FROM y.{k}",
     "SELECT {t}.{k}, b AS a FROM {t} LEFT JOIN (SELECT * FROM airports QUALIFY row_number() OVER (PARTITION BY code ORDER BY b) = 1) "
     "ON a = code",
+    "SELECT * FROM {t} QUALIFY row_number() OVER (PARTITION BY {k} ORDER BY a) = 1",
+    "SELECT {k}, a FROM (SELECT *, row_number() OVER (PARTITION BY {k} ORDER BY a) AS n FROM {t}) WHERE 2 = n",
+    "SELECT {t}.{k}, code AS a FROM {t}, (SELECT max(code) AS code FROM airports)",
 )
 
 
@@ -163,6 +166,30 @@ def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
             lost, gained = differences(con, query, "visits", rows, [row for row in rows if row[0] == unit])
             for row in (*lost, *gained):
                 assert all(row[place] in (unit, None) for place in places), (query, unit, row)
+
+
+@pytest.mark.parametrize(
+    "share", [120, pytest.param(500, marks=pytest.mark.long), pytest.param(1 << 30, marks=pytest.mark.slow)]
+)
+def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
+    """Where a plan says that a unit has one row at most, it has; and elsewhere some unit mostly has more."""
+    found = {query: judged(con, query) for query in queries("visits", "pid")}
+    kept = {query: rows for query, rows in found.items() if not rows.own_rows and rows.unit}
+    once = [query for query, rows in kept.items() if rows.once]
+    assert len(once) > 120
+    assert len(kept) - len(once) > 150
+    more = 0
+    con.execute("CREATE OR REPLACE TEMP TABLE visits AS SELECT pid, a FROM main.visits LIMIT 0")
+    for rows in ([(i % 4, i % 3) for i in range(9)], [(0, 2), (1, 3), (None, 2), (None, 1), (1, 1), (1, 1), (2, 1)]):
+        con.execute("DELETE FROM temp.visits")
+        con.executemany("INSERT INTO temp.visits VALUES (?, ?)", rows)
+        for query in (*sample(once, share), *sample([*kept.keys() - set(once)], 40)):
+            counts = Counter(row[min(found[query].unit)] for row in con.execute(query).fetchall())
+            most = max([0, *(counts[unit] for unit in counts if unit is not None)])
+            assert most <= 1 or query not in once, (query, rows)
+            more += query not in once and most > 1
+    con.execute("DROP TABLE temp.visits")
+    assert more > 40
 
 
 @pytest.mark.parametrize(

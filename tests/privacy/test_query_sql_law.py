@@ -152,6 +152,20 @@ def test_a_vector_has_noise_of_a_cube(con: Any) -> None:
     judge(taken, largest, Fraction(1), runs=RUNS)
 
 
+def test_a_vector_with_drawn_bounds_has_noise_of_three_quarters(con: Any) -> None:
+    """A quarter draws the bounds of a column, first; the numbers are a count, and a count and a sum of the column."""
+    query = "SELECT copy, count(*) AS n, sum(x / who) AS s FROM visits GROUP BY copy"
+
+    def taken(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[tuple[int, ...]] = []
+        sql = f"SELECT n - 3 FROM dp_query({literal(query)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
+        while len(found) < runs:
+            found += con.execute(sql).fetchall()
+        return [one for (one,) in found[:runs]]
+
+    judge(taken, lambda epsilon: largest(epsilon * Fraction(3, 4)), Fraction(1), runs=RUNS)
+
+
 AUDITED = {
     "two cores": TWO_CORES.replace("a.n AS n, b.m AS m", "a.n + 2 * b.m AS v"),
     "a count and a sum": "SELECT copy, count(*) + sum(x) AS v FROM visits GROUP BY copy",

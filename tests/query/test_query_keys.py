@@ -69,6 +69,49 @@ def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "time_bucket(INTERVAL '2 weeks', visit_date)", bounded)[0] == first
 
 
+@pytest.mark.parametrize(
+    ("where", "first", "last"),
+    [
+        ("year(visit_date) = 2024", "2024-01-01", "2024-12-31"),
+        ("extract(year FROM visit_date) BETWEEN 2023 AND 2024", "2023-01-01", "2024-12-31"),
+        ("2024 < year(visit_date) AND year(visit_date) <= 2025", "2025-01-01", "2025-12-31"),
+        ("year(visit_date) IN (2025, 2023)", "2023-01-01", "2025-12-31"),
+        ("year(visit_date) = 2024 AND visit_date < DATE '2024-03-01'", "2024-01-01", "2024-02-29"),
+        ("date_trunc('month', visit_date) = DATE '2024-02-01'", "2024-02-01", "2024-02-29"),
+        ("date_trunc('quarter', visit_date) BETWEEN '2024-04-01' AND '2024-07-01'", "2024-04-01", "2024-09-30"),
+        ("date_trunc('month', visit_date) > DATE '2024-02-10' AND year(visit_date) < 2025", "2024-03-01", "2024-12-31"),
+        ("CAST(date_trunc('year', visit_date) AS DATE) = '2024-01-01'", "2024-01-01", "2024-12-31"),
+    ],
+)
+def test_dates_whose_parts_are_bounded(con: duckdb.DuckDBPyConnection, where: str, first: str, last: str) -> None:
+    """No day that the condition keeps is left out, and the first and the last day are among those that it keeps."""
+    found = [str(one) for one in keys(con, "visit_date", where)]
+    kept = con.execute(
+        f"SELECT visit_date FROM (SELECT unnest(generate_series(DATE '2000-01-01', DATE '2050-01-01', INTERVAL 1 DAY))::DATE "
+        f"AS visit_date) WHERE {where} ORDER BY ALL"
+    ).fetchall()
+    assert {str(day) for (day,) in kept} <= set(found)
+    assert (found[0], found[-1]) == (first, last) == (str(kept[0][0]), str(kept[-1][0]))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        "year(visit_date) = 99999",
+        "year(visit_date) = 0",
+        "year(visit_date) > 9998",
+        "year(visit_date) = 2024.5",
+        "month(visit_date) = 3",
+        "year(visit_date) = days",
+        "date_trunc('week', visit_date) = DATE '2024-02-05'",
+        "year(visit_date) = 2024 OR days > 3",
+    ],
+)
+def test_parts_that_bound_no_date(con: duckdb.DuckDBPyConnection, where: str) -> None:
+    with pytest.raises(ParameterError, match="P065"):
+        keys(con, "visit_date", where)
+
+
 def test_parts_of_dates(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "month(visit_date)") == [str(one) for one in range(1, 13)]
     assert len(keys(con, "extract(isodow FROM visit_date)")) == 7

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+from dpsql.errors import SourceError
 from tests.support.split_queries import answered_exactly, hospital, plain, split_of
 
 # Each is answered as DuckDB answers it, but for groups that have no row.
@@ -121,6 +122,24 @@ SELECT count_if(smoker) / count(smoker) AS share FROM patients
 SELECT count(*) FILTER (WHERE cost % 7 > 2), count(*) FILTER (WHERE ln(cost + 1) > 2), sum(sqrt(days)) FROM visits
 SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
 SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
+SELECT sex, count(*) FROM patients p SEMI JOIN visits v ON v.patient = p.id AND v.days > 12 GROUP BY sex
+SELECT count(*) FROM patients p ANTI JOIN visits v ON v.patient = p.id AND v.ward = 'A'
+SELECT ward, count(*) FROM visits SEMI JOIN (SELECT patient FROM visits WHERE days = 13) AS x USING (patient) GROUP BY ward
+SELECT count(*) FROM visits v ANTI JOIN labs l ON l.visit = v.id AND l.result > 400
+SELECT p.sex, count(*) FROM visits v SEMI JOIN labs l ON l.visit = v.id AND l.result > 400 JOIN patients p ON p.id = v.patient GROUP BY p.sex
+SELECT count(*), sum(result) FROM labs SEMI JOIN visits ON visits.id = labs.visit AND days > 7
+SELECT count(*) FROM visits NATURAL SEMI JOIN (SELECT ward FROM wards WHERE beds > 6) AS w
+SELECT building, n FROM (SELECT w.building, count(*) n FROM visits ANTI JOIN (VALUES ('A')) x(ward) USING (ward) JOIN wards w USING (ward) GROUP BY 1) ORDER BY 1
+SELECT count(*) FROM (patients p ANTI JOIN visits v ON v.patient = p.id AND v.ward = 'A') LEFT JOIN visits w ON w.patient = p.id
+SELECT b, n FROM (SELECT building AS b, count(*) AS n FROM visits JOIN wards USING (ward) GROUP BY 1) SEMI JOIN wards ON b = building ORDER BY 1
+SELECT count(*) FROM visits a JOIN visits b ON a.patient = b.patient AND (a.ward = b.ward OR a.days < b.days)
+SELECT count(*), count(l.id) FROM visits v LEFT JOIN labs l ON l.visit = v.id AND (l.result > 400 OR l.test = 't1')
+SELECT w.ward, count(v.id), sum(v.days), avg(v.cost) FROM wards w LEFT JOIN visits v ON v.ward = w.ward GROUP BY w.ward
+SELECT w.ward, count(v.id), count(DISTINCT v.patient) FROM visits v RIGHT JOIN wards w ON v.ward = w.ward WHERE beds > 6 GROUP BY w.ward
+SELECT w.ward, count(*) FILTER (WHERE v.days > 3), sum(CASE WHEN v.days > 3 THEN 1 ELSE 0 END) FROM wards w LEFT JOIN visits v USING (ward) GROUP BY w.ward
+SELECT building, count(p.id) FROM wards w LEFT JOIN visits v ON v.ward = w.ward AND v.days > 3 LEFT JOIN patients p ON p.id = v.patient GROUP BY building
+SELECT building, avg(p.age) FROM wards w LEFT JOIN (visits v JOIN patients p ON p.id = v.patient) ON v.ward = w.ward GROUP BY building
+SELECT c.d, count(v.id) FROM (VALUES (DATE '2024-01-01'), (DATE '2024-01-08')) c(d) LEFT JOIN visits v ON v.visit_date = c.d GROUP BY c.d
 """
 
 
@@ -136,6 +155,29 @@ def test_a_split_means_what_the_query_says(con: duckdb.DuckDBPyConnection, sql: 
     found = split_of(con, sql)
     got = answered_exactly(con, found)
     assert plain(got) == plain(con.execute(sql).fetchall())
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["count(*)", "count(beds)", "count_if(v.id IS NULL)", "sum(coalesce(days, 1))", "sum(CASE WHEN days > 3 THEN 0 ELSE 1 END)",
+     "sum(beds)", "avg(coalesce(days, 0))", "count(greatest(days, beds))", "count(*) FILTER (WHERE beds > 3)"],
+)  # fmt: skip
+def test_rows_of_nobody_are_not_counted(con: duckdb.DuckDBPyConnection, asked: str) -> None:
+    source = "FROM wards w LEFT JOIN visits v ON v.ward = w.ward GROUP BY w.ward"
+    with pytest.raises(SourceError, match="has rows of nobody"):
+        split_of(con, f"SELECT w.ward, {asked} {source}")
+    with pytest.raises(SourceError, match="has rows of nobody"):
+        split_of(con, f"SELECT w.ward, count(v.id) {source} ORDER BY {asked}")
+
+
+@pytest.mark.parametrize(
+    "where", ["v.id IS NULL", "coalesce(days, 0) < 3", "days > 3 OR beds > 3", "days IS DISTINCT FROM 3"]
+)
+def test_conditions_do_not_keep_rows_of_nobody(con: duckdb.DuckDBPyConnection, where: str) -> None:
+    with pytest.raises(SourceError, match="has rows of nobody"):
+        split_of(
+            con, f"SELECT w.ward, count(v.id) FROM wards w LEFT JOIN visits v USING (ward) WHERE {where} GROUP BY 1"
+        )
 
 
 @pytest.mark.parametrize("sql", ANSWERED.strip().splitlines()[:20])

@@ -144,6 +144,34 @@ def test_quantiles_are_within_the_bounds_that_are_told(context: dpsql.Context) -
     assert spent(context) == 1000
 
 
+@pytest.mark.parametrize("groups", ["groups", "groups of units"])
+def test_quantiles_of_groups_are_those_within_the_bounds_that_are_told(context: dpsql.Context, groups: str) -> None:
+    """All groups have one interval, and the same call with it as public bounds has the same cells."""
+    given = {"target": "y", "quantiles": [0.1, 0.5, 0.9], **GROUPS[groups]}
+    drawn = context.dp_quantile("t", epsilon=HUGE, **given)
+    lower, upper = drawn.result["bounds"]["interval"][:2]
+    public = context.dp_quantile("t", epsilon=HUGE, lower=lower, upper=upper, **given)
+    rows, others = (one.to_arrow().to_pylist() for one in (drawn, public))
+    assert len(rows) == len(others) > 3
+    for row, other in zip(rows, others, strict=True):
+        if row["h"] == "A" or row.get("other"):
+            assert row["value"] == pytest.approx(other["value"], abs=0.3)
+        assert lower <= row["value"] <= upper
+    assert all("drawn bounds" in row["speaks_of"] for row in rows)
+    assert spent(context) == HUGE
+
+
+def test_quantiles_of_groups_without_bounds_cost_the_bounds(context: dpsql.Context) -> None:
+    release = context.dp_quantile("t", target="y", by="h", keys=["A", "B"], epsilon=0.1)
+    rows = release.to_arrow().to_pylist()
+    assert {(row["value"], row["lower"], row["upper"], row["verdict"]) for row in rows} == {
+        (None, None, None, "undetermined")
+    }
+    assert spent(context) == 0.025
+    wide = context.dp_quantile("t", target="wide", by="h", keys=["A", "B"], epsilon=HUGE).to_arrow().to_pylist()
+    assert all(abs(row["value"]) <= 2.0**65 for row in wide)
+
+
 def test_a_named_release_is_replayed(context: dpsql.Context) -> None:
     for function in ("dp_avg", "dp_quantile"):
         call = getattr(context, function)
@@ -169,7 +197,7 @@ def test_a_share_that_is_not_used_is_not_recorded() -> None:
     [
         ("dp_avg", {"lower": 0}, "P003"),
         ("dp_quantile", {"upper": 0}, "P003"),
-        ("dp_quantile", {"by": "h", "keys": ["A"]}, "P003"),
+        ("dp_quantile", {"by": "h", "keys": ["A"], "bounds_share": 1e-15, "epsilon": 1e-6}, "P038"),
         (
             "dp_sum",
             {"unit_value": "sum", "privacy_unit": "unit", "by": "h", "keys": ["A"], "max_groups_per_unit": 1},

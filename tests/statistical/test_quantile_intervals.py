@@ -86,7 +86,7 @@ def test_intervals_of_small_groups_hold_the_quantile() -> None:
     plan = asked(0.75, 3, (0.0, 20.0), by="g", keys=keys, cells=64, **unit)
     rng = np.random.default_rng(4)
     groups = [np.clip(rng.lognormal(1, 1, size), 0, 20) for size in rng.integers(0, 50, len(keys))]
-    counts = np.array([np.bincount(plan.grid.of(one), minlength=64) for one in groups])
+    counts = np.array([np.bincount(plan.derived.of(one), minlength=64) for one in groups])
     drawn = draw_once(draw_group_quantiles, plan, GroupCells(plan, DOUBLE), counts)
     rows = quantile_rows({**drawn, "keys": [list(map(str, keys))]})
     found = [good for row, one in zip(rows, groups, strict=True) if len(one) for good in covered([row], one)]

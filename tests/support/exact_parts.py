@@ -19,6 +19,7 @@ from dpsql.contract.keys import RELEASED
 from dpsql.contract.measurement import Part
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.quantile import QuantileCall
+from dpsql.functions.query_bounds import CoreBoundsCall
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
@@ -339,6 +340,7 @@ def _patches(recorder: _Recorder) -> Iterator[tuple[Any, str, Any]]:
         (aggregate, "ReleasedKeys", Released),
         (aggregate.AggregateCall, "turn", tagged(aggregate.AggregateCall.turn)),
         (aggregate.AggregateCall, "after", tagged(aggregate.AggregateCall.after)),
+        (CoreBoundsCall, "after", tagged(CoreBoundsCall.after)),
         (aggregate.AggregateCall, "prepare", labelled(aggregate.AggregateCall.prepare)),
         (QuantileCall, "prepare", labelled(QuantileCall.prepare)),
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from support.plain_tables import COLUMNS, create, fill, neighbours, random_rows
 
@@ -113,6 +113,8 @@ class Writer:
             f"SELECT sex, count(*) AS n, avg(w) AS a, count(DISTINCT id) AS u FROM people JOIN ({self._of_parts()}) q ON q.u = people.id GROUP BY sex",
             "SELECT avg(v) AS a, count(*) AS n FROM (SELECT o, sum(price) AS v, count(*) AS c FROM lines GROUP BY o HAVING count(*) > 0)",
             "SELECT tag, count(*) AS n, count(DISTINCT l) AS d FROM parts GROUP BY tag",
+            f"SELECT w.beds, count({name}.who) AS n, sum({name}.x) AS s FROM wards w LEFT JOIN {scope.text} ON {name}.ward = w.ward "
+            "GROUP BY w.beds",
             f"SELECT count(*) AS n FROM {scope.text} WHERE {name}.ward IN (SELECT ward FROM wards WHERE beds > {draw.choice(('0', '3'))})",
             f"SELECT count(*) AS n FROM {scope.text} WHERE {name}.x > (SELECT avg(beds) FROM wards w WHERE w.ward = {name}.ward)",
             f"SELECT upper(ward) || '!' AS k, CASE WHEN x > 0 THEN 'p' WHEN x <= 0 THEN 'n' END AS c, count(*) AS n FROM {scope.text}{where} GROUP BY ALL",
@@ -239,6 +241,9 @@ class Writer:
         if form < 0.3:
             joined = Scope(f"{left.text}, {right.text}", columns, unit, [on])
         else:
+            if form > 0.85:
+                how = draw.choice(("SEMI JOIN", "ANTI JOIN"))
+                return Scope(f"{left.text} {how} {right.text} ON {on}", left.columns, left.unit)
             how = draw.choice(("JOIN", "LEFT JOIN", "JOIN", "RIGHT JOIN", "FULL JOIN"))
             ordered = [
                 f"{mine} {sign} {theirs}"
@@ -261,7 +266,9 @@ class Writer:
         if not texts and not dates:
             return scope
         on = f"{draw.choice(texts)} = {alias}.ward" if texts else f"{draw.choice(dates)} = {alias}.d"
-        how = draw.choice(("JOIN", "LEFT JOIN"))
+        how = draw.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "SEMI JOIN", "ANTI JOIN"))
+        if how[0] in "SA":
+            return replace(scope, text=f"{scope.text} {how} {public.text} ON {on}")
         return Scope(
             f"{scope.text} {how} {public.text} ON {on}", {**scope.columns, **public.columns}, scope.unit, scope.where
         )

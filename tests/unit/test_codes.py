@@ -18,13 +18,14 @@ from dpsql.contract import parameters
 from dpsql.contract.codes import CODES, KINDS, page
 
 _root = Path(__file__).resolve().parents[2]
-_code = re.compile(r"[PSBLI]\d{3}")
+_code = re.compile(r"[PSBLIG]\d{3}")
 _raised_by = {
     "ParameterError": "P",
     "SourceError": "S",
     "BudgetError": "B",
     "LedgerError": "L",
     "InternalError": "I",
+    "GatewayError": "G",
 }
 # Errors whose code comes from a table of `dpsql/ledger/failures.py`, as (code, message).
 _from_tables = 1
@@ -75,14 +76,16 @@ def test_every_code_in_the_package_is_registered():
     written = {
         code
         for path in [*_files(), _root / "README.md", *(_root / "docs").rglob("*.md"), *(_root / "sql").rglob("*.sql")]
-        for code in re.findall(r"(?<!noqa: )\b[PSBLI]\d{3}\b", path.read_text(encoding="utf-8"))
+        for code in re.findall(r"(?<!noqa: )\b[PSBLIG]\d{3}\b", path.read_text(encoding="utf-8"))
     }
     assert written - set(CODES) == set()
 
 
 def test_entries_are_ordered_distinct_and_whole_sentences():
-    assert list(CODES) == sorted(CODES, key=lambda code: ("PSBLI".index(code[0]), code))
-    assert {code[0] for code in CODES} == set(KINDS) == set(errors._kinds)
+    assert list(CODES) == sorted(CODES, key=lambda code: ("PSBLIG".index(code[0]), code))
+    assert (
+        {code[0] for code in CODES} == set(KINDS) == {*errors._kinds, "G"}
+    )  # a room that `import dpsql` leaves alone has the last
     for entry in CODES.values():
         assert _code.fullmatch(entry.code)
         for sentence in (entry.when, entry.what_to_do):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
-from dpsql.contract.parameters import show
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import CoreDraft, Splitting
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
 
 _MOMENTS = {
     **{name: name for name in ("sum", "avg", "var_samp", "var_pop", "stddev_samp", "stddev_pop")},
@@ -229,11 +227,9 @@ class CoreAggregates:
         first, second = (self._filtered(expr, one) for one in expr.parts)
         found, origin = self._bounds(expr.parts[0])
         other, _ = self._bounds(expr.parts[1])
-        lacking = [one for one, ends in zip(expr.parts, (found, other), strict=True) if ends.lower is None]
-        needs = self._unbounded(expr, lacking) if lacking else ""
         return self._add(
             expr.name, self._target(first), self._result(expr, expr.parts), found, origin, self._target(second),
-            second=other, needs=needs,
+            second=other,
         )  # fmt: skip
 
     def _quantiles(self, expr: Expr) -> Expr:
@@ -258,7 +254,6 @@ class CoreAggregates:
         discrete = _QUANTILES.get(name, name == "percentile_disc")
         listed = shares.what == "call" and shares.name == "list_value"
         found, origin = self._bounds(value)
-        needs = self._unbounded(expr, (value,)) if found.lower is None and self.core.keys else ""
         target = self._target(self._filtered(expr, value))
         places = []
         for one in shares.parts if listed else (shares,):
@@ -268,25 +263,8 @@ class CoreAggregates:
             plain = Expr("call", name if name not in ("percentile_cont", "percentile_disc") else "quantile_cont")
             literals = () if name == "median" else (str(one.value),)
             kind = self._result(plain, (value,), *literals)
-            places.append(
-                self._add("quantile", target, kind, found, origin, share=share, discrete=discrete, needs=needs)
-            )
+            places.append(self._add("quantile", target, kind, found, origin, share=share, discrete=discrete))
         return Expr("call", "list_value", tuple(places)) if listed else places[0]
-
-    def _unbounded(self, expr: Expr, values: Sequence[Expr]) -> str:
-        """Return what is said of an aggregate that needs public bounds, with the columns that have none."""
-        names = [self.stage.scope.column(one).name for one in values if one.what == "item"]
-        if len(names) < len(values):
-            return (
-                f"{expr.name} needs public bounds of what it is computed from. Name it in a subquery, (SELECT ... AS x "
-                "...), and give lower := {x: ...} and upper := {x: ...} from domain knowledge."
-            )
-        ends = [f"{side} := {{{', '.join(f'{identifier(one)}: ...' for one in names)}}}" for side in ("lower", "upper")]
-        where = " in groups" if self.core.keys else ""
-        return (
-            f"{expr.name} needs public bounds of {', '.join(map(show, names))}{where}. Give {ends[0]} and {ends[1]}, "
-            "from domain knowledge."
-        )
 
     def _bounds(self, value: Expr) -> tuple[Limits, str]:
         found = self.stage.interval(value)
@@ -325,11 +303,10 @@ class CoreAggregates:
         discrete: bool = False,
         second: Limits = NOWHERE,
         whole: bool = False,
-        needs: str = "",
     ) -> Expr:
         made = QueryAggregate(
             "", kind, column, other, result.sql, share, discrete, bounds.lower, bounds.upper, origin,
-            *((second.lower, second.upper) if other is not None else (None, None)), whole=whole, needs=needs,
+            *((second.lower, second.upper) if other is not None else (None, None)), whole=whole,
         )  # fmt: skip
         for one in self.core.aggregates:
             if _unnamed(one) == made:

@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from dpsql.contract.expression.kinds import NOTHING, Type
+from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
-from dpsql.contract.query.errors import PARTS, ColumnErrors, error_columns, hidden_names, verdict_sql
+from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import DATE, RELEASED, UNIT, Column, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.split import QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.work import CoreDraft, Env, Splitting, check_written, stub_type
-from dpsql.contract.verdicts import UNDETERMINED
+from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier, text
+from dpsql.rendering import cast, identifier, struct
 
 # The name of all grouping sets together in a text.
 _SETS = "__dp_sets"
-
-
-class UnboundError(ParameterError):
-    """A part over released and public tables is not bound on its own."""
 
 
 @dataclass
@@ -158,7 +155,7 @@ class CoreSelect:
             ends.append(self._ends(orders))
         whole = [f"({texts[stub]}{qualified[stub]}{ends[stub]})" for stub in (0, 1)]
         out = self._released(whole[0], whole[1], texts[2])
-        if self.told or self.modifiers.distinct or not self.work.options.errors:
+        if self._behind or self.modifiers.distinct or not self.work.options.errors:
             return out
         return self._with_told(out, qualified, ends, texts[2], [self._over(expr, places) for expr, _ in self.items])
 
@@ -172,23 +169,47 @@ class CoreSelect:
     ) -> PartOfQuery:
         """Return the relation with what writes the intervals of its columns behind them, for counts of numbers."""
         places, core = self._places
-        made = [
-            len(numbers) if ColumnErrors(core, 1).ends(over) is not None else None
-            for over, numbers in zip(columns, noisy, strict=True)
-        ]
+        errors = [ColumnErrors(core, self._around(core, places, bool(stub))) for stub in (0, 1)]
+        made = [errors[0].made(over) for over in columns]
 
-        def told(counts: Sequence[int]) -> tuple[str, str]:
-            pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count >= own]
-            hidden = [one for place, count in pairs for one in ColumnErrors(core, count).hidden(columns[place], place)]
-            numbers = [(*one, count) for place, count in pairs for one in noisy[place]]
+        def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+            pairs = [(place, one) for place, own in enumerate(made) if own for one in counts if one.covers(own)]
+            numbers = [(*one, count) for place, count in pairs for one in noisy[place] if one[0] == core.name]
             self.work.told.update(dict.fromkeys(numbers))
             asked = dict.fromkeys((name, count) for _, name, count in numbers)
-            texts = [self._text(core, places, stub, hidden, asked) for stub in (False, True)]
-            return (f"({texts[0]}{qualified[0]}{ends[0]})", f"({texts[1]}{qualified[1]}{ends[1]})")
+            texts = []
+            for stub in (False, True):
+                each = [(place, replace(errors[stub], numbers=count)) for place, count in pairs]
+                hidden = [one for place, error in each for one in error.hidden(columns[place], place)]
+                texts.append(f"({self._text(core, places, stub, hidden, asked)}{qualified[stub]}{ends[stub]})")
+            return texts[0], texts[1]
 
         known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
-        fixed = not (core.private or self.having is not None or self.qualify is not None or self.modifiers.cuts)
+        fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
         return replace(out, columns=known, told=told, fixed=fixed)
+
+    @property
+    def _behind(self) -> bool:
+        """Whether the errors of columns are written beside them at once."""
+        return self.told and (len(self.sets) > 1 or self.modifiers.distinct)
+
+    def _steady(self, core: CoreDraft) -> bool:
+        """Whether no noise decides which groups there are, below QUALIFY and LIMIT."""
+        return not core.private and self.having is None
+
+    def _around(self, core: CoreDraft, places: dict[Expr, Expr], stub: bool) -> ErrorsAround:
+        """Return how the errors of columns over a core are written."""
+        held = (places, core)
+
+        def over(expr: Expr, sql: str | None) -> str:
+            self._places = held
+            return self._writer(core, stub).over(expr, sql)
+
+        def subquery(expr: Expr) -> PartOfQuery:
+            self._places = held
+            return self._writer(core, stub).subquery(expr)
+
+        return ErrorsAround(over, subquery, self._steady(core), stub)
 
     def _order(self, order: Order, places: dict[Expr, Expr], writer: PostExpressions) -> str:
         for place, (expr, _) in enumerate(self.items, start=1):
@@ -223,10 +244,12 @@ class CoreSelect:
         noisy: list[Noisy] = []
         for expr, _ in self.items:
             over = self._over(expr, places)
-            noisy.append(frozenset((core.name, one.name) for one in over.walk() if _is_number(one, core)))
-        behind = self._errors(core, noisy, self._writer(core, stub=False)) if self.told else []
-        asked = dict.fromkeys((name, len(numbers)) for numbers in noisy for _, name in numbers if self.told)
-        texts = [self._text(core, places, stub, behind, asked) for stub in (False, True)]
+            noisy.append(ColumnErrors(core, self._around(core, places, False)).noisy(over))
+        behind: list[tuple[str, str]] = []
+        asked: dict[tuple[str, NoisyNumbers], None] = {}
+        if self._behind:
+            behind = [*zip(*(self._errors(core, noisy, places, bool(stub), asked) for stub in (0, 1)), strict=True)]
+        texts = [self._text(core, places, stub, [one[stub] for one in behind], asked) for stub in (False, True)]
         return texts[0], texts[1], noisy
 
     def _text(
@@ -235,7 +258,7 @@ class CoreSelect:
         places: dict[Expr, Expr],
         stub: bool,
         behind: Sequence[str],
-        asked: Iterable[tuple[str, int]],
+        asked: Iterable[tuple[str, NoisyNumbers]],
     ) -> str:
         """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked."""
         writer = self._writer(core, stub)
@@ -246,19 +269,52 @@ class CoreSelect:
         source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
-        if self.having is not None:
-            out += f" WHERE {writer.sql(self._over(self.having, places))}"
+        where = self._together(core, places, writer, stub)
+        where += [] if self.having is None else [writer.sql(self._over(self.having, places))]
+        return out + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
+        """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
+        of_item: dict[str, list[Expr]] = {}
+        for group in self.groups:
+            found = places.get(group)
+            if group.what == "item" and found is not None and found.what == "item" and not core.private:
+                of_item.setdefault(str(group.value), []).append(group)
+        out = []
+        for number, columns in of_item.items():
+            relation = self.stage.scope.item(number).relation
+            if relation.level != PUBLIC or len(columns) < 2:
+                continue
+            kinds = [core.types[places[one].name].sql for one in columns]
+            keys = _packed(writer.sql(places[one]) for one in columns)
+            rows = _packed(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True))
+            none = _packed(cast("NULL", kind) for kind in kinds)
+            # Where none is met, as in a LEFT JOIN, all of them are NULL.
+            source = relation.stub if stub else relation.sql
+            out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
         return out
 
-    def _errors(self, core: CoreDraft, noisy: Sequence[Noisy], writer: PostExpressions) -> list[str]:
-        """Return error, interval and verdict of every column that is made of noisy numbers."""
+    def _errors(
+        self,
+        core: CoreDraft,
+        noisy: Sequence[Noisy],
+        places: dict[Expr, Expr],
+        stub: bool,
+        asked: dict[tuple[str, NoisyNumbers], None],
+    ) -> list[str]:
+        """Return error, interval and verdict of every column that is made of noisy numbers; note what they ask."""
         names = error_columns([name for _, name in self.items])
+        writer = self._writer(core, stub)
+        errors = ColumnErrors(core, self._around(core, places, stub))
         out = []
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
             if numbers:
-                over = self._over(expr, self._places[0])
-                self.work.told.update(dict.fromkeys((*one, len(numbers)) for one in numbers))
-                found = ColumnErrors(core, len(numbers)).columns(over, writer.sql(over))
+                over = self._over(expr, places)
+                made = errors.made(over) or NoisyNumbers(len(numbers))
+                own = [name for name_of, name in numbers if name_of == core.name]
+                self.work.told.update(dict.fromkeys((core.name, name, made) for name in own))
+                asked.update(dict.fromkeys((name, made) for name in own))
+                found = replace(errors, numbers=made).columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
         return out
 
@@ -375,7 +431,7 @@ class CoreSelect:
             return self.stage.scope.column(group).name
         return ""
 
-    def _stub(self, core: CoreDraft, asked: Iterable[tuple[str, int]]) -> str:
+    def _stub(self, core: CoreDraft, asked: Iterable[tuple[str, NoisyNumbers]]) -> str:
         kinds: list[tuple[str, Type]] = [(key.column, core.types[key.column]) for _, key in core.keys]
         kinds += [(one.name, core.types[one.name]) for one in core.aggregates]
         kinds += [(name, Type("DOUBLE")) for one in asked for name in error_names(*one)]
@@ -383,72 +439,14 @@ class CoreSelect:
         return f"(SELECT {listed} WHERE false)"
 
     def _released(self, sql: str, stub: str, noisy: Sequence[Noisy]) -> PartOfQuery:
-        more = len(PARTS) * sum(map(bool, noisy)) if self.told else 0
+        more = len(PARTS) * sum(map(bool, noisy)) if self._behind else 0
         behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, stub, behind, within=self.env.outer is not None)
 
 
-def released(
-    work: Splitting, sql: str, stub: str, noisy: Sequence[Noisy], level: str = RELEASED, *, within: bool = False
-) -> PartOfQuery:
-    """Return the relation of a text over released and public tables.
-
-    What stands `within` an expression may read columns of the query around it, where alone it is not bound.
-    """
-    check_written(sql)
-    check_written(stub)
-    found = work.catalogue.typing.columns(f"SELECT * FROM {stub} AS dpsql_stub")
-    if found is None and within:
-        found = (("", Type(NOTHING)),)
-    if found is None:
-        raise UnboundError(
-            "P101", "sql: a part over released or public tables does not fit the types there. Check it without noise."
-        )
-    every: Noisy = frozenset().union(*noisy) if noisy else frozenset()
-    columns = tuple(
-        Column(name, name, kind, noisy=noisy[place] if len(noisy) == len(found) else every)
-        for place, (name, kind) in enumerate(found)
-    )
-    return PartOfQuery(level, columns, sql, stub)
-
-
-def with_errors(work: Splitting, relation: PartOfQuery, columns: int) -> PartOfQuery:
-    """Return a relation with the errors of its noisy columns behind them: those of whose making nothing is known.
-
-    A relation that has more than `columns` has them already.
-    """
-    noisy = [one.noisy for one in relation.columns]
-    if len(relation.columns) > columns or not any(noisy):
-        return relation
-    made = [one.made or 0 if relation.told is not None else 0 for one in relation.columns]
-    if any(made):
-        try:
-            return _with_ends(work, relation, made)
-        except UnboundError:  # what is written of the intervals does not fit: then there are none
-            pass
-    return _with_ends(work, relation, [0] * len(made))
-
-
-def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[int]) -> PartOfQuery:
-    """Return a relation with the errors of its noisy columns, of which some are made of so many known numbers."""
-    noisy = [one.noisy for one in relation.columns]
-    texts = (relation.sql, relation.stub)
-    if relation.told is not None and any(made):
-        texts = relation.told(sorted(set(made) - {0}))
-    shown = [f"dpsql_told.{identifier(one.sql)}" for one in relation.columns]
-    listed = []
-    for place, names in enumerate(error_columns([one.name for one in relation.columns])):
-        if not noisy[place]:
-            continue
-        ends = ["CAST(NULL AS DOUBLE)"] * 3
-        verdict = text(UNDETERMINED)
-        if made[place]:
-            ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
-            verdict = verdict_sql(shown[place], *ends[1:])
-        listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(shown if any(made) else ["*"]), *listed])
-    whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)
-    return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)
+def _packed(values: Iterable[str]) -> str:
+    """Return one value of several, in which NULL is one as any other."""
+    return struct({f"c{place}": value for place, value in enumerate(values)})
 
 
 def core_source(core: CoreDraft) -> str:
@@ -458,10 +456,6 @@ def core_source(core: CoreDraft) -> str:
     behind = ((core.date, DATE), (core.unit, UNIT))
     listed += [f"{sql} AS {identifier(name)}" for sql, name in behind if sql is not None]
     return f"SELECT {', '.join(listed) or '1 AS one'} {core.body}"
-
-
-def _is_number(expr: Expr, core: CoreDraft) -> bool:
-    return expr.what == "item" and expr.value == core.name and expr.name.startswith("a")
 
 
 def _ordered(sql: str, order: Order) -> str:

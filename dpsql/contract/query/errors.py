@@ -7,16 +7,21 @@ Where an operation is not known, or a divisor may be 0, the interval is NULL and
 A query over released rows counts again: each column of each relation in its FROM is made of numbers of its own, since
 two rows of one core are two numbers. So the text of a relation with intervals is written once it is known of how many
 numbers the columns above it are made, with an interval for each of these counts.
+
+An aggregate over released rows, of which no noise decides how many there are, is made of the numbers of all groups of
+the cores below it. Where each of them lies in its interval, sums, averages, least and greatest values of the lower ends
+and of the upper ends hold that of the exact numbers between them: none of these falls where one of its arguments rises.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from dpsql.contract.expression.kinds import FLOATS, INTEGERS, NUMBERS
 from dpsql.contract.query.nodes import Expr, given
-from dpsql.contract.query.relations import PUBLIC, Column, Item, Scope
+from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
+from dpsql.contract.query.relations import PUBLIC, Column, Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.split import error_names
 from dpsql.contract.query.work import CoreDraft
 from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
@@ -30,7 +35,36 @@ _NULL = "CAST(NULL AS DOUBLE)"
 _RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
 # Windows that pass the number of another row on.
 _PASSING = frozenset(("lag", "lead", "first_value", "last_value"))
+# Aggregates that never fall as one of their arguments rises.
+_GATHERING = frozenset(("sum", "avg", "mean", "min", "max"))
+# Those that have no noise where none decides which rows there are.
+_COUNTING = frozenset(("count_star", "count"))
+# What is known of a row, if all that it reads is: no value of it is NULL where the exact one is not, or the other way.
+_EVERYWHERE = frozenset(("constant", "item", "column", "cast", "call"))
+_QUIET = _EVERYWHERE | {"compare", "and", "or", "not", "null", "present", "in", "between", "case", "coalesce"}
 Ends = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class ErrorsAround:
+    """The query that a column stands in.
+
+    Attributes
+    ----------
+    over : callable
+        Returns the SQL of a call or window, with another SQL as its first argument unless that is None.
+    subquery : callable
+        Returns the relation of a subquery.
+    steady : bool
+        Whether no noise decides which rows there are.
+    stub : bool
+        Whether the text is over no rows.
+    """
+
+    over: Callable[[Expr, str | None], str]
+    subquery: Callable[[Expr], PartOfQuery]
+    steady: bool = False
+    stub: bool = False
 
 
 @dataclass(frozen=True)
@@ -40,34 +74,116 @@ class ColumnErrors:
     Attributes
     ----------
     core : CoreDraft or None
-    numbers : int
+    around : ErrorsAround
+    numbers : NoisyNumbers
         Of how many noisy numbers the column is made.
     """
 
     core: CoreDraft | None
-    numbers: int
+    around: ErrorsAround
+    numbers: NoisyNumbers = ONE
 
     def columns(self, expr: Expr, sql: str) -> list[str]:
         """Return SQL of error, lower end, upper end and verdict of an expression, which is `sql`."""
         ends = self.ends(expr)
-        error, lower, upper = _NULL, *(ends or (_NULL, _NULL))
-        if _number(expr, self.core):
-            error = self._own(expr)[0]
-        return [error, lower, upper, text(UNDETERMINED) if ends is None else verdict_sql(sql, lower, upper)]
+        lower, upper = ends or (_NULL, _NULL)
+        return [self.error(expr), lower, upper, text(UNDETERMINED) if ends is None else verdict_sql(sql, lower, upper)]
 
     def hidden(self, expr: Expr, place: int) -> list[str]:
         """Return SQL of error and ends of the column at a place, under the names that `hidden_names` gives."""
-        ends = given(self.ends(expr))
-        error = self._own(expr)[0] if _number(expr, self.core) else _NULL
-        return _named((error, *ends), place, self.numbers)
+        return named_ends((self.error(expr), *given(self.ends(expr))), place, self.numbers)
+
+    def error(self, expr: Expr) -> str:
+        """Return SQL of the error of a number that is passed on as it is."""
+        if expr.what == "window" and passes_on(expr):
+            return self.around.over(expr, self.error(expr.parts[0]))
+        return self._own(expr)[0] if self._is_number(expr) else _NULL
+
+    def made(self, expr: Expr) -> NoisyNumbers | None:
+        """Return of how many noisy numbers a column is made; None where no interval of it can be written."""
+        if self.ends(expr) is None:
+            return None
+        seen: dict[object, NoisyNumbers] = {}
+        self._count(expr, seen)
+        return NoisyNumbers.total(seen.values())
+
+    def quiet(self, expr: Expr) -> bool:
+        """Whether an expression over these rows is certain to hold no noise."""
+        return all(one.what in _QUIET and self._is_quiet(one) for one in expr.walk())
+
+    def noisy(self, expr: Expr) -> Noisy:
+        """Return the released numbers that an expression reads."""
+        return frozenset(number for one in expr.walk() for number in self._read(one))
+
+    # What differs between queries of one core and those of released rows.
+
+    def _is_number(self, expr: Expr) -> bool:
+        return self.core is not None and expr.what == "item" and expr.value == self.core.name and expr.name[0] == "a"
+
+    def _is_quiet(self, expr: Expr) -> bool:
+        return expr.what != "column" and not self._is_number(expr)
+
+    def _read(self, expr: Expr) -> Noisy:
+        if self._is_number(expr):
+            return frozenset(((given(self.core).name, expr.name),))
+        return self.around.subquery(expr).columns[0].noisy if expr.what == "subquery" else frozenset()
+
+    def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
+        if self._is_number(expr):
+            seen[expr.value, expr.name] = ONE
+
+    def _own(self, expr: Expr) -> tuple[str, ...]:
+        names = error_names(expr.name, self.numbers)
+        return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
+
+    def _leaf(self, expr: Expr) -> Ends | None:
+        if expr.what != "item":
+            return None
+        if self._is_number(expr):
+            _, lower, upper = self._own(expr)
+            return lower, upper
+        core = given(self.core)
+        if expr.value != core.name or core.types[expr.name].kind not in NUMBERS:
+            return None
+        value = cast(f"{identifier(core.name)}.{identifier(expr.name)}", "DOUBLE")
+        return value, value
+
+    # Numbers.
+
+    def _count(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
+        if gathers(expr):
+            for core, number in self.noisy(expr.parts[0]):
+                seen["groups", core, number] = NoisyNumbers.of_groups(core)
+            return
+        if expr.what == "window":  # of other rows, also where a column is the same
+            seen[expr] = NoisyNumbers.total(self.made(one) or NoisyNumbers() for one in expr.parts)
+            return
+        if expr.what == "subquery":
+            seen["subquery", id(expr.query)] = self.around.subquery(expr).columns[0].made or NoisyNumbers()
+            return
+        self._counted(expr, seen)
+        for one in expr.parts:
+            self._count(one, seen)
+
+    # Ends.
 
     def ends(self, expr: Expr) -> Ends | None:
         """Return SQL of the ends of an expression's interval, as doubles; None where they are not known."""
         if expr.what == "constant" and expr.name == "number":
             value = cast(text(str(expr.value)), "DOUBLE")
             return value, value
-        if expr.what == "item":
-            return self._item(expr)
+        if expr.what in ("item", "column"):
+            return self._leaf(expr)
+        if expr.what == "subquery":
+            return self._subquery(expr)
+        if gathers(expr):
+            return self._gathered(expr)
+        if expr.what == "call" and expr.name in _COUNTING:
+            known = self.around.steady and all(map(self.quiet, expr.inner))
+            value = cast(self.around.over(expr, None), "DOUBLE") if known else _NULL
+            return (value, value) if known else None
+        if expr.what == "window":
+            return self._window(expr)
         if expr.what == "cast" and expr.name.partition("(")[0] in NUMBERS:
             return _cast_ends(self.ends(expr.parts[0]), expr.name)
         if expr.what == "case" and len(expr.parts) == 3 and expr.parts[1] == Expr("constant", "NULL"):
@@ -82,19 +198,43 @@ class ColumnErrors:
             return self._call(expr)
         return None
 
-    def _item(self, expr: Expr) -> Ends | None:
-        if _number(expr, self.core):
-            _, lower, upper = self._own(expr)
-            return lower, upper
-        core = given(self.core)
-        if expr.value != core.name or core.types[expr.name].kind not in NUMBERS:
+    def _subquery(self, expr: Expr) -> Ends | None:
+        """Return the ends of a subquery of one value, which no noise chooses."""
+        relation = self.around.subquery(expr)
+        [column, *_] = relation.columns
+        public = relation.level == PUBLIC
+        if expr.name != "SCALAR" or not (public or (relation.fixed and column.made is not None)):
             return None
-        value = cast(f"{identifier(core.name)}.{identifier(expr.name)}", "DOUBLE")
-        return value, value
+        if not column.made:
+            if column.type.kind not in NUMBERS:
+                return None
+            value = cast(relation.stub if self.around.stub else relation.sql, "DOUBLE")
+            return value, value
+        whole = given(relation.told)([self.numbers])[self.around.stub]
+        _, *ends = hidden_names(0, self.numbers)
+        lower, upper = (f"(SELECT {identifier(name)} FROM {whole} AS dpsql_told)" for name in ends)
+        return lower, upper
 
-    def _own(self, expr: Expr) -> tuple[str, ...]:
-        names = error_names(expr.name, self.numbers)
-        return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
+    def _gathered(self, expr: Expr) -> Ends | None:
+        """Return the ends of an aggregate of all released rows, or of those of a window."""
+        plain = not (expr.flag or expr.value or len(expr.parts) != 1 or (expr.what == "call" and expr.orders))
+        if not (plain and self.around.steady and all(map(self.quiet, list(expr.inner)[1:]))):
+            return None
+        [value] = expr.parts
+        if not all(one.what in _EVERYWHERE and one.name != "nullif" and not one.flag for one in value.walk()):
+            return None
+        ends = self.ends(value)
+        if ends is None:
+            return None
+        unknown = self.around.over(replace(expr, name="count_if"), f"({ends[0]} IS NULL OR {ends[1]} IS NULL)")
+        lower, upper = (f"CASE WHEN {unknown} = 0 THEN {self.around.over(expr, end)} END" for end in ends)
+        return lower, upper
+
+    def _window(self, expr: Expr) -> Ends | None:
+        if not (self.around.steady and passes_on(expr) and all(map(self.quiet, _places(expr)))):
+            return None
+        ends = self.ends(expr.parts[0])
+        return None if ends is None else (self.around.over(expr, ends[0]), self.around.over(expr, ends[1]))
 
     def _call(self, expr: Expr) -> Ends | None:
         parts = [self.ends(one) for one in expr.parts]
@@ -110,6 +250,10 @@ class ColumnErrors:
             return tuple(call(name, end, *(cast(text(one), "INTEGER") for one in digits)) for end in first)  # type: ignore[return-value]
         if name == "-" and not others:
             return call("-", first[1]), call("-", first[0])
+        if name in ("greatest", "least"):
+            lower, upper = ([ends[side] for ends in parts if ends is not None] for side in (0, 1))
+            known = len(lower) == len(parts)
+            return (_all_of(call(name, *lower), lower), _all_of(call(name, *upper), upper)) if known else None
         if name == "abs" and not others:
             greatest = call("greatest", call("abs", first[0]), call("abs", first[1]))
             inside = f"{first[0]} <= 0 AND {first[1]} >= 0"
@@ -140,26 +284,37 @@ class ReleasedErrors(ColumnErrors):
     ----------
     scope : Scope
         Its items' numbers are their aliases in the text.
-    windows : callable
-        Returns the SQL of a window over another argument.
-    steady : bool
-        Whether no noise decides which rows a window sees.
     """
 
-    scope: Scope
-    windows: Callable[[Expr, str], str]
-    steady: bool = False
+    scope: Scope = field(default_factory=Scope)
 
-    def ends(self, expr: Expr) -> Ends | None:
-        """Return SQL of the ends of an expression's interval, as doubles; None where they are not known."""
-        if expr.what == "column":
-            return self._column(expr)
-        if expr.what == "window":
-            return self._window(expr)
-        return None if expr.what == "item" else super().ends(expr)
+    def error(self, expr: Expr) -> str:
+        """Return SQL of the error of a number that is passed on as it is."""
+        if expr.what != "column":
+            return super().error(expr)
+        found = self._found(expr)
+        if found is None or not found[2].made:
+            return _NULL
+        return found[0].sql(hidden_names(found[1], self.numbers)[0])
 
-    def _column(self, expr: Expr) -> Ends | None:
-        found = released_column(expr, self.scope)
+    def _found(self, expr: Expr) -> tuple[Item, int, Column] | None:
+        return released_column(expr, self.scope) if expr.what == "column" else None
+
+    def _is_quiet(self, expr: Expr) -> bool:
+        found = self._found(expr)
+        return expr.what != "item" and (expr.what != "column" or (found is not None and not found[2].noisy))
+
+    def _read(self, expr: Expr) -> Noisy:
+        found = self._found(expr)
+        return super()._read(expr) if found is None else found[2].noisy
+
+    def _counted(self, expr: Expr, seen: dict[object, NoisyNumbers]) -> None:
+        found = self._found(expr)
+        if found is not None:
+            seen[found[0].id, found[1]] = found[2].made or NoisyNumbers()
+
+    def _leaf(self, expr: Expr) -> Ends | None:
+        found = self._found(expr)
         if found is None:
             return None
         item, place, column = found
@@ -173,24 +328,10 @@ class ReleasedErrors(ColumnErrors):
         value = cast(item.sql(column.sql), "DOUBLE")
         return value, value
 
-    def _window(self, expr: Expr) -> Ends | None:
-        if not (self.steady and passes_on(expr) and all(no_noise(one, self.scope) for one in _places(expr))):
-            return None
-        ends = self.ends(expr.parts[0])
-        return None if ends is None else (self.windows(expr, ends[0]), self.windows(expr, ends[1]))
 
-    def error(self, expr: Expr) -> str:
-        """Return SQL of the error of a number that is passed on as it is."""
-        if expr.what == "window" and passes_on(expr):
-            return self.windows(expr, self.error(expr.parts[0]))
-        found = released_column(expr, self.scope) if expr.what == "column" else None
-        if found is None or not found[2].made:
-            return _NULL
-        return found[0].sql(hidden_names(found[1], self.numbers)[0])
-
-    def hidden(self, expr: Expr, place: int) -> list[str]:
-        """Return SQL of error and ends of the column at a place, under the names that `hidden_names` gives."""
-        return _named((self.error(expr), *given(self.ends(expr))), place, self.numbers)
+def gathers(expr: Expr) -> bool:
+    """Whether an expression is an aggregate of rows, or one of a window's."""
+    return expr.what in ("call", "window") and expr.name in _GATHERING
 
 
 def passes_on(expr: Expr) -> bool:
@@ -206,30 +347,6 @@ def _places(expr: Expr) -> list[Expr]:
     return [*expr.partitions, *(one.expression for one in expr.orders)]
 
 
-def no_noise(expr: Expr, scope: Scope) -> bool:
-    """Whether an expression over fixed rows is certain to hold no noise."""
-    for one in expr.walk():
-        if one.what not in (
-            "column",
-            "constant",
-            "call",
-            "cast",
-            "compare",
-            "and",
-            "or",
-            "not",
-            "null",
-            "present",
-            "in",
-        ):
-            return False
-        if one.what == "column":
-            found = released_column(one, scope)
-            if found is None or found[2].noisy:
-                return False
-    return True
-
-
 def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None:
     """Return the item, the place and the column that a name stands for; None where that is not certain."""
     try:
@@ -242,32 +359,14 @@ def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None
     return next(((item, place, one) for place, one in enumerate(item.relation.columns) if one.sql == found.name), None)
 
 
-def made_of(expr: Expr, scope: Scope) -> int:
-    """Return of how many noisy numbers a column over released rows is made, each reference to a row counted once."""
-    seen: dict[object, int] = {}
-    _count(expr, scope, seen)
-    return sum(seen.values())
-
-
-def _count(expr: Expr, scope: Scope, seen: dict[object, int]) -> None:
-    if expr.what == "window":
-        seen[expr] = sum(made_of(one, scope) for one in expr.parts)  # of other rows, also where a column is the same
-        return
-    if expr.what == "column":
-        found = released_column(expr, scope)
-        if found is not None:
-            seen[found[0].id, found[1]] = found[2].made or 0
-    for one in expr.parts:
-        _count(one, scope, seen)
-
-
-def hidden_names(place: int, numbers: int) -> tuple[str, str, str]:
+def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str]:
     """Return the names, behind a relation's columns, of error and ends of one, for a column of so many numbers."""
-    before = f"dpsql_{place}_{numbers}"
+    before = f"dpsql_{place}_{numbers.tag}"
     return f"{before}_error", f"{before}_lower", f"{before}_upper"
 
 
-def _named(sql: Sequence[str], place: int, numbers: int) -> list[str]:
+def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[str]:
+    """Return SQL of error and ends of the column at a place, under their names."""
     return [f"{one} AS {identifier(name)}" for one, name in zip(sql, hidden_names(place, numbers), strict=True)]
 
 
@@ -293,10 +392,6 @@ def _cast_ends(ends: Ends | None, kind: str) -> Ends | None:
 def _all_of(sql: str, parts: list[str]) -> str:
     """Return an expression that is NULL where a part is; least and greatest leave NULL out."""
     return f"CASE WHEN {' AND '.join(f'{part} IS NOT NULL' for part in parts)} THEN {sql} END"
-
-
-def _number(expr: Expr, core: CoreDraft | None) -> bool:
-    return core is not None and expr.what == "item" and expr.value == core.name and expr.name.startswith("a")
 
 
 def error_columns(names: list[str]) -> list[tuple[str, ...]]:

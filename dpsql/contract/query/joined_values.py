@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.nodes import Expr, From, Join, Select, TableRef
-from dpsql.contract.query.post_select import leaves
 from dpsql.contract.query.relations import Item, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.writer import leaves
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 

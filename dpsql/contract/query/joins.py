@@ -251,11 +251,7 @@ class Joining:
             if linked is None:
                 raise _apart(ours, theirs)
         elif theirs.people:
-            raise SourceError(
-                "S012",
-                "sql: a public table LEFT JOIN rows of people is not answered, since some of its rows would be of "
-                "nobody. Write JOIN, or count the people in a subquery with GROUP BY and join that.",
-            )
+            raise of_nobody()
         return self._joined("LEFT JOIN", ours, theirs, equal, linked, more)
 
     def _with_paths(self, current: Member, rest: list[Member]) -> Member | None:
@@ -324,13 +320,28 @@ def without_unit(tables: Iterable[str], *, beside: bool = True) -> SourceError:
     return SourceError("S012", f"{rows} so that one row would meet many. {advice}")
 
 
+def of_nobody() -> SourceError:
+    """Return the refusal of rows of a public table that meet nobody, where they would count."""
+    return SourceError(
+        "S012",
+        "sql: a public table LEFT JOIN rows of people has rows of nobody, and what is asked would count them. Count a "
+        "column of the people's table, count(patient) for count(*), and write JOIN where a condition is on one.",
+    )
+
+
 def _apart(ours: Member, theirs: Member) -> SourceError:
     lacking = [one for one in (ours, theirs) if not one.owned]
     if lacking:
         return without_unit((table for one in lacking for table in one.tables), beside=len(lacking) == 1)
-    tables = " and ".join(show(one.items[0].alias or one.items[-1].relation.name[-1:]) for one in (ours, theirs))
+    tables = " and ".join(_called(one.items[0]) for one in (ours, theirs))
     return SourceError(
         "S012",
         f"sql: rows of several people would meet, since {tables} are not joined by the person. Join them by the column "
-        "of the privacy unit, or along a path: child = parent.",
+        "of the privacy unit, or along a path: child = parent. It stands by itself, not within OR.",
     )
+
+
+def _called(item: Item) -> str:
+    """Return what a message calls a relation of FROM."""
+    name = item.alias or "".join(item.relation.name[-1:])
+    return show(name) if name else "a subquery"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
 from dpsql.contract.query.buckets import bucket_width
+from dpsql.contract.query.cut_dates import cut_date, days_left, year_of
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import Limits, finite_part
 from dpsql.contract.query.nodes import Expr
@@ -81,7 +82,9 @@ class KeyFinder:
             return self._coalesced(expr)
         part = finite_part(expr)
         if part is not None:
-            return KeyValues(tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date")
+            return self._dated(expr) or KeyValues(
+                tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date"
+            )
         return self._dated(expr) or self._whole(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:
@@ -191,16 +194,28 @@ class KeyFinder:
         forms = {base: False, Expr("cast", "DATE", (base,)): True, Expr("cast", "TIMESTAMP", (base,)): False}
         if base.what == "cast" and base.name == "TIMESTAMP":
             forms[base.parts[0]] = False
+        for compared, sign, literal in self._compared():
+            if compared in forms:
+                yield sign, literal, forms[compared]
+            cut = cut_date(compared)
+            if cut is not None and cut[0] in forms:
+                yield from ((found, day, False) for found, day in days_left(cut[1], sign, literal))
+
+    def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
+        """Yield what conditions compare, how, and with which literal."""
         for one in self._conditions:
-            if one.what == "between" and one.parts[0] in forms and all(map(_literal, one.parts[1:])):
-                yield ">=", one.parts[1], forms[one.parts[0]]
-                yield "<=", one.parts[2], forms[one.parts[0]]
+            if one.what == "between" and all(map(_literal, one.parts[1:])):
+                yield one.parts[0], ">=", one.parts[1]
+                yield one.parts[0], "<=", one.parts[2]
+            if one.what == "in" and all(year_of(part) is not None for part in one.parts[1:]):
+                yield one.parts[0], ">=", min(one.parts[1:], key=lambda part: int(str(part.value)))
+                yield one.parts[0], "<=", max(one.parts[1:], key=lambda part: int(str(part.value)))
             if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
                 left, right = one.parts
-                if left in forms and _literal(right):
-                    yield one.name, right, forms[left]
-                if right in forms and _literal(left):
-                    yield _turned(one.name), left, forms[right]
+                if _literal(right):
+                    yield left, one.name, right
+                if _literal(left):
+                    yield right, _turned(one.name), left
 
     def days(self, base: Expr) -> tuple[str, str] | None:
         """Return the first and last day of a date that literals bound on both sides."""

@@ -7,18 +7,17 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.aggregates import aggregates_in
-from dpsql.contract.query.cores import released
-from dpsql.contract.query.errors import ReleasedErrors, made_of, no_noise
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Query, Select
-from dpsql.contract.query.post import PostExpressions, default_name
+from dpsql.contract.query.errors import ErrorsAround, ReleasedErrors, released_column
+from dpsql.contract.query.nodes import Expr, From, Join, Select
+from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
+from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import PUBLIC, Item, Noisy, PartOfQuery, Scope
+from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.rows import Leaf, levels
 from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.writer import leaves, select_text
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
-
-# Stands in a window's text for what the window is of.
-_HELD = "dpsql_held"
 
 
 def released_select(
@@ -40,7 +39,7 @@ def released_select(
         def read(source: From, stub: bool = stub) -> str:
             return _leaf_text(leaf(source), stub)
 
-        texts.append(f"({_select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
+        texts.append(f"({select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
     noisy = _noisy(query, scope, inner)
     level = levels([*relations, *inner.values()])
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
@@ -50,47 +49,44 @@ def released_select(
 
 
 def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]) -> PartOfQuery:
-    """Return a SELECT with what writes the intervals of its columns behind them, where it only passes rows on."""
-    plain = not (
-        query.groups or query.group_all or query.sets or query.modifiers.distinct or query.modifiers.distinct_on
-    )
+    """Return a SELECT with what writes the intervals of its columns behind them."""
+    modifiers = query.modifiers
     items = _spelled_out(query, scope)
-    if not plain or items is None or len(items) != len(out.columns) or any(map(aggregates_in, items)):
+    if len(query.sets) > 1 or modifiers.distinct or modifiers.distinct_on or items is None:
         return out
     # Relations without a name have one here, by which what is behind their columns is named.
     named = replace(scope, items=[replace(one, id=one.alias or f"dpsql_{one.id}") for one in scope.items])
-    if len({fold(one.id) for one in named.items}) < len(named.items):
+    if len(items) != len(out.columns) or len({fold(one.id) for one in named.items}) < len(named.items):
         return out
-
-    def windows(expr: Expr, sql: str, stub: bool = False) -> str:
-        held = Expr("column", names=(_HELD,))
-        over = writer(stub).sql(replace(expr, parts=(held, *expr.parts[1:])))
-        return over.replace(identifier(_HELD), sql, 1)
-
-    conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
     merged = _merged(query.source)
-    steady = (
-        all(one.relation.level == PUBLIC or one.relation.fixed for one in named.items)
-        and all(no_noise(one, named) for one in conditions)
-        and merged is not None
-        and not any(
-            column.noisy for one in named.items for column in one.relation.columns if fold(column.name) in merged
-        )
+    still = merged is not None and not any(
+        column.noisy for one in named.items for column in one.relation.columns if fold(column.name) in merged
     )
 
-    def errors(numbers: int, write: Callable[[Expr, str], str] = windows) -> ReleasedErrors:
-        return ReleasedErrors(None, numbers, windows=write, scope=named, steady=steady)
+    def errors(numbers: NoisyNumbers, stub: bool = False, steady: bool = False) -> ReleasedErrors:
+        return ReleasedErrors(
+            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named
+        )
 
-    made = [made_of(one, named) if errors(1).ends(one) is not None else None for one in items]
+    one = errors(ONE)
+    conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
+    steady = (
+        still
+        and all(each.relation.level == PUBLIC or each.relation.fixed for each in named.items)
+        and all(map(one.quiet, conditions))
+    )
+    grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
+    if grouped and not (steady and all(map(one.quiet, _groups(query, items, named)))):
+        return out
+    # Windows of a query of groups are of these, and not of the rows that FROM has.
+    known = errors(ONE, steady=steady)
+    made = [None if grouped and _windows(each) else known.made(each) for each in items]
     sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
 
-    def told(counts: Sequence[int]) -> tuple[str, str]:
-        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count >= own]
+    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
         texts = []
         for stub in (False, True):
-
-            def of_stub(expr: Expr, sql: str, stub: bool = stub) -> str:
-                return windows(expr, sql, stub)
 
             def read(source: From, stub: bool = stub) -> str:
                 item = sources[id(source)]
@@ -98,13 +94,35 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
                 both = (relation.sql, relation.stub) if relation.told is None else relation.told(counts)
                 return f"{both[stub]} AS {identifier(item.id)}"
 
-            behind = [sql for place, count in pairs for sql in errors(count, of_stub).hidden(items[place], place)]
-            texts.append(f"({_select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
+            hidden = (errors(count, stub, steady).hidden(items[place], place) for place, count in pairs)
+            behind = [sql for each in hidden for sql in each]
+            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
         return texts[0], texts[1]
 
-    known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
-    fixed = steady and query.qualify is None and not query.modifiers.cuts
-    return replace(out, columns=known, told=told if any(made) else None, fixed=fixed)
+    columns = tuple(replace(column, made=count) for column, count in zip(out.columns, made, strict=True))
+    fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
+    return replace(out, columns=columns, told=told if any(made) else None, fixed=fixed)
+
+
+def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
+    """Return what the rows of a query are grouped by, with names and places of its select list written out."""
+    if query.group_all and not query.groups:
+        return [one for one in items if not aggregates_in(one)]
+    aliases = {fold(one.alias): one for one in items if one.alias}
+    out = []
+    for one in query.groups:
+        place = str(one.value) if one.what == "constant" and one.name == "number" else ""
+        if place.isdecimal() and 1 <= int(place) <= len(items):
+            out.append(items[int(place) - 1])
+        elif one.what == "column" and released_column(one, scope) is None:
+            out.append(aliases.get(fold(one.names[-1]), one))
+        else:
+            out.append(one)
+    return out
+
+
+def _windows(expr: Expr) -> bool:
+    return any(one.what == "window" for one in expr.walk())
 
 
 def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
@@ -152,57 +170,6 @@ def _merges(source: From) -> bool:
     return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
 
 
-def _select_text(
-    query: Select, writer: PostExpressions, read: Callable[[From], str], behind: Sequence[str] = ()
-) -> str:
-    modifiers = query.modifiers
-    distinct = "DISTINCT " if modifiers.distinct else ""
-    if modifiers.distinct_on:
-        distinct = f"DISTINCT ON ({', '.join(map(writer.sql, modifiers.distinct_on))}) "
-    listed = []
-    for one in query.items:
-        name = default_name(one)
-        alias = f" AS {identifier(name)}" if name and one.what != "star" else ""
-        listed.append(f"{writer.sql(one)}{alias}")
-    out = f"SELECT {distinct}{', '.join([*listed, *behind])}"
-    source = _from_text(query.source, writer, read)
-    out += f" FROM {source}" if source else ""
-    out += f" WHERE {writer.sql(query.where)}" if query.where is not None else ""
-    out += _group_text(query, writer)
-    out += f" HAVING {writer.sql(query.having)}" if query.having is not None else ""
-    out += f" QUALIFY {writer.sql(query.qualify)}" if query.qualify is not None else ""
-    return out + ends(query, writer)
-
-
-def _group_text(query: Select, writer: PostExpressions) -> str:
-    if query.group_all and not query.groups:
-        return " GROUP BY ALL"
-    if not query.groups and not query.sets:
-        return ""
-    listed = [writer.sql(one) for one in query.groups]
-    if len(query.sets) <= 1:
-        return f" GROUP BY {', '.join(listed)}" if listed else ""
-    sets = ", ".join(f"({', '.join(listed[place] for place in one)})" for one in query.sets)
-    return f" GROUP BY GROUPING SETS ({sets})"
-
-
-def _from_text(source: From, writer: PostExpressions, read: Callable[[From], str]) -> str:
-    if isinstance(source, Nothing):
-        return ""
-    if isinstance(source, Join):
-        sides = [_from_text(one, writer, read) for one in (source.left, source.right)]
-        right = f"({sides[1]})" if isinstance(source.right, Join) else sides[1]
-        word = {"INNER": "JOIN", "OUTER": "FULL JOIN"}.get(source.kind, f"{source.kind} JOIN")
-        if source.natural:
-            return f"{sides[0]} NATURAL {word} {right}"
-        if source.using:
-            return f"{sides[0]} {word} {right} USING ({', '.join(map(identifier, source.using))})"
-        if source.condition is None:
-            return f"{sides[0]} CROSS JOIN {right}"
-        return f"{sides[0]} {word} {right} ON {writer.sql(source.condition)}"
-    return read(source)
-
-
 def _leaf_text(found: tuple[PartOfQuery, str], stub: bool) -> str:
     relation, alias = found
     text = relation.stub if stub else relation.sql
@@ -236,24 +203,8 @@ def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: No
                 out |= scope.column(found).noisy
             elif found is None and fold(one.names[0]) in scope.aliases:
                 out |= every
-        if one.what == "subquery" or one.what == "star":
+        if one.what == "subquery" and id(one.query) in inner:
+            out |= {number for column in inner[id(one.query)].columns for number in column.noisy}
+        elif one.what in ("subquery", "star"):
             out |= every
     return frozenset(out)
-
-
-def leaves(source: From) -> list[From]:
-    """Return what a FROM reads, from left to right."""
-    if isinstance(source, Join):
-        return [*leaves(source.left), *leaves(source.right)]
-    return [] if isinstance(source, Nothing) else [source]
-
-
-def ends(query: Query, writer: PostExpressions) -> str:
-    """Return the SQL of ORDER BY, LIMIT and OFFSET."""
-    modifiers = query.modifiers
-    out = f" ORDER BY {writer.orders(modifiers.orders)}" if modifiers.orders else ""
-    if modifiers.limit is not None:
-        out += f" LIMIT {writer.sql(modifiers.limit)}{'%' if modifiers.percent else ''}"
-    if modifiers.offset is not None:
-        out += f" OFFSET {writer.sql(modifiers.offset)}"
-    return out

@@ -6,7 +6,7 @@ never privacy.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from dpsql.contract.query.nodes import Expr
 
@@ -43,3 +43,62 @@ def refuses_null(condition: Expr, value: Expr) -> bool:
         return False
     sides = condition.parts if condition.what == "compare" else condition.parts[:1]
     return value in sides and condition.name not in ("IS DISTINCT FROM", "IS NOT DISTINCT FROM")
+
+
+# Signs that are neither NULL nor false of a NULL, and calls that pass over one.
+_SEEING = frozenset(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
+_PASSING_OVER = frozenset(("greatest", "least", "concat_ws", "row", "struct_pack", "list_value"))
+
+
+def is_null_without(expr: Expr, missing: Collection[str]) -> bool:
+    """Return whether an expression is certain to be NULL in a row in which all columns of some items are."""
+    parts = [is_null_without(one, missing) for one in expr.parts]
+    if expr.what == "item":
+        return str(expr.value) in missing
+    if expr.what == "constant":
+        return expr.name == "NULL"
+    if expr.what == "case":
+        whens = [fails_without(one, missing) for one in expr.parts[:-1:2]]
+        return all(when or then for when, then in zip(whens, parts[1:-1:2], strict=True)) and parts[-1]
+    if expr.what in ("coalesce", "and", "or"):
+        return all(parts)
+    if expr.what in ("cast", "not"):
+        return parts[0]
+    if expr.what in ("in", "between", "element"):
+        return parts[0]
+    if expr.what == "compare":
+        return any(parts) and expr.name not in _SEEING
+    return expr.what == "call" and any(parts) and (expr.name not in _PASSING_OVER or all(parts))
+
+
+def fails_without(condition: Expr, missing: Collection[str]) -> bool:
+    """Return whether a condition is certain not to hold in a row in which all columns of some items are NULL."""
+    if condition.what in ("and", "or"):
+        fails = [fails_without(one, missing) for one in condition.parts]
+        return any(fails) if condition.what == "and" else all(fails)
+    if condition.what == "present":
+        return is_null_without(condition.parts[0], missing)
+    return is_null_without(condition, missing)
+
+
+def counts_nothing_without(aggregate: Expr, missing: Collection[str]) -> bool:
+    """Return whether an aggregate leaves out the rows in which all columns of some items are NULL."""
+    if aggregate.filter is not None and fails_without(aggregate.filter, missing):
+        return True
+    if aggregate.name in ("count_if", "countif"):
+        return fails_without(aggregate.parts[0], missing)
+    if aggregate.name == "sum" and not aggregate.flag and _adds_nothing_without(aggregate.parts[0], missing):
+        return True
+    return any(is_null_without(one, missing) for one in aggregate.parts)
+
+
+def _adds_nothing_without(expr: Expr, missing: Collection[str]) -> bool:
+    """Return whether a value is NULL or 0 in a row in which all columns of some items are NULL."""
+    zero = expr.what == "constant" and expr.value == "0"
+    if expr.what == "case":
+        whens = [fails_without(one, missing) for one in expr.parts[:-1:2]]
+        found = [_adds_nothing_without(one, missing) for one in (*expr.parts[1:-1:2], expr.parts[-1])]
+        return all(when or then for when, then in zip(whens, found[:-1], strict=True)) and found[-1]
+    if expr.what == "coalesce":
+        return all(_adds_nothing_without(one, missing) for one in expr.parts)
+    return zero or is_null_without(expr, missing)

@@ -12,6 +12,7 @@ from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.intervals import NOWHERE, Limits
 from dpsql.contract.query.nodes import Expr, given
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 
@@ -69,8 +70,9 @@ class Column:
         The released numbers in it.
     whole : bool
         Whether it has a value in every row, as far as types and constraints say.
-    made : int or None
-        Of how many noisy numbers it is made, 0 of one that no noise moves; None where no interval of it can be written.
+    made : NoisyNumbers or None
+        Of how many noisy numbers it is made, none of one that no noise moves; None where no interval of it can be
+        written.
     """
 
     name: str
@@ -84,7 +86,7 @@ class Column:
     dated: bool = False
     noisy: Noisy = frozenset()
     whole: bool = False
-    made: int | None = None
+    made: NoisyNumbers | None = None
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class PartOfQuery:
     unseen: tuple[Column, ...] = ()
     tables: tuple[str, ...] = ()
     name: tuple[str, ...] = ()
-    told: Callable[[Sequence[int]], tuple[str, str]] | None = None
+    told: Callable[[Sequence[NoisyNumbers]], tuple[str, str]] | None = None
     fixed: bool = False
 
     def renamed(self, names: Sequence[str]) -> PartOfQuery:

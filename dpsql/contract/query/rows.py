@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
-from dpsql.contract.query.joins import Ids, Joining, Member, member_of
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, given
+from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Select, given
+from dpsql.contract.query.presence import fails_without
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import Env, Splitting
+from dpsql.contract.query.writer import leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
@@ -46,6 +48,9 @@ class RowBlock:
         self._opened: list[Member] = []
         self.chosen: list[Member] = []  # subqueries that became joins
         self.looked_up: list[tuple[Member, list[Expr]]] = []  # subqueries that became LEFT JOINs
+        self._choosing: list[Expr] = []  # SEMI and ANTI joins
+        self._beside: list[Expr] = []  # conditions of a public table LEFT JOIN rows of people, which keep its rows
+        self.missing: set[str] = set()  # items whose columns are NULL in rows that only such a table has
 
     def open(self, source: From) -> None:
         """Read a FROM."""
@@ -60,8 +65,10 @@ class RowBlock:
         """Return the rows: all conditions are known by now, and all subqueries that became joins."""
         self.correlated = [one for one in self.conditions if not self.scope.own(one)]
         own = [one for one in self.conditions if self.scope.own(one)]
+        if any(self._reads_missing(one) and not fails_without(one, self.missing) for one in own):
+            raise of_nobody()
         self.known += own
-        lifted = [self._lifted(one) for one in own]
+        lifted = [self._lifted(one) for one in (*own, *self._choosing, *self._beside)]
         conditions = [*(one for one in lifted if one is not None), *self.added]
         member = self.joining.together([*self._opened, *self.chosen], conditions)
         for looked_up, on in self.looked_up:
@@ -136,9 +143,7 @@ class RowBlock:
                 "P103", "sql: FULL JOIN of rows of people is not answered. Write LEFT JOIN, or join grouped subqueries."
             )
         if join.kind in ("SEMI", "ANTI"):
-            raise ParameterError(
-                "P101", f"sql: {join.kind} JOIN is not read over rows of people. Write WHERE EXISTS, or NOT EXISTS."
-            )
+            return self._chosen(join)
         before = len(self.scope.items)
         left = self._members(join.left)
         middle = len(self.scope.items)
@@ -147,6 +152,26 @@ class RowBlock:
         if join.condition is not None:
             self.conditions += self.conjuncts(join.condition)
         return [*left, *right]
+
+    def _chosen(self, join: Join) -> list[Member]:
+        """Return the left side of a SEMI or ANTI JOIN, whose rows EXISTS or NOT EXISTS chooses in WHERE."""
+        before = len(self.scope.items)
+        left = self._members(join.left)
+        ours = self.scope.items[before:]
+        names = join.using
+        if join.natural:
+            theirs = {fold(one.name) for source in leaves(join.right) for one in self._leaf(source)[0].columns}
+            names = tuple(one.name for item in ours for one in item.relation.columns if fold(one.name) in theirs)
+        equal = [Expr("compare", "=", (Expr("column", names=(name,)), self._of(ours, name))) for name in names]
+        met = [*equal, *([] if join.condition is None else [join.condition])]
+        where = met[0] if len(met) == 1 else Expr("and", parts=tuple(met)) if met else None
+        one = Expr("constant", "number", value="1")
+        there = Expr("subquery", "EXISTS", query=Select(items=(one,), source=join.right, where=where))
+        self._choosing.append(there if join.kind == "SEMI" else Expr("not", parts=(there,)))
+        return left
+
+    def _reads_missing(self, expr: Expr) -> bool:
+        return bool(self.scope.numbers(expr) & self.missing)
 
     def _using(self, join: Join, before: int, middle: int) -> list[Expr]:
         """Return the equalities of USING and NATURAL, and note which column their name stands for."""
@@ -174,13 +199,20 @@ class RowBlock:
         before = len(self.scope.items)
         left = self._members(join.left)
         ours, self.conditions = self.conditions, []
-        middle = len(self.scope.items)
+        middle, choosing, missing = len(self.scope.items), len(self._choosing), len(self.missing)
         right = self._members(join.right)
         theirs, self.conditions = self.conditions, around
+        if len(self._choosing) > choosing or len(self.missing) > missing:
+            raise ParameterError(
+                "P101",
+                "sql: a SEMI, ANTI or LEFT JOIN on the joined side of a LEFT JOIN is not read. Put it into WITH.",
+            )
         on = self._using(join, before, middle)
         if join.condition is not None:
             on += self.conjuncts(join.condition)
         ids = {one.id for one in self.scope.items[middle:]}
+        if any(map(self._reads_missing, on)):
+            self.missing |= ids
         equal = []
         for one in on:
             if _asks(one):
@@ -190,8 +222,16 @@ class RowBlock:
                 theirs.append(one)
             else:
                 equal.append(one)
+        if not any(one.people for one in left) and any(one.people for one in right):
+            self._beside += [*theirs, *equal]
+            self.missing |= ids
+            self._optional(ids)
+            outer = self.joining.together(left, ours)
+            return [self._filtered(outer, ours) if ours else outer, *right]
         inner = self._filtered(self.joining.together(right, theirs), theirs)
-        outer = self.joining.together(left, ours)
+        met = [*ours, *self._beside]
+        outer = self.joining.together(left, met)
+        ours, self._beside = ([one for one in each if one in met] for each in (ours, self._beside))
         if ours:
             outer = self._filtered(outer, ours)
         equal = [part for one in equal for part in _ends(one)]
@@ -201,12 +241,16 @@ class RowBlock:
             raise ParameterError(
                 "P101",
                 "sql: ON of a LEFT JOIN has more than comparisons of one side with the other and conditions on the "
-                "joined table. Write the rest into CASE: max(CASE WHEN ... THEN x END).",
+                "joined table, such as an OR of both sides. Write the rest into CASE: max(CASE WHEN ... THEN x END).",
             )
+        self._optional(ids)
+        return [replace(self.joining.left(outer, inner, found, more), whole=False)]
+
+    def _optional(self, ids: set[str]) -> None:
+        """Note that the columns of items may be NULL by an outer join."""
         for place, item in enumerate(self.scope.items):
             if item.id in ids:
                 self.scope.items[place] = replace(item, optional=True)
-        return [replace(self.joining.left(outer, inner, found, more), whole=False)]
 
     def _filtered(self, member: Member, conditions: list[Expr]) -> Member:
         """Return a table without the rows that do not meet conditions."""

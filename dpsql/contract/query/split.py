@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
+
 
 @dataclass(frozen=True)
 class QueryKey:
@@ -78,7 +80,6 @@ class QueryAggregate:
     bounds_from: str = ""
     other_lower: Fraction | None = None
     other_upper: Fraction | None = None
-    needs: str = ""
     whole: bool = False
 
 
@@ -137,7 +138,7 @@ class Split:
         For every column of the result the released numbers in it, as core's and aggregate's names; for intervals.
     notes : tuple of str
         What explain says of it: levels of blocks, joins that were written.
-    told : tuple of (str, str, int)
+    told : tuple of (str, str, NoisyNumbers)
         The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
         made that they are for. Their columns are those of `error_names`.
     """
@@ -147,13 +148,13 @@ class Split:
     columns: tuple[tuple[str, str], ...]
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
-    told: tuple[tuple[str, str, int], ...] = ()
+    told: tuple[tuple[str, str, NoisyNumbers], ...] = ()
 
 
-def error_names(aggregate: str, numbers: int) -> tuple[str, str, str]:
+def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str]:
     """Return the columns of a released table with the error and the ends of the interval of a noisy number.
 
     `numbers` is of how many noisy numbers the column is made whose interval it is for.
     """
-    before = f"{aggregate}_{numbers}"
+    before = f"{aggregate}_{numbers.tag}"
     return f"{before}_error", f"{before}_lower", f"{before}_upper"

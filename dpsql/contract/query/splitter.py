@@ -8,10 +8,11 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, UnboundError, core_source, released, with_errors
+from dpsql.contract.query.cores import CoreSelect, core_source
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
 from dpsql.contract.query.joined_values import joined_values
+from dpsql.contract.query.joins import of_nobody
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
@@ -27,8 +28,9 @@ from dpsql.contract.query.nodes import (
     With,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
-from dpsql.contract.query.post import PostExpressions, default_name, refuse_name
-from dpsql.contract.query.post_select import ends, leaves, released_select
+from dpsql.contract.query.post import PostExpressions, refuse_name
+from dpsql.contract.query.post_select import released_select
+from dpsql.contract.query.presence import counts_nothing_without
 from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
@@ -39,11 +41,13 @@ from dpsql.contract.query.relations import (
     Scope,
     item_column,
 )
+from dpsql.contract.query.released_relation import UnboundError, released, with_errors
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.unions import union_of_rows
+from dpsql.contract.query.unions import released_union, union_of_rows
 from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
+from dpsql.contract.query.writer import default_name, leaves
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
@@ -309,6 +313,9 @@ class Splitter:
             groups, aggregated, sets = [expr for expr, _ in items], True, ()
             modifiers = replace(modifiers, distinct=False)
         orders = self._orders(modifiers.orders, block.scope, items) if aggregated else ()
+        counted = [*everything, *(one.expression for one in orders)]
+        if block.missing and not (aggregated and all(self._of_people(block, one) for one in counted)):
+            raise of_nobody()
         if not aggregated:
             if modifiers.cuts and not top:
                 raise ParameterError(
@@ -343,6 +350,10 @@ class Splitter:
                 "sql: an aggregate of people's rows is asked for each row of a public table. Join a grouped subquery: "
                 "JOIN (SELECT key, sum(x) AS x FROM ... GROUP BY key) USING (key).",
             )
+
+    def _of_people(self, block: RowBlock, expr: Expr) -> bool:
+        """Whether rows that a public table has without people change no aggregate."""
+        return all(counts_nothing_without(one, block.missing) for one in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
         """Return an expression in which the aggregates' arguments hold no subquery any more."""
@@ -482,17 +493,7 @@ class Splitter:
         level = levels(parts)
         if level == ROWS:
             return union_of_rows(self.work, query, parts)
-        word = f"{query.kind}{' ALL' if query.every else ''}"
-        inner: dict[int, PartOfQuery] = {}
-        texts = []
-        for stub in (False, True):
-            writer = PostExpressions(self.work, env, stub, inner=inner)
-            joined = f" {word} ".join(one.stub if stub else one.sql for one in parts)
-            distinct = "DISTINCT " if query.modifiers.distinct else ""
-            texts.append(f"(SELECT {distinct}* FROM ({joined}){ends(query, writer)})")
-        width = min(len(one.columns) for one in parts)
-        noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
-        return released(self.work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+        return released_union(self.work, query, env, parts, level)
 
 
 def _reads(expr: Expr) -> bool:

@@ -16,10 +16,11 @@ from dpsql.contract.query.expressions import Written
 from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
-from dpsql.contract.query.nodes import Expr, Order, given
+from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
 from dpsql.contract.query.work import Splitting, check_written
+from dpsql.contract.query.writer import frame_sql, order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -387,7 +388,7 @@ class Stage:
                 given.append(kept(part))
                 stubs.append(f"NULL::{self.write(part).type.sql}")
         parts = f"PARTITION BY {', '.join(kept(one) for one in expr.partitions)}"
-        orders = ", ".join(f"{kept(one.expression)} {_order_words(one)}".strip() for one in expr.orders)
+        orders = ", ".join(f"{kept(one.expression)} {order_words(one)}".strip() for one in expr.orders)
         over = f"{parts} ORDER BY {orders}" if orders else parts
         ignoring = f" {expr.value}" if expr.value else ""
         frame = _frame(expr)
@@ -404,33 +405,6 @@ def _frame(expr: Expr) -> str:
     if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
         raise ParameterError("P104", "sql: a frame of RANGE is not computed of one person's rows. Write ROWS.")
     return f" {frame_sql(expr)}"
-
-
-def frame_sql(expr: Expr) -> str:
-    """Return the SQL of a window's frame, with literal distances."""
-    frame = given(expr.frame)
-    mode = next(
-        (one for one in ("ROWS", "GROUPS", "RANGE") if frame.start.endswith(one) or frame.end.endswith(one)), "ROWS"
-    )
-    ends = []
-    for end, by in ((frame.start, frame.start_by), (frame.end, frame.end_by)):
-        words = end.removesuffix(f"_{mode}").removeprefix("EXPR_").replace("_", " ")
-        if by is not None:
-            if by.what != "constant":
-                raise ParameterError("P101", "sql: a frame of computed size is not read. Write its size as a literal.")
-            words = f"{by.value} {words}"
-        ends.append(words)
-    excluded = {"NO_OTHER": ""}.get(frame.exclude, f" EXCLUDE {frame.exclude.replace('_', ' ')}")
-    return f"{mode} BETWEEN {ends[0]} AND {ends[1]}{excluded}"
-
-
-def _order_words(order: Order) -> str:
-    return " ".join(one for one in (order.direction, order.nulls) if one)
-
-
-def order_words(order: Order) -> str:
-    """Return the direction of an order."""
-    return _order_words(order)
 
 
 def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:

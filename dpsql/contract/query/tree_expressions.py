@@ -85,9 +85,11 @@ class TreeExpressions:
         return reader(record, str(record.get("type")), str(record.get("alias") or ""))
 
     def _column(self, record: Json, kind: str, alias: str) -> Expr:
+        only(record, ("column_names",))
         return Expr("column", names=as_texts(record.get("column_names")), alias=alias)
 
     def _constant(self, record: Json, kind: str, alias: str) -> Expr:
+        only(record, ("literal", "value"))
         literal = record.get("literal")
         if isinstance(literal, dict):
             name, given = str(literal.get("kind")), str(literal.get("text", ""))

@@ -1,18 +1,26 @@
-"""UNION ALL of rows of people: columns by their places, each of one type, and the owner behind them."""
+"""Set operations: UNION ALL of rows of people, with the owner behind their columns, and all of what is released."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from dpsql.contract.expression.kinds import Type
+from dpsql.contract.expression.kinds import NUMBERS, Type
+from dpsql.contract.parameters import fold
+from dpsql.contract.query.errors import hidden_names, named_ends
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import Expr, SetOperation
-from dpsql.contract.query.relations import DATE, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
-from dpsql.contract.query.work import Splitting, stub_type
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
+from dpsql.contract.query.post import PostExpressions
+from dpsql.contract.query.relations import DATE, PUBLIC, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
+from dpsql.contract.query.released_relation import released
+from dpsql.contract.query.work import Env, Splitting, stub_type
+from dpsql.contract.query.writer import ends
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import call, cast, identifier
+
+_NOTHING = "CAST(NULL AS DOUBLE)"
 
 
 def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
@@ -80,6 +88,88 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
         tables=tuple(dict.fromkeys(table for one in parts for table in one.tables)),
         name=(),
     )
+
+
+def released_union(
+    work: Splitting, query: SetOperation, env: Env, parts: Sequence[PartOfQuery], level: str
+) -> PartOfQuery:
+    """Return a set operation of released and public rows; of a UNION each row has the intervals of its own part."""
+    word = f" {query.kind}{' ALL' if query.every else ''} "
+    inner: dict[int, PartOfQuery] = {}
+    below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
+    distinct = "DISTINCT " if query.modifiers.distinct else ""
+    both = ([one.sql for one in parts], [one.stub for one in parts])
+    texts = [f"(SELECT {distinct}* FROM ({word.join(both[stub])}){below[stub]})" for stub in (0, 1)]
+    width = min(len(one.columns) for one in parts)
+    noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
+    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    names = [one.name for one in out.columns]
+    widths = {len(one.columns) for one in (*parts, out)}
+    if level == PUBLIC or query.kind != "UNION" or len(widths) > 1 or len(set(map(fold, names))) < width:
+        return out
+    made = [_made(place, out.columns[place].type, parts) for place in range(width)]
+    every = query.every and not query.modifiers.distinct
+
+    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
+        whole = [[_part(one, names, pairs, counts, stub) for one in parts] for stub in (0, 1)]
+        joined = [" UNION ALL ".join(one) for one in whole]
+        if not every:
+            joined = [_merged(one, names, pairs) for one in joined]
+        return (f"(SELECT * FROM ({joined[0]}){below[0]})", f"(SELECT * FROM ({joined[1]}){below[1]})")
+
+    return replace(
+        out,
+        columns=tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True)),
+        told=told if any(made) else None,
+        fixed=every and not query.modifiers.cuts and all(one.level == PUBLIC or one.fixed for one in parts),
+    )
+
+
+def _made(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
+    """Return of how many noisy numbers the column of a UNION is made, at most: a row is of one part."""
+    found = [one.columns[place].made for one in parts if one.told is not None]
+    known = [one for one in found if one]
+    if kind.kind not in NUMBERS or not known:
+        return None if any(one.columns[place].noisy for one in parts) else NoisyNumbers()
+    return NoisyNumbers.most(known)
+
+
+def _part(
+    part: PartOfQuery,
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, NoisyNumbers]],
+    counts: Sequence[NoisyNumbers],
+    stub: int,
+) -> str:
+    """Return the rows of a part of a UNION, with error and ends of some of their columns behind them."""
+    text = ((part.sql, part.stub) if part.told is None else part.told(counts))[stub]
+    listed = [f"u.{identifier(one.sql)} AS {identifier(name)}" for one, name in zip(part.columns, names, strict=True)]
+    for place, count in pairs:
+        column = part.columns[place]
+        value = f"u.{identifier(column.sql)}"
+        found = [_NOTHING] * 3
+        if column.made:
+            found = [f"u.{identifier(name)}" for name in hidden_names(place, count)]
+        elif column.type.kind in NUMBERS and not column.noisy:
+            found = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE")]
+        listed += named_ends(found, place, count)
+    return f"(SELECT {', '.join(listed)} FROM {text} AS u)"
+
+
+def _merged(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, NoisyNumbers]]) -> str:
+    """Return different rows; what is the same row of several parts has an interval that holds those of all of them."""
+    listed = [identifier(name) for name in names]
+    for place, count in pairs:
+        error, *both = map(identifier, hidden_names(place, count))
+        alone = f"CASE WHEN {call('count_star')} = 1 THEN {call('min', error)} END"
+        unknown = call("count_if", " OR ".join(f"{end} IS NULL" for end in both))
+        hull = [
+            f"CASE WHEN {unknown} = 0 THEN {call(name, end)} END"
+            for name, end in zip(("min", "max"), both, strict=True)
+        ]
+        listed += named_ends([alone, *hull], place, count)
+    return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
 def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:

@@ -13,6 +13,7 @@ from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, Catalogue
 from dpsql.contract.query.expressions import RowExpressions, clock, simplified
 from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.split import QueryAggregate, QueryKey
 from dpsql.errors import ParameterError, SourceError
@@ -82,7 +83,7 @@ class Splitting:
     expressions: RowExpressions
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    told: dict[tuple[str, str, int], None] = field(default_factory=dict)  # as `Split.told`
+    told: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.told`
 
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
@@ -122,6 +123,8 @@ class Splitting:
             given.lower if given.lower is not None else declared.lower,
             given.upper if given.upper is not None else declared.upper,
         )
+        if column.type.kind == "BOOLEAN" and not bounds.known:
+            bounds, origin = Limits(Fraction(0), Fraction(1)), "BOOLEAN"
         return Column(
             column.name,
             column.name,

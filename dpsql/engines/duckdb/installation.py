@@ -12,7 +12,7 @@ import atexit
 import re
 import secrets
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
 from os import PathLike, fspath
@@ -22,14 +22,13 @@ from weakref import finalize, ref
 
 import duckdb
 
-from dpsql.contract.names import meant_argument
 from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.macros import macros_sql
 from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
 from dpsql.engines.duckdb.session import Session
-from dpsql.errors import LedgerError, ParameterError
+from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import LedgerPlace, is_url
@@ -56,30 +55,7 @@ def connect(
     strict: bool = False,
     **options: Unpack[ConnectOptions],
 ) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB database with dpsql installed.
-
-    Parameters
-    ----------
-    path : path
-        Database file, or ``':memory:'``.
-    ledger : path or URL, optional
-        Where budgets and releases are kept. By default ``x.duckdb.dpsql-ledger`` beside ``x.duckdb``, and in
-        memory for an in-memory database. A ``postgresql://`` URL shares it between machines.
-    strict : bool
-        Refuse every release on a dataset that `dp_protect` never gave a budget.
-    **options
-        Passed on to `duckdb.connect`, such as ``read_only=True``.
-
-    Returns
-    -------
-    connection : duckdb.DuckDBPyConnection
-        An ordinary DuckDB connection. Close it when done.
-
-    Raises
-    ------
-    LedgerError
-        The ledger cannot be opened, or the database belongs to another one.
-    """
+    """Open a DuckDB database with dpsql installed; `dpsql.connect` says more."""
     ledger = LedgerPlace.of(ledger) or ledger
     connection = duckdb.connect(fspath(path), **options)
     try:
@@ -336,10 +312,3 @@ def _comments_sql(macros: str) -> str:
         for temporary, path, name, kind in dict.fromkeys(defined)
         if name in MANUAL
     )
-
-
-def refuse_unknown(arguments: Iterable[str], known: Collection[str], function: str) -> None:
-    """Raise when Python code passes an argument that the function does not have."""
-    for name in arguments:
-        if name not in known:
-            raise ParameterError("P016", f"{function} has no argument {show(name)}. {meant_argument(name, known)}")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypedDict, TypeVar
 
+from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
@@ -21,6 +25,7 @@ from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
 
 Result = TypeVar("Result")
+AnyPlan = TypeVar("AnyPlan", bound=Plan)
 
 
 class ModelRow(TypedDict):
@@ -135,6 +140,44 @@ class PastReleases:
                 return found
         return None
 
+    def of_age(self, plan: AnyPlan, age: float | None, *, fresh: bool = False) -> AnyPlan:
+        """Return a plan under the name of a stored release that is young enough, or of a new one.
+
+        When the latest answer under a plan's name is older than `age`, in seconds, or is to be `fresh`, the next one
+        has the next number behind the name.
+        """
+        latest, entry = self._latest(plan)
+        if entry is None or (not fresh and (age is None or _seconds_since(entry.recorded_at) <= age)):
+            return _numbered(plan, latest)
+        return _numbered(plan, latest + 1)
+
+    def asked_by(self, plan: AnyPlan, asker: Asker) -> AnyPlan:
+        """Return a plan under the name of its question: equal questions of one scope have one answer.
+
+        The name is of all that tells the call apart, and of nothing of its text: its function and arguments as they
+        are recorded, with what its source means.
+        """
+        question = digest_of([plan.function, plan.dataset, plan.public_arguments])
+        plan = replace(plan, release=f"{asker.scope} {question}", principal=asker.principal)
+        if asker.fresh and asker.key:
+            return replace(plan, release=f"{plan.release} {digest_of(asker.key)}")
+        return self.of_age(plan, asker.max_age, fresh=asker.fresh)
+
+    def _latest(self, plan: AnyPlan) -> tuple[int, Entry | None]:
+        """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
+        entry = self.replay(plan)
+        if entry is None:
+            return 0, None
+        low, high, step = 0, None, 1
+        while high is None or high - low > 1:  # numbers follow on each other: doubled steps, then halves
+            tried = low + step if high is None else (low + high) // 2
+            found = self.replay(_numbered(plan, tried))
+            if found is None:
+                high = tried
+            else:
+                low, entry, step = tried, found, step * 2
+        return low, entry
+
     def _names(self, dataset: str) -> Iterator[str]:
         """Yield a dataset, and then those that it has taken the place of."""
         yield dataset
@@ -180,6 +223,26 @@ class PastReleases:
     def forget_models(self) -> None:
         """Forget the cached models: after another release, a name without a dataset may stand for two models."""
         self._models.clear()
+
+
+def digest_of(value: Json) -> str:
+    """Return the digest of JSON values."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _numbered(plan: AnyPlan, number: int) -> AnyPlan:
+    return plan if not number else replace(plan, release=f"{plan.release} #{number + 1}")
+
+
+def _seconds_since(recorded: str) -> float:
+    """Return how long ago something was recorded; endless for a time that cannot be read."""
+    try:
+        then = datetime.datetime.fromisoformat(recorded.replace("Z", "+00:00"))
+    except ValueError:
+        return float("inf")
+    if then.tzinfo is None:
+        then = then.replace(tzinfo=datetime.UTC)
+    return (datetime.datetime.now(datetime.UTC) - then).total_seconds()
 
 
 def _without_meaning(record: Mapping[str, Json], plan: Plan) -> dict[str, Json]:

@@ -159,22 +159,31 @@ class Planner:
         stated = self._stated(function, dataset, aggregate)
         if placement is not None and placement.unit is not None:
             stated["privacy_unit"] = placement.unit
-            stated["max_rows_per_unit"] = placement.rows_per_unit or stated.get("max_rows_per_unit")
+            stated["max_rows_per_unit"] = placement.rows_stated(stated.get("max_rows_per_unit"))
         dated = stated.get(DATED)
         if isinstance(dated, Dated):
             if dated.tables and (placement is None or not (placement.date or placement.undated)):
                 raise undated(name, dataset, [dated.text])
             if placement is not None:
                 stated[DATED] = dated.of_source(placement.date, placement.dated)
-        plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
-        if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
-            plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
-        if plan.condition is not None and typed is not None:
-            types = column_types(plan.condition, typed)
-            plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
+
+        def planned(stated: Mapping[str, object]) -> Plan:
+            plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
+            if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
+                plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
+            if plan.condition is not None and typed is not None:
+                types = column_types(plan.condition, typed)
+                plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
+            return replace(plan, placement=placement)
+
+        plan = planned(stated)
         if placement is None:
             return plan
-        plan = replace(plan, placement=placement)
+        if placement.once and plan.release is not None:
+            # Earlier versions counted as many rows as the owner stated; what they released has its name still.
+            policy = self._stated(function, dataset, aggregate).get("max_rows_per_unit")
+            earlier = planned({**stated, "max_rows_per_unit": placement.rows_per_unit or policy})
+            plan = plan if self._past.replay(earlier) is None else earlier
         if governed and seen:
             self._refuse_absent(plan, seen)
         return plan

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dpsql.errors import ParameterError
 from dpsql.ledger.rows import StoredRelease
-from dpsql.released.query import core_rows
+from dpsql.released.query import core_rows, counted
 from dpsql.rendering import identifier, text
 
 # The table that holds a stored release, in the statement that makes rows of it.
@@ -40,7 +40,9 @@ def answers(found: Iterable[QueryAnswer]) -> pa.Array:
     out = []
     for one in found:
         asked = json.loads(one.asked)
-        cores = [core_rows(one.result, core, asked["confidence"]).rows() for core in asked["cores"]]
+        cores = [
+            core_rows(one.result, core, asked["confidence"]).rows() for core in counted(one.result, asked["cores"])
+        ]
         out.append({"sequence": one.sequence, "guarantee": one.guarantee, "cores": cores})
     return pa.array(out, type=_RELEASE)
 

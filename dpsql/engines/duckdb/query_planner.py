@@ -8,8 +8,6 @@ is read or charged. What the splitter wrote is judged by those plans alone.
 from __future__ import annotations
 
 import datetime
-import hashlib
-import json
 import secrets
 import threading
 import zoneinfo
@@ -19,13 +17,14 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
+from dpsql.contract.asker import USUAL_AGE
 from dpsql.contract.layout import Layout
 from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
-from dpsql.contract.query.cores import UnboundError
 from dpsql.contract.query.joins import without_unit
+from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
@@ -34,16 +33,15 @@ from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
-from dpsql.engines.duckdb.past_releases import PastReleases
+from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
 from dpsql.engines.duckdb.query_options import Given, read_options
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import InternalError, ParameterError, SourceError
-from dpsql.functions.query import ARGUMENTS, USUAL_AGE, QueryPlan, read_age
+from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
-from dpsql.ledger.rows import Entry
 from dpsql.progress import listen
 
 # A query of all columns of the caller's own text: its plan shows names and types.
@@ -353,43 +351,9 @@ class QueryPlanner:
             return replace(plan, release=f"query {secrets.token_hex(32)}")
         fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
         if plan.release is None:
-            text = json.dumps(plan.public_arguments, sort_keys=True)
-            plan = replace(plan, release=f"query {hashlib.sha256(text.encode()).hexdigest()}")
+            plan = replace(plan, release=f"query {digest_of(plan.public_arguments)}")
             age = USUAL_AGE if age is None else age
-        latest, entry = self._latest(plan)
-        if entry is None or (not fresh and (age is None or _seconds_since(entry.recorded_at) <= age)):
-            return _numbered(plan, latest)
-        return _numbered(plan, latest + 1)
-
-    def _latest(self, plan: QueryPlan) -> tuple[int, Entry | None]:
-        """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""
-        entry = self._past.replay(plan)
-        if entry is None:
-            return 0, None
-        low, high, step = 0, None, 1
-        while high is None or high - low > 1:  # numbers follow on each other: doubled steps, then halves
-            tried = low + step if high is None else (low + high) // 2
-            found = self._past.replay(_numbered(plan, tried))
-            if found is None:
-                high = tried
-            else:
-                low, entry, step = tried, found, step * 2
-        return low, entry
-
-
-def _numbered(plan: QueryPlan, number: int) -> QueryPlan:
-    return plan if not number else replace(plan, release=f"{plan.release} #{number + 1}")
-
-
-def _seconds_since(recorded: str) -> float:
-    """Return how long ago something was recorded; endless for a time that cannot be read."""
-    try:
-        then = datetime.datetime.fromisoformat(recorded.replace("Z", "+00:00"))
-    except ValueError:
-        return float("inf")
-    if then.tzinfo is None:
-        then = then.replace(tzinfo=datetime.UTC)
-    return (datetime.datetime.now(datetime.UTC) - then).total_seconds()
+        return self._past.of_age(plan, age, fresh=fresh)
 
 
 def _text(sql: object) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from dpsql.contract.asker import Asker
 from dpsql.engines.duckdb.query_statement import QueryStatement, shown
 from dpsql.engines.duckdb.releasing import Turns, run_release
 from dpsql.engines.duckdb.session import Session
@@ -45,10 +46,13 @@ class Answered:
 
 
 def planned_query(
-    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
+    session: Session, turns: Turns, sql: object, arguments: Mapping[str, object], asker: Asker | None = None
 ) -> tuple[QueryStatement | None, str]:
     """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
-    return session.queries.plan(*_bound(session, turns, sql, arguments))
+    found, free = session.queries.plan(*_bound(session, turns, sql, arguments))
+    if found is not None and asker is not None:
+        found = replace(found, plan=session.past.asked_by(found.plan, asker))
+    return found, free
 
 
 def expected_query(
@@ -77,13 +81,14 @@ def run_query(
     sql: object,
     arguments: Mapping[str, object],
     before: Callable[[QueryStatement], None] | None = None,
+    asker: Asker | None = None,
 ) -> Answered:
     """Return the answer of a query: asked and charged, or read from the ledger.
 
     What is to be done `before` rows are read is done when the budget allows the query, and not for a stored answer.
     """
     with turns.alone():
-        found, free = planned_query(session, turns, sql, arguments)
+        found, free = planned_query(session, turns, sql, arguments, asker)
         if found is None:
             return Answered(turns.table(free))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known
+from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.query_answers import stored_query
 from dpsql.engines.duckdb.result_rows import catalogued_sql
@@ -62,11 +63,18 @@ class QueryStatement:
         cores = []
         for core, answers in zip(self.split.cores, self.answers, strict=True):
             listed = list(known(list, answers["answers"]))
-            more = [{**listed[place], "over": count} for place, count in self._spread(core)]
+            more = [{**listed[place], "over": self._over_numbers(count)} for place, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
         return json.dumps({"confidence": self._confidence, "cores": cores})
 
-    def _spread(self, core: QueryCore) -> list[tuple[int, int]]:
+    def _over_numbers(self, numbers: NoisyNumbers) -> object:
+        """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""
+        if not numbers.groups:
+            return numbers.single
+        places = {core.name: place for place, core in enumerate(self.split.cores)}
+        return {"single": numbers.single, "groups": [[places[name], times] for name, times in numbers.groups]}
+
+    def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
         """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
         return spread(self.split, core) if self.errors else []
 
@@ -115,8 +123,9 @@ class QueryStatement:
         """Return the statement whose one value is the release of all parts."""
         parts: list[tuple[Frame, list[Step], str]] = []
         for part in self.plan.parts:
-            keyed, drawing = (None if one is None else parts[one][0] for one in (part.keys_of, part.rows_of))
-            parts.append(part_of_query(part.plan, part.plan.function, keyed, drawing))
+            earlier = (part.keys_of, part.rows_of, part.bounds_of)
+            frames_of = (None if one is None else parts[one][0] for one in earlier)
+            parts.append(part_of_query(part.plan, part.plan.function, *frames_of))
         frames = [frame for frame, _, _ in parts]
         whole = frames[0].name(_WHOLE)
         steps = [(frame, chain[0]) for frame, chain, _ in parts]
@@ -154,7 +163,7 @@ def _texts(plan: QueryPlan) -> str:
     return catalogued_sql(made=True, tables=True)
 
 
-def spread(split: Split, core: QueryCore) -> list[tuple[int, int]]:
+def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
     """Return the numbers of a core of which columns are made: the place of each, and of how many the column is made.
 
     An interval of a column that is made of j noisy numbers takes each of them within an interval that fails with a
@@ -198,10 +207,12 @@ def shown(statement: QueryStatement) -> tuple[str, ...]:
         for key in core.keys:
             lines.append(f"key {key.column}: {'released privately' if core.private_keys else key.origin}")
         for one in core.aggregates:
-            lines += _bounds_told(one)
+            lines += _bounds_told(one, grouped=bool(core.keys))
         for part, of_part in zip(parts, of_core, strict=True):
             if of_part.keys_of is not None:
                 lines.append(f"its keys are those that part {of_part.keys_of + 1} releases")
+            if of_part.bounds_of is not None:
+                lines.append(f"its bounds are those that part {of_part.bounds_of + 1} draws")
             named = part.function.removeprefix(f"{plan.function}.")
             lines.append(f"part of {core.name}: {named}, epsilon {float(part.epsilon):g} of {float(plan.epsilon):g}")
             if id(part) not in drawn:
@@ -230,16 +241,20 @@ def expected_sql(lines: Sequence[Expected]) -> str:
 
 
 # Quantities of `dp_estimate` that are told of a part.
-_TOLD = ("count_std_error", "rank_error", "least_count", "persons_off")
+_TOLD = ("count_std_error", "rank_error", "least_count", "persons_off", "bounds_rows_needed")
 
 
-def _bounds_told(one: QueryAggregate) -> list[str]:
+def _bounds_told(one: QueryAggregate, *, grouped: bool) -> list[str]:
     if one.kind in ("rows", "values", "units", "items"):
         return []
-    if one.lower is None or one.upper is None:
-        return (
-            [f"bounds of {one.column}: none are public"]
-            if one.kind == "quantile"
-            else [f"bounds of {one.column}: drawn privately"]
-        )
-    return [f"bounds of {one.column}: {float(one.lower):g} to {float(one.upper):g}, {one.bounds_from or 'stated'}"]
+    lines = []
+    first = one.column, one.lower, one.upper, f", {one.bounds_from or 'stated'}"
+    columns = first, (one.other, one.other_lower, one.other_upper, "")
+    for name, lower, upper, origin in columns:
+        if name is None:
+            continue
+        told = "none are needed" if one.kind == "quantile" and not grouped else "drawn privately"
+        if lower is not None and upper is not None:
+            told = f"{float(lower):g} to {float(upper):g}{origin}"
+        lines.append(f"bounds of {name}: {told}")
+    return lines

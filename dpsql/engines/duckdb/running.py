@@ -73,6 +73,12 @@ class RunningCall:
                 collector = call.start()
                 self.call, self.collecting = call, None if collector is None else Collecting(collector)
 
+    def learn_bounds(self, call: Call) -> None:
+        """Go on with a call that knows bounds which another part has drawn; it costs what it cost before."""
+        if call.plan is not self.call.plan:
+            raise InternalError("I034", "bounds were to change what is charged. Report it.")
+        self.learn(call)
+
     def limit_rows(self, call: Call, most: int) -> None:
         """Go on, once, with a call whose units have as many rows as were drawn; it costs what it cost before."""
         with self.turning:

@@ -135,8 +135,13 @@ class Session(Calls):
         entry = self.past.replay(plan)
         if entry is None:
             raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
-        self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
+        self._note_replay(plan, entry)
         return entry
+
+    def _note_replay(self, plan: Plan, entry: Entry) -> None:
+        """Note that a stored release was asked for again; what came through the gateway is in its own log."""
+        if plan.principal is None:
+            self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
 
     def admit(self, plan: Plan, around: Around, texts: Catalogued) -> Plan:
         """Check a call of the aggregate form when it is run; return its plan with where its rows come from."""
@@ -210,7 +215,7 @@ class Session(Calls):
                 f"release {show(plan.release)} holds the result of another text of the views that it reads: "
                 "`dpsql show` tells which. Give this call another name.",
             )
-        self.ledger.note_replay(plan.dataset, plan.function, plan.release or "", entry)
+        self._note_replay(plan, entry)
         return entry
 
     def open_call(self, call: Call, function: str) -> int:
@@ -376,7 +381,7 @@ class Session(Calls):
         """Charge a call and draw in one durable transaction."""
         call = running.call
         charge = self._charge(call.plan, running.permit)
-        entry = self.ledger.charge(charge, draw, remark=call.left_out, reservation=running.reservation)
+        entry = self.ledger.charge(charge, draw, remark=call.remark, reservation=running.reservation)
         if running.function in MODELS:
             self.past.forget_models()
         return entry
@@ -415,6 +420,7 @@ class Session(Calls):
             traced=plan.traced,
             older=None if plan.release is None else self.past.older(plan),
             during=plan.during,
+            principal=plan.principal,
             **protection(plan),
         )
 

@@ -34,11 +34,12 @@ from dataclasses import replace
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
-from dpsql.engines.duckdb.steps import limits, long_rows, rows, source
+from dpsql.engines.duckdb.steps import limits, long_rows, rows, source, values
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.port import PART
 from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.query_bounds import CoreBoundsPlan
 from dpsql.functions.query_rows import RowsPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.rendering import call, cast, text
@@ -106,23 +107,28 @@ def types_sql(plan: Plan, function: str) -> str:
 
 
 def part_of_query(
-    plan: Plan, function: str, keyed: Frame | None = None, drawing: Frame | None = None
+    plan: Plan,
+    function: str,
+    keyed: Frame | None = None,
+    drawing: Frame | None = None,
+    bounding: Frame | None = None,
 ) -> tuple[Frame, list[Step], str]:
     """Return the frame of a part of a query, its steps in order, types and gate first, and SQL of its statistic.
 
-    `keyed` is the frame of the part that releases the keys of its groups, and `drawing` of the one that draws how many
-    rows of a unit count.
+    `keyed` is the frame of the part that releases the keys of its groups, `drawing` of the one that draws how many
+    rows of a unit count, and `bounding` of the one that draws the bounds of its columns.
     """
     frame = replace(_frame(plan, function), drawing=drawing)
     if isinstance(frame, GroupedFrame) and isinstance(keyed, GroupedFrame):
         frame = replace(frame, keyed=keyed)
+    if isinstance(frame, GroupedFrame) and isinstance(bounding, GroupedFrame):
+        frame = replace(frame, bounding=bounding)
     if isinstance(plan, RowsPlan):
-        return (
-            frame,
-            [source.types(frame), source.gate(frame), *limits.rows_of_units(frame, plan.cells or 1)],
-            _statistic(frame),
-        )
-    steps = list(_steps(frame))
+        steps = [source.types(frame), source.gate(frame), *limits.rows_of_units(frame, plan.cells or 1)]
+    elif isinstance(plan, CoreBoundsPlan) and isinstance(frame, GroupedFrame):
+        steps = [source.types(frame), source.gate(frame), *values.bounds_alone(frame)]
+    else:
+        steps = list(_steps(frame))
     if drawing is not None:
         steps.insert(2, limits.limited(frame, drawing))
     return frame, steps, _statistic(frame)

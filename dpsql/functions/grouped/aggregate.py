@@ -8,6 +8,7 @@ does. Which integers get noise is said in `dpsql.statistics.aggregates`, what is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,12 +18,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-from dpsql.contract.fold import Batch, Collector, RowTransform
+from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
-from dpsql.functions.grouped.aggregate_plan import UNIT_BOUNDS, AggregatePlan
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.drawn_bounds import NO_CODE, UNIT_BOUNDS, DrawnBoundsCall, TargetMagnitudes, ValueCode
 from dpsql.functions.grouped.left_out import GROUP, RECORD, UNITS
-from dpsql.functions.grouped.plan import GroupedCall
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock
@@ -33,23 +34,30 @@ from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
 from dpsql.released.left_out import left_out_record
 from dpsql.statistics.aggregates import Block, Sums, ValueBlock
-from dpsql.statistics.counts import MagnitudeHistogram
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels, NamedSums, NumberedSums
 from dpsql.statistics.left_out import left_out_blocks
 
 
 @dataclass(frozen=True)
-class AggregateCall(GroupedCall):
+class AggregateCall(DrawnBoundsCall):
     """A call of dp_aggregate or of one of its thin forms, with the column types of its source.
 
     Attributes
     ----------
-    drawn : tuple of PrivateInterval
-        The private bounds of each target, once they were drawn.
+    drawn : tuple of (PrivateInterval or None)
+        The private bounds of each target, once they were drawn; None of one that needs none.
     """
 
     plan: AggregatePlan
-    drawn: tuple[PrivateInterval, ...] = ()
+    drawn: tuple[PrivateInterval | None, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """From which number of rows or units on a private key is shown in half of calls."""
+        if not isinstance(self.plan.part, KeyedNoise):
+            return ""
+        counted = "units" if self.plan.counts_units else "rows"
+        return f"keys are shown that about {math.ceil(self.plan.part.least_count)} {counted} have, or more"
 
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""
@@ -68,12 +76,25 @@ class AggregateCall(GroupedCall):
         blocks = self.plan.blocks
         if not self.drawn:
             return blocks
-        return tuple(within(block, drawn.ends) for block, drawn in zip(blocks, self.drawn, strict=True))
+        return tuple(
+            block if drawn is None else within(block, drawn.ends)
+            for block, drawn in zip(blocks, self.drawn, strict=True)
+        )
 
     @property
     def target_blocks(self) -> list[ValueBlock | None]:
         """How the values of each target are coded; None where they are only counted."""
         return [block if isinstance(block, ValueBlock) else None for block in self.blocks[: len(self.plan.targets)]]
+
+    @property
+    def drawn_codes(self) -> list[ValueCode]:
+        """How the values of each target are coded within private bounds, once they were drawn."""
+        if not self.drawn:
+            raise TypeError("no bounds were drawn")
+        return [
+            NO_CODE if block is None else ValueCode(block.lower, block.upper, *block.affine, *block.limits)
+            for block in self.target_blocks
+        ]
 
     def start(self) -> Collector:
         """Return the collector of the first pass."""
@@ -93,10 +114,7 @@ class AggregateCall(GroupedCall):
         The pass that finds bounds takes in rows in either form.
         """
         if isinstance(collector, TargetMagnitudes):
-            values = np.empty((len(self.plan.targets), len(rows)))
-            for position in range(len(values)):
-                values[position] = to_doubles(rows.field(position))
-            collector.add(np.zeros(len(rows)), values, batch)
+            collector.take(rows, batch)
             return
         if isinstance(collector, Labels):
             collector.add_labels(rows, len(self.plan.by))
@@ -201,13 +219,6 @@ class AggregateCall(GroupedCall):
             found = [replace(one, block=block) for one, block in zip(noisy, blocks, strict=True)]
             return {"left_out": left_out_record(found, self.plan.targets, self.plan.contribution.rows)}
         return {}
-
-
-class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
-    """The pass that finds bounds: the rows by the universal cells of each target."""
-
-    def __init__(self, targets: int) -> None:
-        super().__init__(MagnitudeHistogram(targets, target=False))
 
 
 def within(block: Block, ends: tuple[float, float] | None) -> Block:

@@ -18,7 +18,7 @@ from dpsql.contract.arguments import (
 from dpsql.contract.keys import PublicKeys
 from dpsql.contract.parameters import fold
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.plan import are_missing
+from dpsql.functions.grouped.drawn_bounds import are_missing
 from dpsql.statistics.aggregates import AGGREGATES, AVG, COUNT, STDDEV, SUM, VARIANCE
 
 TARGETS = replace(

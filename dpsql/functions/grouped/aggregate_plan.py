@@ -1,7 +1,7 @@
 """The plans of dp_aggregate and its thin forms: aggregates of columns, in groups, and the noise on them.
 
 Without public bounds a first pass draws an interval for every target, over the rows of all groups together
-(`dpsql.functions.grouped.plan`), and the sums are of values clipped to it. Of a privacy unit that pass counts
+(`dpsql.functions.grouped.drawn_bounds`), and the sums are of values clipped to it. Of a privacy unit that pass counts
 as many rows as the call's limits leave in all groups, ``contribution.rows``. How values are coded within their bounds
 changes neither the sensitivity nor the noise of a block (`dpsql.statistics.aggregates`: every bound holds for any code
 in [-S, S]), so the part that adds the noise is known before the bounds are.
@@ -47,8 +47,8 @@ from dpsql.functions.grouped.aggregate_arguments import (
     read_sizes,
 )
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
+from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, UNIT_BOUNDS, are_missing, read_share
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
-from dpsql.functions.grouped.plan import BOUNDS_SHARE, are_missing, read_share
 from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
 from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.interval_scan import ScannedInterval
@@ -69,9 +69,6 @@ from dpsql.statistics.aggregates import (
     blocks_for,
 )
 from dpsql.statistics.shared_count import SharedCount, shared_count
-
-# The bounds that values have in place of private ones: before these are drawn, and where they are not determined.
-UNIT_BOUNDS = -1.0, 1.0
 
 
 @dataclass(frozen=True, kw_only=True)

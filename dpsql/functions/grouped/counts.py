@@ -66,6 +66,11 @@ class ValuePlan(CountedPlan):
         """The columns of `by`, and the target as v0."""
         return {**(super().row_columns or {}), "v0": self.target}
 
+    @property
+    def value_parts(self) -> tuple[str, ...]:
+        """The parts of a row that have its values."""
+        return ("v0",)
+
 
 @dataclass(frozen=True)
 class CountedCall(GroupedCall):

@@ -5,19 +5,13 @@ mapped to groups, and rows of unlisted keys are dropped (or are the group `other
 most r of its rows in each, and at most m rows in all (`dpsql.contract.relation`). What is kept is a keyed sample,
 which does not depend on other units; limits on groups, or on rows of a group, that m implies are left to m. Every group
 with a public key is in the result, with noise, also if it is empty.
-
-**Private bounds.** Of columns without public ones, for functions of one call: the first pass draws them.
-
-What the pass released is public for the next one, which clips rows one by one to it. Both parts add up: the bounds
-cost `bounds_share` of epsilon, and what is drawn with them costs the rest. The ends of the data would not be private.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
 
@@ -26,20 +20,18 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract import parameters
-from dpsql.contract.arguments import share
 from dpsql.contract.call import Call, TargetCode
 from dpsql.contract.feature_columns import check_condition, check_ids, refuse_lossless, require
 from dpsql.contract.keys import Lists, PublicKeys, read_keys
 from dpsql.contract.layout import Layout
-from dpsql.contract.parameters import fold, known, show
-from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan, Quantity
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.plan import COLLECTED, GROUPED, Pass, Plan
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.arguments import GROUP_LIMITS, KEYS, OTHER, refuse_without_by
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import is_boolean, is_numeric
 from dpsql.kernels.identity import has_identity
-from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.statistics.aggregates import ValueBlock
 
 # SQL types whose values have one text each, whatever the settings of a session are.
@@ -169,6 +161,15 @@ class GroupedPlan(Plan):
     def target_blocks(self) -> Sequence[ValueBlock | None]:
         """How the values of each target are coded; None where they are only counted."""
         return [None] * len(self.targets)
+
+    @property
+    def value_parts(self) -> tuple[str, ...]:
+        """The parts of a row that have its values, by their names in `row_columns`."""
+        return tuple(f"t{number}" for number in range(len(self.targets)))
+
+    def is_drawn(self, position: int) -> bool:
+        """Whether the bounds of a target are drawn before its values are coded."""
+        return False
 
     @property
     def counts_items(self) -> bool:
@@ -385,75 +386,3 @@ class GroupedCall(Call):
         call = cls(plan, (), TargetCode(), (), kinds=of_cells, types=tuple(types))
         call.check()
         return call
-
-
-BOUNDS_SHARE = share(
-    "bounds_share",
-    "Share of epsilon spent on private bounds where none are given, between 0 and 1.",
-    0.25,
-    hint="0.25 is usual.",
-)
-# Chance that one of the two claims about a found interval is false.
-BOUNDS_FAILURE = Fraction(1, 100)
-
-
-def are_missing(given: Mapping[str, object]) -> bool:
-    """Whether neither bound is given; one alone is a mistake."""
-    return given["lower"] is None and given["upper"] is None
-
-
-def read_share(given: Mapping[str, object]) -> Fraction:
-    """Return the checked share of epsilon for private bounds."""
-    return known(Fraction, BOUNDS_SHARE.read(given))
-
-
-def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> IntervalNoise:
-    """Return the noise of the bounds of one column."""
-    return IntervalNoise(epsilon, neighbours, max_rows_per_unit, BOUNDS_FAILURE)
-
-
-@dataclass(frozen=True, kw_only=True)
-class DrawnBoundsPlan(GroupedPlan):
-    """The plan of a function that draws the bounds of its columns where none are given."""
-
-    bounds_share: Fraction | None  # of all columns together; None where no bounds are drawn
-
-    @property
-    def draws_bounds(self) -> bool:
-        """Whether the bounds of the columns are private."""
-        return self.bounds_share is not None
-
-    def _passes(self) -> tuple[Pass, ...]:
-        """Return the passes of the statistic, after one that draws bounds where these are private."""
-        following = super()._passes()
-        return (following[0], *following) if self.draws_bounds else following
-
-    @cached_property
-    def bounds_epsilon(self) -> Fraction:
-        """Epsilon spent on private bounds; 0 with public ones."""
-        return Fraction(0) if self.bounds_share is None else self.epsilon * self.bounds_share
-
-    @cached_property
-    def remaining_epsilon(self) -> Fraction:
-        """Epsilon that is left for what is drawn within the bounds."""
-        return self.epsilon - self.bounds_epsilon
-
-    @cached_property
-    def bounds_noise(self) -> IntervalNoise:
-        """The noise of the private bounds of one column: all rows of a unit count that its limits leave."""
-        columns = len(self.targets) or 1
-        return bounds_noise(self.bounds_epsilon / columns, self.neighbours, self.contribution.rows)
-
-    @property
-    def bounds_scales(self) -> Iterable[Fraction]:
-        """The scales of the noise of private bounds; none with public ones."""
-        return self.bounds_noise.scales if self.draws_bounds else ()
-
-    @property
-    def bounds_needed(self) -> Quantity:
-        """How many rows a column needs for its bounds to be found."""
-        return (
-            "bounds_rows_needed",
-            float(self.bounds_noise.rows_needed),
-            "rows with a value from which bounds are found, but for noise",
-        )

@@ -1,8 +1,8 @@
 """dp_quantile: private quantiles of one column, or of each group of it, with an interval for each.
 
 Without `by` the rows are counted in cells that follow from the column's type, and from bounds where there are some
-(`dpsql.kernels.column_cells`); so the quantiles need no bounds. Groups need public bounds: their rows are counted in
-SQL, in cells of equal width. What is drawn from the counts:
+(`dpsql.kernels.column_cells`); so the quantiles need no bounds. Rows of groups are counted in SQL, in cells of equal
+width between bounds: public ones, or an interval that is drawn for all groups together. What is drawn from the counts:
 
 1. with `bounds_share`, in a pass before, an interval that holds the bulk of the column
    (`dpsql.mechanisms.interval_scan`), which is released, and bounds the cells of the second pass;
@@ -30,15 +30,25 @@ from dpsql.arrays import Longs
 from dpsql.contract import parameters
 from dpsql.contract.arguments import COLUMN_BOUNDS, EPSILON, TARGET, Argument, Signature, integer, optional_share
 from dpsql.contract.bounds import column_bounds
-from dpsql.contract.fold import Collector, Ignoring, RowTransform
+from dpsql.contract.fold import Batch, Collector, Ignoring, RowTransform
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.counts import GROUPED_COLUMN, ColumnCall, ColumnPlan
-from dpsql.functions.grouped.plan import BOUNDS_SHARE, DrawnBoundsPlan, are_missing
-from dpsql.functions.value_cells import DerivedKey, EvenCells
+from dpsql.functions.grouped.drawn_bounds import (
+    BOUNDS_SHARE,
+    UNIT_BOUNDS,
+    DrawnBoundsCall,
+    DrawnBoundsPlan,
+    TargetMagnitudes,
+    ValueCode,
+    are_missing,
+    read_share,
+)
+from dpsql.functions.grouped.group_cells import GroupCells
+from dpsql.functions.value_cells import DerivedKey, EvenCells, LearnedCells
 from dpsql.kernels.cells import CellCounts
 from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
 from dpsql.kernels.typed_cells import decimals
@@ -92,7 +102,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             kind="Numbers",
         ),
         EPSILON,
-        *(replace(one, shown="none; required with by", stand_in=None) for one in COLUMN_BOUNDS),
+        *(replace(one, shown="none; drawn privately with by", stand_in=None) for one in COLUMN_BOUNDS),
         replace(
             integer(
                 "cells",
@@ -113,9 +123,10 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         ),
         replace(
             BOUNDS_SHARE,
-            doc="Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none.",
+            doc="Share of epsilon that draws bounds first where none are given, between 0 and 1. Quantiles need none "
+            "without by.",
             default=None,
-            shown="no bounds are drawn",
+            shown="none are drawn; 0.25 with by",
             earlier=(0.25,),
         ),
         *GROUPED_COLUMN,
@@ -124,50 +135,52 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
         own = {**super()._own(given, layout), **cls._read(given, "cells", "quantiles", "interval_share")}
-        if given["by"] or not are_missing(given):
+        if not are_missing(given):
             return {**own, **column_bounds(given, "dp_quantile reads one column"), "bounds_share": None}
         read = cls._read(given, "bounds_share")
+        if given["by"]:
+            return {**own, "lower": None, "upper": None, "bounds_share": read["bounds_share"] or read_share({})}
         if own["cells"] is not None and read["bounds_share"] is None:
             raise ParameterError(
                 "P046", "cells divide bounds, and there are none. Give lower and upper, or leave cells out."
             )
         return {**own, "lower": None, "upper": None, **read}
 
-    @classmethod
-    def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
-        """Return values for required arguments; the noise of groups does not depend on their bounds."""
-        return {**super().stand_ins(given), **({"lower": 0, "upper": 1} if given.get("by") else {})}
-
     @property
     def group_cells(self) -> int:
-        """Number of cells of each group: those asked for, or what follows from the bounds and the number of groups."""
-        lower, upper = map(float, self.public_bounds or (0.0, 1.0))
+        """Number of cells of each group: what follows from public bounds, or the largest number within drawn ones."""
+        return self._most_group_cells if self.public_bounds is None else self._cells_of(*self.public_bounds)
+
+    @property
+    def _most_group_cells(self) -> int:
+        """The largest number of cells of each group: that which is asked for, or by the number of groups."""
         if self.cells is not None:
             return self.cells
         keys = None if self.public_keys is None else self.public_keys.count
         groups = _ALL_GROUP_CELLS if keys is None else keys + self.other
         each = _ALL_GROUP_CELLS // max(1, groups)
-        most = min(max(1 << max(0, each.bit_length() - 1), _LEAST_GROUP_CELLS), EVEN_CELLS)
-        width = upper - lower
-        if not (lower.is_integer() and upper.is_integer() and 2 * width <= most):
+        return min(max(1 << max(0, each.bit_length() - 1), _LEAST_GROUP_CELLS), EVEN_CELLS)
+
+    def _cells_of(self, lower: float, upper: float) -> int:
+        """Return the number of cells of each group between bounds."""
+        most, width = self._most_group_cells, upper - lower
+        if self.cells is not None or not (lower.is_integer() and upper.is_integer() and 2 * width <= most):
             return most
         whole, cells = int(width), 2 * int(width)
         while cells < _WHOLE_CELLS and 2 * cells <= most:
             cells *= 2
         return max(cells, whole)
 
-    @cached_property
-    def grid(self) -> EvenCells:
-        """The cells between public bounds, of the rows of each group."""
-        if self.public_bounds is None:
-            raise InternalError("I032", "cells of groups were asked for without bounds. Report it.")
-        return EvenCells(*self.public_bounds, self.group_cells)
+    def grid(self, lower: float, upper: float) -> EvenCells:
+        """Return the cells between bounds, of the rows of each group."""
+        return EvenCells(lower, upper, self._cells_of(lower, upper))
 
     @cached_property
     def derived(self) -> DerivedKey:
         """The cells; a row without a value is in none."""
-        lower, upper = self.grid.ends
-        return DerivedKey(self.grid, lower, upper, missing=False, divides=False)
+        if self.public_bounds is None:
+            return DerivedKey(LearnedCells(self.group_cells), -math.inf, math.inf, missing=False, divides=False)
+        return DerivedKey(self.grid(*self.public_bounds), *self.public_bounds, missing=False, divides=False)
 
     @property
     def public_bounds(self) -> tuple[float, float] | None:
@@ -257,15 +270,42 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
 
 
 @dataclass(frozen=True)
-class QuantileCall(ColumnCall):
-    """A dp_quantile call, with the column types of its source."""
+class QuantileCall(ColumnCall, DrawnBoundsCall):
+    """A dp_quantile call, with the column types of its source.
+
+    Attributes
+    ----------
+    drawn : PrivateInterval or None
+        Of a call with groups, the private bounds, once they were drawn.
+    """
 
     plan: QuantilePlan
+    drawn: PrivateInterval | None = None
+
+    @cached_property
+    def grid(self) -> EvenCells:
+        """The cells of the rows of each group, between public bounds, or private ones once they were drawn."""
+        ends = self.plan.public_bounds
+        if ends is None and self.drawn is not None:
+            ends = whole_steps(*(self.drawn.ends or UNIT_BOUNDS), self.kind)
+        if ends is None:
+            raise InternalError("I032", "cells of groups were asked for without bounds. Report it.")
+        return self.plan.grid(*ends)
+
+    @property
+    def drawn_codes(self) -> list[ValueCode]:
+        """Which cell a value is in, once the bounds were drawn."""
+        return [ValueCode(*self.grid.learned)]
+
+    @property
+    def cells(self) -> int:
+        """Number of cells of a group; the largest number before the bounds are known."""
+        return super().cells if self.drawn is None else self.grid.count
 
     def start(self) -> Collector:
         """Return the collector of the first pass: empty counts."""
         if self.plan.by:
-            return super().start()
+            return super().start() if not self.plan.draws_bounds or self.drawn is not None else TargetMagnitudes(1)
         if self.plan.draws_bounds:
             return ColumnMagnitudes(self.plan, self.kind)
         bounds = self.plan.public_bounds
@@ -278,6 +318,30 @@ class QuantileCall(ColumnCall):
         """The type of the column."""
         return self.kinds[-1]
 
+    def collect(self, collector: Collector, rows: pa.StructArray, batch: Batch) -> None:
+        """Pass rows, or counts of groups and cells, to the collector."""
+        if isinstance(collector, TargetMagnitudes):
+            collector.take(rows, batch)
+        else:
+            super().collect(collector, rows, batch)
+
+    def after(self, collector: Collector) -> QuantileCall:
+        """Draw the bounds of groups at the end of the pass that finds them; return the call that knows them.
+
+        Notes
+        -----
+        - **Guarantee**: pure DP at ``plan.bounds_epsilon``, see `dpsql.mechanisms.interval_scan`.
+        - **Sensitivity**: as there; the rows of a privacy unit are at most ``contribution.rows``, in all groups.
+        """
+        if not isinstance(collector, TargetMagnitudes):
+            return self
+        part: ScannedInterval = self.plan.measurement["bounds"]
+        return replace(self, drawn=part.draw(collector.inner.cells.counts[0]))
+
+    def turn(self, collector: Collector, progress: Progress) -> Collector:
+        """Begin the counts of groups once their bounds were drawn."""
+        return self.start() if isinstance(collector, TargetMagnitudes) else super().turn(collector, progress)
+
     def prepare(
         self, statistic: GroupedSums | GridHistogram | BoundedCells | WithoutBounds, progress: Progress
     ) -> Callable[[], Json] | Draw:
@@ -285,7 +349,12 @@ class QuantileCall(ColumnCall):
         plan = self.plan
         if isinstance(statistic, GroupedSums):
             counts, keys = self.counts(statistic), self.keys_record
-            cells = GroupCells(plan, self.kind)
+            if self.drawn is not None:
+                noise: dict[str, Json] = {"std_error": plan.bounds_noise.deviation} if plan.draws_bounds else {}
+                keys |= {"bounds": {"interval": interval_record(self.drawn), **noise}}
+            if self.drawn is not None and self.drawn.ends is None:
+                return self._without_bounds({**keys, **undrawn_group_quantiles(plan, len(counts))})
+            cells = GroupCells(self.grid, whole=plan.cells is None and decimals(self.kind) == 0)
             return lambda: {**keys, **draw_group_quantiles(plan, cells, counts)}
         if isinstance(statistic, GridHistogram):
             column = statistic.cells
@@ -299,6 +368,10 @@ class QuantileCall(ColumnCall):
             return Draw(plan.measurement.only("bounds"), lambda: {"values": values, "bounds": known_bounds})
         column = statistic.inner.cells
         return lambda: {**_as_mapping(draw_quantiles(plan, column)), "bounds": known_bounds}
+
+    def _without_bounds(self, record: dict[str, Json]) -> Callable[[], Json] | Draw:
+        """Return the end of a call with groups whose bounds were not found: only these are charged."""
+        return Draw(self.plan.measurement.only("bounds"), lambda: record)
 
 
 class ColumnMagnitudes(RowTransform[MagnitudeHistogram]):
@@ -340,36 +413,6 @@ class WithoutBounds(Ignoring):
         self.drawn = drawn
 
 
-class GroupCells:
-    """The cells of a group, with the values that stand for them; of whole numbers these are whole.
-
-    Parameters
-    ----------
-    plan : QuantilePlan
-    kind : pyarrow type
-        Of the column.
-    """
-
-    def __init__(self, plan: QuantilePlan, kind: pa.DataType) -> None:
-        self._grid = plan.grid
-        self._whole = plan.cells is None and decimals(kind) == 0
-
-    def middle(self, cell: int) -> float:
-        """Return the value that stands for a cell; it is within the bounds."""
-        found = self._grid.middle(cell)
-        lower, upper = self._grid.ends
-        return min(max(float(round(found)), lower), upper) if self._whole else found
-
-    def ends(self, first: int, last: int) -> tuple[float, float]:
-        """Return the least and the greatest value in the cells first to last."""
-        lower, upper = self._grid.limits(first, last)
-        if not self._whole:
-            return lower, upper
-        inside = upper if upper == self._grid.ends[1] else math.nextafter(upper, -math.inf)
-        ends = float(math.ceil(lower)), float(math.floor(inside))
-        return ends if ends[0] <= ends[1] else (lower, upper)
-
-
 def draw_quantiles(plan: QuantilePlan, cells: CellCounts) -> Json:
     """Draw the quantiles and their intervals; return what the ledger keeps of them.
 
@@ -405,6 +448,12 @@ def draw_group_quantiles(plan: QuantilePlan, cells: GroupCells, counts: Longs) -
     return {"quantiles": [float(share) for share in plan.at], "values": [], **lists}
 
 
+def undrawn_group_quantiles(plan: QuantilePlan, groups: int) -> dict[str, Json]:
+    """Return what the ledger keeps of quantiles of groups whose bounds were not found: no value, and no interval."""
+    nothing: list[Json] = [[None] * len(plan.at) for _ in range(groups)]
+    return {"quantiles": [float(share) for share in plan.at], "values": nothing}
+
+
 def _records(
     plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], found: Sequence[Sequence[int]]
 ) -> list[dict[str, list[Json]]]:
@@ -415,7 +464,7 @@ def _records(
         return [{"values": [*group]} for group in values]
     cuts = [cuts_around(group, len(counts)) for group, counts in zip(found, groups, strict=True)]
     noisy = part.draw([bins_between(counts, between) for counts, between in zip(groups, cuts, strict=True)])
-    bounded = plan.public_bounds is not None or plan.draws_bounds
+    bounded = plan.public_bounds is not None or plan.draws_bounds or bool(plan.by)
     records = []
     for each, drawn, between, rows in zip(values, found, cuts, noisy, strict=True):
         own: dict[str, list[Json]] = {}

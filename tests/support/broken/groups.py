@@ -14,7 +14,7 @@ from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.grouped.plan import DrawnBoundsPlan, bounds_noise
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise

@@ -7,11 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb.steps import grouped, limits
+from dpsql.engines.duckdb.steps import grouped, limits, values
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
+from dpsql.functions.grouped.drawn_bounds import bounds_noise
+from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
 from dpsql.functions.query_rows import RowsCall
+from dpsql.kernels.cells import fine_interval
 from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
 from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.rendering import call
 from dpsql.statistics.aggregates import Sums
@@ -79,4 +83,33 @@ OWN_COUNTS_WITH_ONE_NOISE = Fault(
 )
 VECTOR_OF_ONE_ROW = Fault(
     "The noise of a vector hides one row, whatever a person may have.", ((CubeVector, "sensitivity", _of_one_row),)
+)
+
+
+def _noise_of_one_row(plan: CoreBoundsPlan) -> IntervalNoise:
+    return bounds_noise(plan.epsilon / len(plan.targets), plan.neighbours, 1)
+
+
+def _ends_of_the_data(running: CoreBoundsCall, collector: Any) -> CoreBoundsCall:
+    drawn = []
+    for counts in collector.inner.cells.counts:
+        cells = np.flatnonzero(counts)
+        ends = fine_interval(int(cells[0]), int(cells[-1])) if len(cells) else None
+        drawn.append(PrivateInterval(ends, 1 << 30, 0))
+    return replace(running, drawn=tuple(drawn))
+
+
+def _all_of_a_unit(ticket: str, owner: Any, order: Any, most: Any) -> str:
+    return "true"
+
+
+BOUNDS_OF_ONE_ROW = Fault(
+    "The noise of drawn bounds hides one row, whatever a person may have.",
+    ((CoreBoundsPlan, "interval_noise", property(_noise_of_one_row)),),
+)
+BOUNDS_OF_THE_DATA = Fault(
+    "The bounds of a column are those of its values.", ((CoreBoundsCall, "after", _ends_of_the_data),)
+)
+ROWS_BEYOND_THE_LIMIT = Fault(
+    "All rows of a person count where bounds are drawn.", ((values, "sampled", _all_of_a_unit),)
 )

@@ -127,6 +127,16 @@ def is_date(expression: object, dates: Dates | None) -> bool:
     return found is not None and found[0] in dates.columns and dates.period in found[1]
 
 
+def is_whole_period(expression: object, dates: Dates | None) -> bool:
+    """Whether an expression is a date of the rows, and one and the same for all dates of a period."""
+    node = expression if isinstance(expression, dict) else {}
+    if dates is None or not is_date(node, dates):
+        return False
+    while node.get("type") == "OPERATOR_CAST":
+        node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
+    return bound.called(node) in _TRUNCATES and str(bound.constant(bound.arguments(node)[0])).lower() == dates.period
+
+
 def places_of_dates(expressions: Sequence[object], dates: Dates | None) -> Dates | None:
     """Return the dates among expressions that are computed of rows."""
     return dates and dates.at(place for place, one in enumerate(expressions) if is_date(one, dates))

@@ -24,8 +24,9 @@ _RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.item
 
 
 class _Owned(TypedDict, total=False):
-    """Whose the rows of a join are: fields of `Rows`."""
+    """Whose the rows of a join are, and whether each has one at most: fields of `Rows`."""
 
+    once: bool
     unit: frozenset[int]
     pending: Key | None
     ties: frozenset[tuple[int, Key]]
@@ -53,11 +54,10 @@ def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Se
     if name not in BOTH_SIDES | LEFT_SIDE:
         rows = rows.broken(f"{name} JOIN")
     if right.public:
-        once = name in LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+        single = name in LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
     else:
-        once = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
-    if not once:
-        rows = rows.mixed(f"{name} JOIN")
+        single = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
+    rows = replace(rows, once=(left if right.public else right).once) if single else rows.mixed(f"{name} JOIN")
     return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
 
 
@@ -75,11 +75,13 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
         pending = left.pending is not None
         met = of_one_owner(left.date, right.date, left.width, name, equal, pending=pending)
         owner = left.unit | unit if name == "INNER" else left.unit
-        return _owned(met, owner, left.pending, left.ties if choosing else tied)
+        once = left.once and (choosing or right.once)
+        return _owned(met, owner, left.pending, left.ties if choosing else tied, once=once)
     below = frozenset(place for place, key in left.ties if key == right.pending)
     if right.pending is not None and _meet(below, right.unit, equal):
         found = tied | frozenset((place, right.pending) for place in unit)
-        return _owned(of_owner(left.date, right.date), left.unit, left.pending, left.ties if choosing else found)
+        whose = left.ties if choosing else found
+        return _owned(of_owner(left.date, right.date), left.unit, left.pending, whose, once=choosing and left.once)
     above = frozenset(place for place, key in right.ties if key == left.pending)
     if left.pending is not None and not choosing and _meet(left.unit, above, equal):
         found = tied | frozenset((place, left.pending) for place in left.unit)
@@ -89,9 +91,11 @@ def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, 
 
 
 def _owned(
-    met: Met | None, unit: frozenset[int], pending: Key | None, ties: frozenset[tuple[int, Key]]
+    met: Met | None, unit: frozenset[int], pending: Key | None, ties: frozenset[tuple[int, Key]], *, once: bool = False
 ) -> _Owned | None:
-    return None if met is None else {"unit": unit, "pending": pending, "ties": ties, "date": met.date}
+    if met is None:
+        return None
+    return {"unit": unit, "pending": pending, "ties": ties, "date": met.date, "once": once}
 
 
 def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:

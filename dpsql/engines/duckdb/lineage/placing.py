@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
@@ -34,10 +35,14 @@ class Reading:
     scanned: dict[str, None] = field(default_factory=dict)
     declared: set[TableName | None] = field(default_factory=set)  # as they were declared
 
-    @property
-    def rows_per_unit(self) -> int | None:
-        """How many rows of a person count in what reads these tables."""
-        return self.declarations.rows_per_unit(self.declared)
+    def limits(self, rows: Rows) -> dict[str, Any]:
+        """Return what is known of how many rows a person has in `rows`, which read these tables, for a `Placement`.
+
+        Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
+        mistake here would cost rows and not privacy.
+        """
+        stated = self.declarations.rows_per_unit(self.declared)
+        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit)}
 
     def leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
         """Note that a table is read, and return what is declared about it; `covered` below a declared view."""
@@ -96,7 +101,7 @@ def place(
         written=source,
         source=paths.pinned_source(source, own),
         tables=tuple(reading.tables),
-        rows_per_unit=reading.rows_per_unit,
+        **reading.limits(rows),
         seen=True,
         content=source_content(node, own) if named else "",
         direct=direct,
@@ -113,7 +118,7 @@ def place(
             placed,
             joined=item,
             tables=tuple(reading.tables),
-            rows_per_unit=reading.rows_per_unit,
+            **reading.limits(rows),
             content=paths.digest(bound.meaning(joined)) if named else "",
             checked=all(map(bound.is_checked, bound.scans(joined))),
         )
@@ -186,7 +191,7 @@ def place_text(
         source,
         source,
         tables=tuple(reading.tables),
-        rows_per_unit=reading.rows_per_unit,
+        **reading.limits(rows),
         seen=True,
         unit=unit,
         date=date,

@@ -56,6 +56,9 @@ class Rows:
     own_rows: str = ""
     alone: bool = False  # there is at most one row
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
+    # Columns of which no two rows have the same number that agree in some others, or, with none, are of one unit.
+    numbers: frozenset[tuple[int, frozenset[int]]] = frozenset()
+    once: bool = False  # each unit, or value that rows are pending on, has at most one row
     unfixed: str = ""  # the aggregate of protected rows that follows from their order
     date: Dates | None = None  # None where nothing read has periods
 
@@ -106,10 +109,15 @@ class Rows:
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
         ties = frozenset((place, key) for place, position in enumerate(positions) for key in self.tied(position))
+        numbers = frozenset(
+            (places[one], frozenset(places[key] for key in among))
+            for one, among in self.numbers
+            if {one, *among} <= places.keys()
+        )
         date = self.date and self.date.at(
             place for place, position in enumerate(positions) if self.date and position in self.date.columns
         )
-        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties, date=date)
+        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties, date=date, numbers=numbers)
 
     def tied(self, position: int | None) -> frozenset[Key]:
         """Return the keys that a column holds."""

@@ -58,7 +58,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
+from dpsql.engines.duckdb.lineage.dates import Equality, is_date, is_whole_period, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
     beside_public,
@@ -223,12 +223,13 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
+    found: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
         found = list(_conjuncts(bound.listed(node, "expressions")))
         walking.demand(node, _places(map(bound.reference, found)))
         walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows = _numbered_once(node, rows)
+    rows = _one_number(rows, found)
     kept = bound.listed(node, "projection_map")
     return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
@@ -254,7 +255,8 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     ordered = bound.as_node(node.get("order_by")).get("orders") if node.get("order_by") is not None else None
     if node.get("distinct_type") == "DISTINCT_ON" and not ordered:
         rows = rows.unfixed_by("DISTINCT ON without ORDER BY")
-    rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset())
+    once = rows.once or (None not in targets and keys <= rows.unit)
+    rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset(), once=once)
     return rows if rows.one_unit(keys) else rows.broken("DISTINCT")
 
 
@@ -279,32 +281,41 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         date=date and date.at(place for place in date.columns if place in in_all),
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
+        numbers=frozenset(),
+        once=len(sets) == 1 and (rows.once or all(map(_says_whose(rows), bound.listed(node, "groups")))),
     )
     return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
 
 
-def _numbered_once(node: bound.Node, rows: Rows) -> Rows:
-    """Return public rows with the key of a window that numbers them, where a filter keeps one number.
+def _says_whose(rows: Rows) -> Callable[[object], bool]:
+    """Return whether all rows of a unit have the same value of an expression."""
+    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
+
+
+def _one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
+    """Return rows of which conditions keep those with one number.
 
     Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
     """
-    below = bound.children(node)
-    if bound.kind(node) != "FILTER" or bound.kind(below[0]) != "WINDOW" or not rows.public:
-        return rows
-    windows = list(map(bound.as_node, bound.listed(below[0], "expressions")))
-    for found in _conjuncts(bound.listed(node, "expressions")):
+    for found in conditions:
         sides = bound.arguments(found) or [found.get("left"), found.get("right")]
-        columns = [bound.reference(side) for side in sides]
-        if found.get("type") != "COMPARE_EQUAL" or not any(map(_constant, sides)):
-            continue
-        for place, window in enumerate(windows, start=rows.width - len(windows)):
-            if place not in columns or window.get("type") != "WINDOW_ROW_NUMBER":
-                continue
-            if not bound.listed(window, "arg_orders"):  # with an order of its own it numbers a frame
-                keys = [bound.reference(part) for part in bound.listed(window, "partitions")]
-                if keys and None not in keys:
-                    return replace(rows, keys=_places(keys))
+        if found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides)):
+            columns = [bound.reference(side) for side in sides]
+            for among in (among for place, among in rows.numbers if place in columns):
+                rows = replace(rows, keys=among) if among else replace(rows, once=True)
     return rows
+
+
+def _numbering(rows: Rows, window: bound.Node) -> frozenset[int] | None:
+    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
+    parts = bound.listed(window, "partitions")
+    ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
+    if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
+        return None
+    if not rows.public:
+        return frozenset() if all(map(_says_whose(rows), parts)) else None
+    keys = [bound.reference(part) for part in parts]
+    return None if None in keys else _places(keys)
 
 
 def _places(columns: Iterable[int | None]) -> frozenset[int]:
@@ -340,14 +351,16 @@ def _window(walking: _Walk, node: bound.Node) -> Rows:
     )
     for window in windows:
         rows = rows.unfixed_by(window_order_decides(window))
-    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows))
+    numbering = ((place, _numbering(rows, one)) for place, one in enumerate(windows, start=rows.width))
+    numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
+    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers)
     return out if by_unit else out.broken("WINDOW")
 
 
 def _unnest(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     width = rows.width + len(bound.listed(node, "expressions"))
-    return replace(rows.mixed("UNNEST"), width=width, keys=frozenset(), alone=False)
+    return replace(rows.mixed("UNNEST"), width=width, keys=frozenset(), alone=False, once=False, numbers=frozenset())
 
 
 def _cte(walking: _Walk, node: bound.Node) -> Rows:
@@ -390,10 +403,9 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         # FROM a, b WHERE a.unit = b.unit: the filter above keeps what a join would.
         found = of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
         return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
-    rows = replace(rows, **passed_on(left, right))
-    if (right if right.public else left).alone:
-        return rows
-    return rows.mixed("CROSS_PRODUCT")
+    people, beside = (left, right) if right.public else (right, left)
+    rows = replace(rows, **passed_on(left, right), once=people.once and beside.alone)
+    return rows if beside.alone else rows.mixed("CROSS_PRODUCT")
 
 
 def _across(equated: Sequence[Equality], width: int) -> list[Equality]:

@@ -331,12 +331,12 @@ def grouped_steps(frame: Frame) -> Iterator[Step]:
         return
     if not plan.has_private_keys:
         yield from public_keys(frame)
-    if frame.draws_bounds:
-        if only in (None, 1):
-            yield from values.bounds_pass(frame)
-        if only == 1:
-            yield statistic(frame, 1)
-            return
+    if frame.draws_bounds and only in (None, 1):
+        yield from values.bounds_pass(frame)
+    if frame.draws_bounds and only == 1:
+        yield statistic(frame, 1)
+        return
+    if frame.is_bounded:
         yield from values.drawn_bounds(frame)
     yield values.opened(frame)
     yield values.valued(frame)

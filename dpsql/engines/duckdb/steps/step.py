@@ -156,10 +156,13 @@ class GroupedFrame(Frame):
     ----------
     keyed : GroupedFrame or None
         The frame of the part of the same statement whose released keys are the groups of this one.
+    bounding : GroupedFrame or None
+        The frame of the part of the same statement that draws bounds of columns for this one.
     """
 
     plan: GroupedPlan
     keyed: GroupedFrame | None = None
+    bounding: GroupedFrame | None = None
 
     @property
     def columns(self) -> range:
@@ -177,9 +180,24 @@ class GroupedFrame(Frame):
         return self.plan.readings > 1
 
     @property
-    def opening_ticket(self) -> str:
-        """SQL of the ticket that a scan waits for; with public keys it comes from the step that checks them."""
+    def is_bounded(self) -> bool:
+        """Whether bounds are drawn before values are coded, by a pass of its own or by another part."""
+        return self.draws_bounds or self.bounding is not None
+
+    @property
+    def checked_ticket(self) -> str:
+        """SQL of the ticket after public keys were checked, where there are some."""
         return self.ticket if self.plan.has_private_keys or not self.plan.by else self.ticket_of("checked")
+
+    @property
+    def opening_ticket(self) -> str:
+        """SQL of the ticket that a scan waits for: keys are checked, and bounds that another part draws are there."""
+        return self.checked_ticket if self.bounding is None else self.ticket_of("bounded")
+
+    @property
+    def coding_ticket(self) -> str:
+        """SQL of the ticket after which it is known how values are coded."""
+        return self.ticket_of("turn1") if self.draws_bounds else self.opening_ticket
 
     @property
     def identities(self) -> list[str]:

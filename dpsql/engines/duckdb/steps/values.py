@@ -10,6 +10,7 @@ from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.rows import batches, turn, units
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import ITEM, GroupedFrame, Step, select
+from dpsql.functions.query_pairs import PairsPlan, half_units
 from dpsql.rendering import call, cast, double, field, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
 
@@ -19,8 +20,9 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
 
     Rows of all groups count, and of each unit a sample of as many as its limits leave in all groups.
     """
-    values = {f"v{position}": f"v{position}" for position in range(len(frame.plan.targets))}
-    parts = [f"{frame.number(f't{position}')} AS v{position}" for position in range(len(values))]
+    columns = enumerate(frame.plan.value_parts)
+    parts = [f"{frame.number(part)} AS v{position}" for position, part in columns]
+    values = {f"v{position}": f"v{position}" for position in range(len(parts))}
     condition, note = f"WHERE {frame.opening_ticket} IS NOT NULL", "The values of all rows, to draw bounds from"
     if frame.has_unit:
         parts += units(frame)
@@ -36,11 +38,23 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
     yield batches(frame, 1, frame.name("scanned"), frame.ticket, struct(values))
 
 
-def drawn_bounds(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the steps that ask how values are coded, once the bounds are drawn."""
+def bounds_alone(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps of a part of a query that draws bounds for others."""
+    yield from bounds_pass(frame)
     yield turn(frame, 1)
-    coded = call("dpsql_drawn_codes", frame.ticket_of("turn1"))
-    note = "The private bounds of each target, and how its values are coded within them."
+    yield Step("statistic", "The bounds are drawn.", "SELECT CAST(NULL AS BIGINT) AS s, 0 AS j WHERE false")
+
+
+def drawn_bounds(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps that ask how values are coded, once the bounds are drawn, by this part or by another one."""
+    if frame.bounding is None:
+        yield turn(frame, 1)
+    else:
+        learned = call("dpsql_learn_bounds", frame.checked_ticket, frame.bounding.closing_ticket)
+        note = "The bounds are those that another part has drawn. Every scan below waits for this ticket."
+        yield Step("bounded", note, f"SELECT {learned} AS ticket", kept=True)
+    coded = call("dpsql_drawn_codes", frame.coding_ticket)
+    note = "The private bounds of each column, and how its values are coded within them."
     yield Step("drawn", note, f"SELECT {coded} AS drawn", kept=True)
 
 
@@ -61,7 +75,7 @@ def opened(frame: GroupedFrame) -> Step:
         target = f"t{position}"
         opaque = frame.number(target) if block is not None else _presence(field("dpsql_row", target), zero)
         parts.append(f"{opaque} AS v{position}")
-    condition = f"WHERE {frame.ticket_of('turn1') if frame.draws_bounds else frame.opening_ticket} IS NOT NULL"
+    condition = f"WHERE {frame.coding_ticket} IS NOT NULL"
     if frame.has_unit:
         parts += units(frame)
         condition += " AND dpsql_unit IS NOT NULL"
@@ -72,6 +86,8 @@ def opened(frame: GroupedFrame) -> Step:
     if plan.derived is not None:
         parts.append(f"{frame.number('v0')} AS number")
     rows = select(parts or ["true AS counted"], rows_of(frame), condition)
+    if plan.derived is not None and frame.is_bounded:
+        rows = f"SELECT * FROM ({rows}) CROSS JOIN {frame.name('drawn')}"
     return Step(
         "opened",
         "The key and the values of every row. The gate adds 0 to values, which hides them from column statistics.",
@@ -84,8 +100,10 @@ def valued(frame: GroupedFrame) -> Step:
     values = [f"v{position}" for position in range(len(frame.plan.targets))]
     codes = [f"{_code(frame, position)} AS q{position}" for position in range(len(values))]
     rows, left_out = frame.name("opened"), values
-    if frame.draws_bounds:
+    if frame.is_bounded and frame.plan.derived is None:
         rows, left_out = f"{rows} CROSS JOIN {frame.name('drawn')}", [*values, "drawn"]
+    if isinstance(frame.plan, PairsPlan):
+        rows = f"(SELECT * REPLACE ({', '.join(_of_pairs(frame.plan))}) FROM {rows})"
     others = [f"* EXCLUDE ({', '.join(left_out)})" if values else "*"]
     if not (frame.identities or frame.has_unit) and values:
         others = []
@@ -104,22 +122,48 @@ def _code(frame: GroupedFrame, position: int) -> str:
         bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
         code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
         return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
-    if frame.draws_bounds:
-        drawn = call("list_extract", "drawn", str(position + 1))
-        lower, upper, shift, factor, low, high = (
-            field(drawn, name) for name in ("lower", "upper", "middle", "scale", "low", "high")
-        )
+    is_drawn = frame.plan.is_drawn(position)
+    if is_drawn:
+        lower, upper, shift, factor, low, high = _drawn(position, "lower", "upper", "middle", "scale", "low", "high")
     else:
         low, high = map(str, block.limits)
         lower, upper, shift, factor = map(double, (block.lower, block.upper, middle, scale))
-    moved = value if middle == 0 and not frame.draws_bounds else call("-", value, shift)
+    moved = value if middle == 0 and not is_drawn else call("-", value, shift)
     code = f"TRY_CAST({call('floor', plus(call('*', moved, factor), double(0.5)))} AS INTEGER)"
-    if frame.draws_bounds or not _keeps_limits(block):
+    if is_drawn or not _keeps_limits(block):
         code = call("least", call("greatest", code, low), high)
     return (
         f"CASE WHEN {value} BETWEEN {lower} AND {upper} THEN {code} WHEN {value} < {lower} THEN {low} "
         f"WHEN {value} > {upper} AND NOT {call('isnan', value)} THEN {high} END"
     )
+
+
+def _drawn(position: int, *names: str) -> list[str]:
+    """Return what is told of a column, once its bounds are drawn."""
+    told = call("list_extract", "drawn", str(position + 1))
+    return [field(told, name) for name in names]
+
+
+def _of_pairs(plan: PairsPlan) -> Iterator[str]:
+    """Yield the three numbers of every pair of columns, each in [-1, 1], in place of its values; NULL if one is.
+
+    They are the first and the second value in units of half of its bounds, from their middle, and the mean of both.
+    """
+    for number, pair in enumerate(plan.pairs):
+        values = [f"v{3 * number}", f"v{3 * number + 1}"]
+        known = " AND ".join(f"{value} IS NOT NULL AND NOT {call('isnan', value)}" for value in values)
+        units = []
+        for value, name in zip(values, pair, strict=True):
+            if name in plan.unbounded:
+                lower, upper, middle, half = _drawn(plan.unbounded.index(name), "lower", "upper", "middle", "scale")
+            else:
+                code = half_units(*plan.bounds_of[name])
+                lower, upper, middle, half = map(double, (code.lower, code.upper, code.middle, code.scale))
+            clipped = call("least", call("greatest", value, lower), upper)
+            units.append(call("/", call("-", clipped, middle), half))
+        units.append(call("/", call("+", *units), double(2.0)))
+        for place, unit in enumerate(units):
+            yield f"CASE WHEN {known} THEN {unit} END AS v{3 * number + place}"
 
 
 def _presence(column: str, zero: str) -> str:

@@ -1,0 +1,98 @@
+"""Options that several commands take, and how a command runs what does its work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from dpsql.cli.engine_option import read_options
+
+Command = TypeVar("Command", bound=Callable[..., object])
+FORMATS = ("table", "csv", "json", "parquet", "arrow")
+MEMORY = ":memory:"
+
+
+def database_options(command: Command) -> Command:
+    """Add the options of a command that opens a database."""
+    for option in (
+        click.option("--strict", is_flag=True, help="Refuse releases from datasets without a budget."),
+        click.option("--read-only", is_flag=True, help="Open the database without write access."),
+        click.option("--create", is_flag=True, help="Make the database, if it is not there."),
+        engine_option,
+        ledger_option,
+    ):
+        command = option(command)
+    return command
+
+
+def runs(place: str) -> Callable[[Callable[[], None]], Callable[..., None]]:
+    """Let a command run a function of a module beside this one, which is loaded only then and may be heavy.
+
+    The function takes the command's parameters by their names, and may return an exit code.
+    """
+    module, _, name = place.rpartition(".")
+
+    def decorate(documented: Callable[[], None]) -> Callable[..., None]:
+        @wraps(documented)
+        def run(**options: object) -> None:
+            code = getattr(import_module(f"dpsql.cli.{module}"), name)(**options)
+            if code:
+                click.get_current_context().exit(code)
+
+        return run
+
+    return decorate
+
+
+def _or_of_group(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """Return the value of an option, or else the one that was given to the command's group: ``dpsql ledger --db``."""
+    given = {} if context.parent is None else context.parent.params
+    return value or given.get(str(option.name), value)
+
+
+ledger_option = click.option(
+    "--ledger",
+    metavar="FILE|URL",
+    callback=_or_of_group,
+    help="Where charges are kept; x.duckdb.dpsql-ledger beside x.duckdb by default.",
+)
+engine_option = click.option(
+    "--engine",
+    "engines",
+    multiple=True,
+    metavar="NAME=LOCATION",
+    callback=read_options,
+    help="Attach an engine for calls with engine := 'NAME': sc://HOST:PORT, polars:PARQUET or datafusion:PARQUET.",
+)
+FILE = click.Path(dir_okay=False, path_type=Path)
+output_option = click.option(
+    "-o", "--output", type=FILE, metavar="FILE", help="Write rows here: .parquet, .csv, .json or .arrow."
+)
+format_option = click.option(
+    "--format", "form", type=click.Choice(FORMATS), help="Of rows; by the ending of the output file, or table."
+)
+db_option = click.option(
+    "--db", "database", default=MEMORY, metavar="DATABASE", help="DuckDB file; in memory by default."
+)
+
+
+def place_options(command: Command) -> Command:
+    """Add the options that say where the ledger is."""
+    db = click.option(
+        "--db",
+        "database",
+        metavar="DATABASE",
+        callback=_or_of_group,
+        help="Look at the ledger beside this database file.",
+    )
+    return ledger_option(db(command))
+
+
+def rows_option(command: Command) -> Command:
+    """Add the option that says how rows are printed."""
+    return click.option("--format", "form", type=click.Choice(FORMATS), default="table", show_default=True)(command)

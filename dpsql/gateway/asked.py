@@ -1,0 +1,122 @@
+"""What a request asks: its token, and the statement and settings of its body. Everything else is refused.
+
+Numbers stay the text that was sent, so that the ledger charges what was written and not the nearest double.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from dpsql.contract.names import did_you_mean
+from dpsql.errors import GatewayError
+
+MOST_BODY = 128 * 1024
+# What the body of a question may hold beside its statement, and of which kind.
+SETTINGS: Mapping[str, type] = {"epsilon": float, "delta": float, "fresh": bool, "dataset": str, "max_age": float}
+_DIGITS = 40
+
+
+class _Number(str):
+    """A number, as it was written."""
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a body holds.
+
+    Raises
+    ------
+    GatewayError
+        G021: it is no JSON in UTF-8, is too deep, is no object, or names something twice.
+    """
+    try:
+        text = body.decode()
+        found = json.loads(
+            text,
+            object_pairs_hook=_without_twins,
+            parse_float=_Number,
+            parse_int=_Number,
+            parse_constant=_no_number,
+        )
+        text.encode()
+        json.dumps(found, ensure_ascii=False).encode()  # no half of a surrogate pair
+    except RecursionError:
+        raise GatewayError("G021", "the body is nested too deep. Send one object of texts and numbers.") from None
+    except ValueError:
+        raise GatewayError("G021", 'the body is no JSON. Send {"sql": "SELECT …"} in UTF-8.') from None
+    if not isinstance(found, dict):
+        raise GatewayError("G021", 'the body is no object. Send {"sql": "SELECT …"}.')
+    return found
+
+
+def _without_twins(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise GatewayError("G021", "the body names something twice. Send each name once.")
+    return found
+
+
+def _no_number(_: str) -> NoReturn:
+    raise GatewayError("G021", "the body holds NaN or infinity. Send numbers.")
+
+
+def read_question(body: bytes) -> tuple[str, dict[str, str]]:
+    """Return the statement and the settings of a body; each setting as text.
+
+    Raises
+    ------
+    GatewayError
+        G021: something is missing, unknown, or of another kind.
+    """
+    found = read_object(body)
+    sql = found.pop("sql", None)
+    if not _is_text(sql):
+        raise GatewayError("G021", 'the body has no text "sql". Send {"sql": "SELECT …"}.')
+    settings = {}
+    for name, value in found.items():
+        if name not in SETTINGS:
+            step = did_you_mean(name, ["sql", *SETTINGS], f"There are sql, {', '.join(SETTINGS)}.")
+            raise GatewayError("G021", f"the body has no field of this name. {step}")
+        if value is not None:
+            settings[name] = setting_text(name, value)
+    return sql, settings
+
+
+def setting_text(name: str, value: object) -> str:
+    """Return a setting as text.
+
+    Raises
+    ------
+    GatewayError
+        G021: it is of another kind.
+    """
+    kind = SETTINGS[name]
+    if kind is bool and isinstance(value, bool):
+        return "true" if value else "false"
+    if kind is float and isinstance(value, _Number) and len(value) <= _DIGITS:
+        return str(value)
+    if kind is str and _is_text(value):
+        return str(value)
+    said = {bool: "true or false", float: f"a number of at most {_DIGITS} digits", str: "a text"}[kind]
+    raise GatewayError("G021", f"{name} must be {said}.")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and not isinstance(value, _Number)
+
+
+def read_token(headers: Sequence[tuple[bytes, bytes]]) -> str:
+    """Return the token of a request's headers.
+
+    Raises
+    ------
+    GatewayError
+        G020: there is none, or more than one.
+    """
+    found = [value.decode("latin-1") for name, value in headers if name.lower() == b"authorization"]
+    scheme, _, token = found[0].partition(" ") if len(found) == 1 else ("", "", "")
+    token = token.strip(" ")
+    if scheme.lower() != "bearer" or not token or not all("!" <= one <= "~" for one in token):
+        raise GatewayError("G020", "no token was given. Send the header Authorization: Bearer dpsql_….")
+    return token

@@ -1,0 +1,82 @@
+"""The broker's log: every request by time, principal, kind, digest, code and entry; and failures in full.
+
+It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON, with what was
+asked as a digest. A failure inside dpsql has its traceback here, under the number that the asker was told: the owner
+may read rows, and a traceback may hold some.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+_MOST_BYTES, _KEPT = 16 << 20, 5
+
+
+class Audit:
+    """A log in a file that is rotated.
+
+    Parameters
+    ----------
+    path : path or None
+        None for no log.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self._path = None if path is None else Path(path)
+        self._lock = threading.Lock()
+
+    def request(self, began: float, principal: str, want: object, digest: str, code: str, entry: int | None) -> None:
+        """Log a request."""
+        kind = want if isinstance(want, str) and len(want) < 40 else "?"
+        when = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
+        line = {"time": when, "principal": principal, "kind": kind, "digest": digest, "code": code, "entry": entry}
+        self._write(line)
+
+    def failure(self, number: str, error: BaseException) -> None:
+        """Log what failed inside dpsql."""
+        text = "".join(traceback.format_exception(error))
+        self._write({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "failure": number, "text": text})
+
+    def _write(self, line: Mapping[str, object]) -> None:
+        if self._path is None:
+            return
+        text = json.dumps(line, separators=(",", ":"), default=repr) + "\n"
+        try:
+            self._append(self._path, text)
+        except OSError as error:  # what was released stays released
+            print(f"dpsql: the log of the gateway cannot be written: {error.strerror}", file=sys.stderr)
+
+    def _append(self, path: Path, text: str) -> None:
+        with self._lock:
+            if path.exists() and path.stat().st_size > _MOST_BYTES:
+                self._rotate(path)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with open(descriptor, "a", encoding="utf-8") as file:
+                file.write(text)
+
+    @staticmethod
+    def _rotate(path: Path) -> None:
+        for number in range(_KEPT, 0, -1):
+            older = path.with_name(f"{path.name}.{number}")
+            if older.exists():
+                older.replace(path.with_name(f"{path.name}.{number + 1}"))
+        path.replace(path.with_name(f"{path.name}.1"))
+        path.with_name(f"{path.name}.{_KEPT + 1}").unlink(missing_ok=True)
+
+
+def digest(request: Mapping[str, object]) -> str:
+    """Return the digest of what was asked, without the token."""
+    asked = {name: value for name, value in request.items() if name != "token"}
+    try:
+        text = json.dumps(asked, sort_keys=True, default=repr)
+    except (RecursionError, ValueError, TypeError):  # it is refused anyway
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,0 +1,196 @@
+"""The broker: the one process of the gateway that has the database and the ledger. It has no network, and takes no SQL.
+
+Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user. Each
+connection has a thread; `dpsql.gateway.desk` answers.
+
+    python -m dpsql.gateway.broker hospital.duckdb --socket /run/dpsql/broker
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket
+import stat
+import struct
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pyarrow as pa
+
+from dpsql.context import Context
+from dpsql.errors import GatewayError
+from dpsql.gateway.audit import Audit
+from dpsql.gateway.desk import Desk
+from dpsql.gateway.frames import receive, send
+from dpsql.gateway.limits import Buckets, Rates
+
+_NO_NEW_PRIVS = 38
+_MOST_CONNECTIONS = 256
+# No name stands for a variable of this process, and nothing is fetched. The last one fixes them.
+_SETTINGS = (
+    "python_enable_replacements = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "lock_configuration = true",
+)
+
+
+@dataclass(frozen=True)
+class BrokerSettings:
+    """How a broker is started.
+
+    Attributes
+    ----------
+    database : str
+        DuckDB file.
+    socket : str
+        Where it listens; its directory is made with mode 0700 if it is not there.
+    ledger : str or None
+        As of `dpsql.connect`.
+    log : str or None
+        The audit log.
+    seconds : float
+        How long one release may take.
+    rates : float
+        By which the limits of `dpsql.gateway.limits` are multiplied.
+    fixed_time : float or None
+        Seconds after which every answer to a new question leaves; by default there are a few such times.
+    """
+
+    database: str
+    socket: str
+    ledger: str | None = None
+    log: str | None = None
+    seconds: float = 120.0
+    rates: float = 1.0
+    fixed_time: float | None = None
+
+
+class Broker:
+    """A broker that listens.
+
+    Parameters
+    ----------
+    settings : BrokerSettings
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self._context = Context(settings.database, ledger=settings.ledger, strict=True)
+        for setting in _SETTINGS:
+            self._context.sql(f"SET GLOBAL {setting}")
+        rates = Rates(factor=settings.rates)
+        buckets = Buckets(settings.fixed_time)
+        self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds, buckets=buckets)
+        self._path = settings.socket
+        self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._listener = listen(settings.socket)
+
+    def serve(self) -> None:
+        """Take connections until the listener is closed."""
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            if not is_own(connection) or not self._slots.acquire(blocking=False):
+                connection.close()
+                continue
+            threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
+
+    def close(self) -> None:
+        """Stop listening, and close the database."""
+        self._listener.close()
+        Path(self._path).unlink(missing_ok=True)
+        self._context.close()
+
+    def _talk(self, connection: socket.socket) -> None:
+        try:
+            with connection:
+                while True:
+                    request, _ = receive(connection, most_blobs=0)
+                    reply, tables = self._desk.answer(request)
+                    try:
+                        send(connection, reply, [stream_of(table) for table in tables])
+                    except GatewayError as error:  # it is larger than a frame may be; releases stand
+                        told = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
+                        send(connection, {"error": told})
+        except (OSError, EOFError, GatewayError):
+            return
+        finally:
+            self._slots.release()
+
+
+def stream_of(table: pa.Table) -> bytes:
+    """Return a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def listen(path: str) -> socket.socket:
+    """Return a socket that listens at a path that only this user reaches."""
+    place = Path(path)
+    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if stat.S_IMODE(place.parent.stat().st_mode) & 0o077 or place.parent.stat().st_uid != os.getuid():
+        raise GatewayError("G035", "the directory of the socket must be yours, with mode 0700.")
+    if place.is_socket():
+        place.unlink()
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    listener.listen(64)
+    return listener
+
+
+def is_own(connection: socket.socket) -> bool:
+    """Whether the process at the other end has this process's user."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return True  # the mode of the directory is all there is
+    found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return bool(struct.unpack("3i", found)[1] == os.getuid())
+
+
+def serve(settings: BrokerSettings) -> None:
+    """Run a broker until its process ends."""
+    os.umask(0o077)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
+    broker = Broker(settings)
+    try:
+        broker.serve()
+    finally:
+        broker.close()
+
+
+@click.command()
+@click.argument("database")
+@click.option("--socket", "path", required=True)
+@click.option("--ledger")
+@click.option("--log")
+@click.option("--seconds", type=float, default=120.0)
+@click.option("--rates", type=float, default=1.0)
+@click.option("--fixed-time", type=float)
+def main(
+    database: str,
+    path: str,
+    ledger: str | None,
+    log: str | None,
+    seconds: float,
+    rates: float,
+    fixed_time: float | None,
+) -> None:
+    """Run the broker of a database."""
+    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,273 @@
+"""The door: one function that answers a statement, for every transport. It runs in the front, which has no data.
+
+A box parses the statement and says which private calls it holds, the broker answers them, and the box computes the rest
+over what was released. Nothing here knows the ledger, or parses SQL.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dpsql.errors import DpsqlError, GatewayError, original
+from dpsql.gateway.frames import receive, send
+
+_MOST_IDLE = 32
+
+
+class _Asks(Protocol):
+    """A private call of a statement; see `dpsql.gateway.statement.PrivateCall`."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the call as JSON values."""
+
+
+class _Says(Protocol):
+    """What a box read of a statement."""
+
+    @property
+    def calls(self) -> tuple[_Asks, ...]:
+        """The private calls in it."""
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What a SET changes."""
+
+
+class _Computes(Protocol):
+    """A process for one statement."""
+
+    def parse(self, text: str) -> Any:
+        """Return what the statement asks."""
+
+    def finish(self, tables: list[Any]) -> pa.Table:
+        """Return what it computes of the answers."""
+
+
+class _Opens(Protocol):
+    """Gives boxes."""
+
+    def open(self) -> Any:
+        """Return a box, as a context manager."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer to one statement.
+
+    Attributes
+    ----------
+    table : pyarrow.Table
+    receipts : list of dict
+        One per private call, in their order: entry, function, dataset, guarantee, what it cost, and whether it was
+        charged now.
+    settings : mapping
+        What a SET changes of the session, as texts that `Door.answer` takes; empty for any other statement.
+    """
+
+    table: pa.Table
+    receipts: list[dict[str, Any]] = field(default_factory=list)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Door:
+    """Answers statements of those who have a token; threads may share it.
+
+    Parameters
+    ----------
+    broker : str
+        The broker's socket.
+    boxes : Boxes or None
+        Where statements are parsed; None for one that only passes calls on.
+    """
+
+    def __init__(self, broker: str, boxes: _Opens | None = None) -> None:
+        self._path = broker
+        self._boxes = boxes
+        self._idle: list[socket.socket] = []
+        self._lock = threading.Lock()
+
+    def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> Answer:
+        """Answer a statement.
+
+        Parameters
+        ----------
+        token, sql : str
+        settings : mapping of str to str
+            ``epsilon``, ``delta``, ``dataset``, ``fresh``, ``max_age`` in hours, and ``idempotency_key``.
+
+        Raises
+        ------
+        DpsqlError
+            It is refused, or failed: dpsql's own codes, and G codes.
+        """
+        self._known(token)
+        with self._opened().open() as box:
+            said = box.parse(sql)
+            if said.settings:
+                return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
+            tables, receipts = [], []
+            for call in said.calls:
+                reply, found = self.call(token, call.to_json(), settings)
+                tables += found
+                receipts += reply["receipts"]
+            return Answer(box.finish(tables), receipts)
+
+    def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
+        self._known(token)
+        with self._opened().open() as box:
+            calls = [call.to_json() for call in box.parse(sql).calls]
+        found = [
+            self._ask(token, {"want": "estimate", **call, "settings": dict(settings)})[0]["estimate"]
+            for call in calls
+            if call["function"] not in FREE
+        ]
+        return {"calls": found, "free": all(one["free"] for one in found)}
+
+    def call(
+        self, token: str, call: Mapping[str, object], settings: Mapping[str, str]
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the receipts and the table of one private call; the table is an Arrow IPC stream."""
+        return self._ask(token, {"want": "call", **call, "settings": dict(settings)})
+
+    def datasets(self, token: str) -> list[dict[str, Any]]:
+        """Return the names that may be asked about."""
+        found: list[dict[str, Any]] = self._ask(token, {"want": "datasets"})[0]["datasets"]
+        return found
+
+    def describe(self, token: str, name: str) -> dict[str, Any]:
+        """Return what is public about a name: columns, types, and what the owner stated of them."""
+        found: dict[str, Any] = self._ask(token, {"want": "describe", "name": name})[0]["describe"]
+        return found
+
+    def budget(self, token: str) -> list[dict[str, Any]]:
+        """Return what was granted and spent of each dataset."""
+        found: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
+        return found
+
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        found: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
+        return found
+
+    def release(self, token: str, number: int) -> Answer:
+        """Return an own release again, by its number; free."""
+        reply, tables = self._ask(token, {"want": "release", "number": number})
+        return Answer(_table(tables[0]), reply["receipts"])
+
+    def ledger(self, token: str) -> dict[str, Any]:
+        """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
+        return self._ask(token, {"want": "ledger"})[0]
+
+    def health(self) -> dict[str, Any]:
+        """Return what works: ``{'broker': 'ok'}``."""
+        try:
+            found: dict[str, Any] = self._ask("", {"want": "health"})[0]["health"]
+        except GatewayError:
+            return {"broker": "lost"}
+        return found
+
+    def close(self) -> None:
+        """Close the connections that are not in use."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _known(self, token: str) -> None:
+        """Raise before a box is made for somebody without a token."""
+        self._ask(token, {"want": "known"})
+
+    def _opened(self) -> _Opens:
+        if self._boxes is None:
+            raise GatewayError("G033", "the gateway takes no statements now. Try again in a while.")
+        return self._boxes
+
+    def _ask(self, token: str, request: Mapping[str, object]) -> tuple[dict[str, Any], list[bytes]]:
+        """Return the broker's reply.
+
+        A connection that the broker has closed is replaced once, before anything was sent on a new one: so a question
+        is asked twice only if the first was never read.
+        """
+        with self._connection() as connection:
+            send(connection, {"token": token, **request})
+            reply, tables = receive(connection)
+        if "error" in reply:
+            raise _error_of(reply["error"])
+        return reply, tables
+
+    @contextmanager
+    def _connection(self) -> Iterator[socket.socket]:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is not None and _is_closed(connection):
+            connection.close()
+            connection = None
+        try:
+            connection = connection or _connected(self._path)
+            yield connection
+        except (OSError, EOFError, GatewayError) as error:
+            if connection is not None:
+                connection.close()
+            if isinstance(error, GatewayError) and error.code != "DPSQL-G098":
+                raise
+            failure = GatewayError("G033", "the broker is gone. Ask again in a while: what was answered is kept.")
+        else:
+            with self._lock:
+                if len(self._idle) < _MOST_IDLE:
+                    self._idle.append(connection)
+                    return
+            connection.close()
+            return
+        raise failure
+
+
+# Calls that no budget pays for.
+FREE = ("dp_budget", "dp_estimate", "show_tables", "describe")
+
+
+def _connected(path: str) -> socket.socket:
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(path)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def _is_closed(connection: socket.socket) -> bool:
+    """Whether the other end has closed an idle connection."""
+    try:
+        return connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _error_of(told: Mapping[str, Any]) -> DpsqlError:
+    """Return the error that the broker told of."""
+    found = original(Exception(f"[DPSQL-{told.get('code')}] {told.get('message')}"))
+    if isinstance(found, GatewayError):
+        found.position, found.hint = told.get("position"), told.get("hint")
+    return found if found is not None else GatewayError("G033", "the broker is gone. Ask again in a while.")
+
+
+def _text(setting: object) -> str:
+    """Return the value of a SET as the text of a setting."""
+    if isinstance(setting, Mapping):
+        return str(setting["number"])
+    return str(setting).lower() if isinstance(setting, bool) else str(setting)
+
+
+def _table(stream: bytes) -> pa.Table:
+    with pa.ipc.open_stream(stream) as reader:
+        return reader.read_all()

@@ -1,0 +1,92 @@
+"""Answers as bytes: JSON that every reader takes, and Arrow streams that carry their receipts.
+
+JSON has no number for NaN, infinity, and whole numbers that a double does not hold: these are texts.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+JSON, ARROW = "application/json", "application/vnd.apache.arrow.stream"
+RECEIPTS = b"dpsql.receipts"
+_EXACT = 2**53
+
+
+def plain(value: object) -> Any:
+    """Return a value as JSON holds it, with texts for what JSON has no number for."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return value if -_EXACT <= value <= _EXACT else str(value)
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(name): plain(each) for name, each in value.items()}
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, date | datetime | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return f"{value.total_seconds()!r} s"
+    if isinstance(value, Sequence):
+        return [plain(each) for each in value]
+    return str(value)
+
+
+def json_bytes(value: object) -> bytes:
+    """Return a value as JSON in UTF-8."""
+    return json.dumps(plain(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+
+
+def table_document(
+    table: pa.Table, receipts: Sequence[Mapping[str, object]], *, most: int | None = None
+) -> dict[str, Any]:
+    """Return an answer as it is in JSON.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+    receipts : sequence of dict
+    most : int, optional
+        How many rows are shown; `left_out` then says how many are not.
+    """
+    shown = table if most is None else table.slice(0, most)
+    columns = [column.to_pylist() for column in shown.columns]
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    document = {
+        "columns": [{"name": one.name, "type": str(one.type)} for one in table.schema],
+        "rows": rows,
+        "receipts": list(receipts),
+    }
+    if len(shown) < len(table):
+        document["left_out"] = len(table) - len(shown)
+    return document
+
+
+def arrow_bytes(table: pa.Table, receipts: Sequence[Mapping[str, object]]) -> bytes:
+    """Return an answer as an Arrow stream, whose schema holds the receipts."""
+    metadata = {**(table.schema.metadata or {}), RECEIPTS: json_bytes(receipts)}
+    sink = pa.BufferOutputStream()
+    whole = table.replace_schema_metadata(metadata)
+    with pa.ipc.new_stream(sink, whole.schema) as stream:
+        stream.write_table(whole)
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def read_arrow(data: bytes) -> tuple[pa.Table, list[dict[str, Any]]]:
+    """Return the rows and the receipts of an Arrow stream."""
+    with pa.ipc.open_stream(data) as stream:
+        table = stream.read_all()
+    metadata = dict(table.schema.metadata or {})
+    receipts = json.loads(metadata.pop(RECEIPTS, b"[]"))
+    return table.replace_schema_metadata(metadata or None), receipts

@@ -1,0 +1,149 @@
+"""Messages between the processes of the gateway: a JSON header, then Arrow tables as bytes.
+
+A frame is the length of the header (u32, big-endian), the header as JSON, and for each table its length (u32) and an
+Arrow IPC stream. The header says in ``blobs`` how many follow. Each length is judged before memory is taken for it.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from dpsql.gateway.errors import GatewayError
+
+MOST_HEADER, MOST_BLOB, MOST_BLOBS = 1 << 20, 64 << 20, 16
+_LENGTH = struct.Struct("!I")
+_PIECE = 1 << 20
+
+
+def send(connection: socket.socket, header: Mapping[str, object], blobs: Sequence[bytes] = ()) -> None:
+    """Send one frame.
+
+    Raises
+    ------
+    GatewayError
+        G097: it cannot be sent, since it is larger than `receive` takes or holds what is no JSON.
+    """
+    try:
+        text = json.dumps({**header, "blobs": len(blobs)}, allow_nan=False).encode()
+    except (ValueError, TypeError, RecursionError):
+        raise GatewayError("G097", "a message holds what is no JSON. Send texts, whole numbers and lists.") from None
+    if len(text) > MOST_HEADER or len(blobs) > MOST_BLOBS or any(len(blob) > MOST_BLOB for blob in blobs):
+        raise GatewayError("G097", "a message is too large. Ask for fewer rows.")
+    connection.sendall(_LENGTH.pack(len(text)) + text)
+    for blob in blobs:
+        connection.sendall(_LENGTH.pack(len(blob)))
+        connection.sendall(blob)
+
+
+def receive(
+    connection: socket.socket,
+    *,
+    most_header: int = MOST_HEADER,
+    most_blob: int = MOST_BLOB,
+    most_blobs: int = MOST_BLOBS,
+    seconds: float | None = None,
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Receive one frame.
+
+    Parameters
+    ----------
+    connection : socket.socket
+    most_header, most_blob, most_blobs : int
+        The longest header and table, in bytes, and the most tables.
+    seconds : float, optional
+        How long the whole frame may take.
+
+    Raises
+    ------
+    GatewayError
+        G098: it is cut, too large or malformed; G099: it takes too long.
+    EOFError
+        The other side closed the connection before the frame began.
+    """
+    end = None if seconds is None else time.monotonic() + seconds
+    first = _some(connection, _LENGTH.size, end)
+    if not first:
+        raise EOFError
+    length = _length(first + _rest(connection, _LENGTH.size - len(first), end), most_header, "header")
+    header = _parsed(_rest(connection, length, end))
+    count = header.pop("blobs", None)
+    if type(count) is not int or not 0 <= count <= most_blobs:
+        _refuse("says no number of tables")
+    blobs = []
+    for _ in range(count):
+        size = _length(_rest(connection, _LENGTH.size, end), most_blob, "table")
+        blobs.append(_rest(connection, size, end))
+    return header, blobs
+
+
+def parse_json(text: bytes | str) -> object:
+    """Return JSON without NaN, infinities, repeated keys and numbers that a double does not hold.
+
+    Raises
+    ------
+    ValueError
+        It is no such JSON.
+    """
+    try:
+        return json.loads(text, parse_constant=_no_constant, object_pairs_hook=_distinct)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def _parsed(text: bytes) -> dict[str, Any]:
+    try:
+        header = parse_json(text)
+    except ValueError:  # also what is no UTF-8
+        _refuse("has a header that is no JSON")
+    if not isinstance(header, dict):
+        _refuse("has a header that is no object")
+    return header
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is no number")
+
+
+def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice")
+    return found
+
+
+def _length(given: bytes, most: int, what: str) -> int:
+    (length,) = _LENGTH.unpack(given)
+    if length > most:
+        _refuse(f"has a {what} of more than {most} bytes")
+    return int(length)
+
+
+def _some(connection: socket.socket, most: int, end: float | None) -> bytes:
+    if end is not None:
+        connection.settimeout(max(end - time.monotonic(), 0.001))
+    try:
+        return connection.recv(min(most, _PIECE))
+    except TimeoutError:
+        raise GatewayError("G099", "stopped: it took too long. Ask again.") from None
+    except ConnectionError:
+        return b""
+
+
+def _rest(connection: socket.socket, count: int, end: float | None) -> bytes:
+    pieces = []
+    while count:
+        piece = _some(connection, count, end)
+        if not piece:
+            _refuse("is cut")
+        pieces.append(piece)
+        count -= len(piece)
+    return b"".join(pieces)
+
+
+def _refuse(why: str) -> NoReturn:
+    raise GatewayError("G098", f"a message {why}. Ask again; report it if it stays.")

@@ -1,0 +1,158 @@
+"""What one principal may see: the names that were granted, letter for letter, and what is public about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from dpsql.contract.names import source_sql
+from dpsql.contract.parameters import fold
+from dpsql.errors import GatewayError
+from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.ledger.caps import NO_DATASET
+from dpsql.ledger.granting import GrantedBudget
+from dpsql.ledger.grants import Grant
+from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.rows import tables_of
+
+if TYPE_CHECKING:
+    from dpsql.context import Context
+
+# What an owner states by column.
+_BY_COLUMN = ("lower", "upper", "keys", "target_levels")
+
+
+class Granted:
+    """The grants of a principal, by the names of tables and views.
+
+    Parameters
+    ----------
+    principal : str
+    grants : sequence of Grant
+        Those that have not expired.
+    ledger : Ledger
+    """
+
+    def __init__(self, principal: str, grants: Sequence[Grant], ledger: Ledger) -> None:
+        self.principal = principal
+        self.grants = grants
+        self._ledger = ledger
+        latest = ledger.declarations().latest
+        self._of: dict[str, Grant] = {}
+        for grant in grants:
+            stated = latest.get(grant.dataset, {}).get("protect")
+            for name in grant.sources or _tables(grant.dataset, None if stated is None else stated.lineage):
+                self._of.setdefault(name, grant)
+
+    @property
+    def names(self) -> list[str]:
+        """The names that may be asked about."""
+        return sorted(self._of)
+
+    @property
+    def shows_totals(self) -> bool:
+        """Whether the totals of all datasets may be shown."""
+        return bool(self.grants) and all(grant.total for grant in self.grants)
+
+    def source(self, name: str) -> str:
+        """Return what a name stands for in the database.
+
+        Raises
+        ------
+        GatewayError
+            G015, with one text whether it exists or not.
+        """
+        self.dataset_of(name)
+        return name
+
+    def dataset_of(self, name: str) -> Grant:
+        """Return the grant that a name belongs to, or raise as `source` does."""
+        found = self._of.get(name)
+        if found is None:
+            raise GatewayError("G015", NO_DATASET)
+        return found
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the names that may be asked about, with what was granted of each."""
+        return [
+            {
+                "name": name,
+                "dataset": grant.dataset,
+                "role": grant.role,
+                "functions": functions_of(grant),
+                "default_epsilon": None if grant.default_epsilon is None else str(float(grant.default_epsilon)),
+                "expires": grant.expires,
+                "share": grant.share,
+            }
+            for name, grant in sorted(self._of.items())
+        ]
+
+    def described(self, name: str, context: Context) -> dict[str, Any]:
+        """Return what is public about a name: columns, types, and what the owner stated of them."""
+        grant = self.dataset_of(name)
+        table, stated = self.columns(name, context), self._ledger.policies(grant.dataset)
+        columns: list[dict[str, Any]] = []
+        for column, kind in zip(*(table.column(place).to_pylist() for place in (0, 1)), strict=True):
+            of_column = [row for row in stated if row.column_name is not None and fold(row.column_name) == fold(column)]
+            public = {row.argument: row.value for row in of_column if row.argument in _BY_COLUMN}
+            columns.append({"name": column, "type": kind, **public})
+        whole = {row.argument: row.value for row in stated if row.column_name is None and row.argument in _WHOLE}
+        return {
+            "name": name,
+            "dataset": grant.dataset,
+            "columns": columns,
+            "functions": functions_of(grant),
+            "stated": whole,
+            "budget": [row for row in self.budgets() if row["dataset"] == grant.dataset],
+        }
+
+    def columns(self, name: str, context: Context) -> pa.Table:
+        """Return name and type of each column; no row is read."""
+        found = context.sql(f"DESCRIBE FROM {source_sql(self.source(name))}")
+        return found.select(["column_name", "column_type"])
+
+    def budgets(self) -> list[dict[str, Any]]:
+        """Return what the principal has spent and has left; of a dataset as a whole only where that was granted."""
+        totals = {row.dataset: row for row in self._ledger.budgets() if row.block in (None, "total")}
+        mine = {grant.dataset: grant for grant in self.grants}
+        rows = []
+        for budget in self._ledger.granted_budgets(self.principal):
+            if budget.dataset not in mine:
+                continue
+            row: dict[str, Any] = asdict(budget)
+            total = totals.get(budget.dataset)
+            if mine[budget.dataset].total and total is not None:
+                row |= {"total_budget": total.budget, "total_spent": total.spent_text}
+                row["total_remaining"] = total.remaining_text
+            rows.append(row)
+        return rows
+
+    def budget_table(self) -> pa.Table:
+        """Return `budgets` as a table."""
+        names = [field.name for field in fields(GrantedBudget)]
+        kinds = [pa.string(), pa.int64(), *[pa.float64()] * (len(names) - 2)]
+        rows = [{name: row[name] for name in names} for row in self.budgets()]
+        return pa.Table.from_pylist(rows, schema=pa.schema(list(zip(names, kinds, strict=True))))
+
+
+_WHOLE = ("neighbours", "privacy_unit", "max_rows_per_unit", "period", "period_of", "accountant")
+
+
+def functions_of(grant: Grant) -> list[str]:
+    """Return the functions that a grant allows."""
+    known = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
+    return [name for name in known if grant.asks and (grant.functions is None or name in grant.functions)]
+
+
+def _tables(dataset: str, facts: Any) -> list[str]:
+    """Return the names of the tables of a dataset, as an owner would write them."""
+    found = []
+    for each in tables_of(facts):
+        table = each.get("table")
+        if table:
+            schema, name = table[-2], table[-1]
+            found.append(str(name if schema == "main" else f"{schema}.{name}"))
+    return found or [dataset]

@@ -1,0 +1,226 @@
+"""The gateway over HTTP: one application over a door.
+
+``openapi.json`` beside this module says what there is; `OPERATIONS` answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anyio import CapacityLimiter, to_thread
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from dpsql.errors import GatewayError
+from dpsql.gateway.asked import read_question, read_token
+from dpsql.gateway.encoding import ARROW, JSON, arrow_bytes, json_bytes, table_document
+from dpsql.gateway.problems import MEDIA_TYPE, problem_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from starlette.routing import BaseRoute
+    from starlette.types import Lifespan
+
+
+class RowsAndReceipts(Protocol):
+    """What a door gives: rows, and a receipt for each release in them."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows."""
+
+    @property
+    def receipts(self) -> list[dict[str, Any]]:
+        """What was charged for them."""
+
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What a SET would change of a session."""
+
+
+class Answering(Protocol):
+    """What every transport needs of a door; `dpsql.gateway.door.Door` is one, and `dpsql.remote` has another."""
+
+    def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
+        """Answer a statement."""
+
+    def datasets(self, token: str) -> list[dict[str, Any]]:
+        """Return what may be asked."""
+
+    def describe(self, token: str, name: str) -> dict[str, Any]:
+        """Return what is public about a dataset."""
+
+    def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
+        """Return what a statement would cost."""
+
+    def budget(self, token: str) -> list[dict[str, Any]]:
+        """Return what is left."""
+
+    def releases(self, token: str) -> list[dict[str, Any]]:
+        """Return the own releases."""
+
+    def release(self, token: str, number: int) -> RowsAndReceipts:
+        """Return an own release again."""
+
+    def health(self) -> dict[str, Any]:
+        """Say whether the gateway works."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of the interface.
+
+    Attributes
+    ----------
+    method, path : str
+    answer : callable
+        Takes the door and the request, with its body, and returns the response; it runs on a thread.
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Answering, Request, bytes], Response]
+
+
+def answered(door: Answering, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
+    """Return the answer to a statement, where there is no session that a SET could change.
+
+    Raises
+    ------
+    GatewayError
+        G021: the statement is a SET.
+    """
+    answer = door.answer(token, sql, settings)
+    if answer.settings:
+        raise GatewayError("G021", "there is no session to SET something in. Send it beside the statement: epsilon.")
+    return answer
+
+
+def _as_json(value: object) -> Response:
+    return Response(json_bytes(value), media_type=JSON)
+
+
+def _as_asked(answer: RowsAndReceipts, request: Request) -> Response:
+    """Return an answer as Arrow where the request accepts that, otherwise as JSON."""
+    if ARROW in request.headers.get("accept", ""):
+        return Response(arrow_bytes(answer.table, answer.receipts), media_type=ARROW)
+    return _as_json(table_document(answer.table, answer.receipts))
+
+
+def _token(request: Request) -> str:
+    return read_token(request.scope["headers"])
+
+
+def _query(door: Answering, request: Request, body: bytes) -> Response:
+    token = _token(request)
+    sql, settings = read_question(body)
+    key = request.headers.get("idempotency-key")
+    if key is not None:
+        settings["idempotency_key"] = key
+    return _as_asked(answered(door, token, sql, settings), request)
+
+
+def _estimate(door: Answering, request: Request, body: bytes) -> Response:
+    token = _token(request)
+    sql, settings = read_question(body)
+    return _as_json(door.estimate(token, sql, settings))
+
+
+def _release(door: Answering, request: Request, _: bytes) -> Response:
+    token, number = _token(request), request.path_params["number"]
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
+        raise GatewayError("G021", "a release is asked for by its number. GET /v1/releases lists them.")
+    return _as_asked(door.release(token, int(number)), request)
+
+
+def _health(door: Answering, _request: Request, _body: bytes) -> Response:
+    found = door.health()
+    return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
+
+
+def _openapi(_door: Answering, _request: Request, _body: bytes) -> Response:
+    return Response((files("dpsql.gateway") / "openapi.json").read_bytes(), media_type=JSON)
+
+
+OPERATIONS = (
+    Operation("POST", "/v1/query", _query),
+    Operation("POST", "/v1/estimate", _estimate),
+    Operation("GET", "/v1/datasets", lambda door, request, _: _as_json({"datasets": door.datasets(_token(request))})),
+    Operation(
+        "GET",
+        "/v1/datasets/{name}",
+        lambda door, request, _: _as_json(door.describe(_token(request), request.path_params["name"])),
+    ),
+    Operation("GET", "/v1/budget", lambda door, request, _: _as_json({"budget": door.budget(_token(request))})),
+    Operation("GET", "/v1/releases", lambda door, request, _: _as_json({"releases": door.releases(_token(request))})),
+    Operation("GET", "/v1/releases/{number}", _release),
+    Operation("GET", "/v1/openapi.json", _openapi),
+    Operation("GET", "/health", _health),
+)
+# Questions at once; further ones wait. What is free has threads of its own, so that it does not wait for releases.
+_ASKING, _LOOKING = 32, 16
+_SPENDING = ("/v1/query",)
+
+
+def application(
+    door: Answering, *, more: Sequence[BaseRoute] = (), lifespan: Lifespan[Starlette] | None = None
+) -> Starlette:
+    """Return the application over a door.
+
+    Parameters
+    ----------
+    door : Answering
+    more : sequence of routes
+        Other transports over HTTP, such as MCP.
+    lifespan : callable, optional
+        What these need while the application runs.
+    """
+    limits = {True: CapacityLimiter(_ASKING), False: CapacityLimiter(_LOOKING)}
+
+    def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
+        limit = limits[operation.path in _SPENDING]
+
+        async def respond(request: Request) -> Response:
+            try:
+                _check(operation, request)
+                body = await request.body()
+                return await to_thread.run_sync(operation.answer, door, request, body, limiter=limit)
+            except Exception as error:
+                return _refused(error)
+
+        return respond
+
+    # A name may hold a stroke.
+    paths = {one: one.path.replace("{name}", "{name:path}") for one in OPERATIONS}
+    routes = [Route(path, endpoint(one), methods=[one.method]) for one, path in paths.items()]
+    return Starlette(routes=[*routes, *more], lifespan=lifespan, exception_handlers={HTTPException: _no_operation})
+
+
+def _check(operation: Operation, request: Request) -> None:
+    """Refuse what no operation takes: a query, in which a token might stand, and bodies of other kinds."""
+    if request.scope.get("query_string"):
+        raise GatewayError("G021", "nothing may stand behind a question mark. Send tokens in the header alone.")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if operation.method == "POST" and kind != JSON:
+        raise GatewayError("G021", f"the body is of another kind. Send Content-Type: {JSON}.")
+
+
+def _refused(error: Exception, status: int | None = None) -> Response:
+    problem = problem_of(error, status=status)
+    headers = dict(problem.headers)
+    return Response(json_bytes(problem.document), problem.status, headers, MEDIA_TYPE)
+
+
+async def _no_operation(_: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    refusal = GatewayError("G031", "there is no such operation. GET /v1/openapi.json says what there is.")
+    response = _refused(refusal, status)
+    allowed = getattr(error, "headers", None) or {}
+    response.headers.update(allowed)
+    return response

@@ -1,0 +1,144 @@
+"""How much a principal may ask at once, and when answers leave.
+
+**Buckets.** How long a release takes follows from rows: how many there are, and what a condition does to each. So the
+answer to a new question leaves at the next of a few times since it began. Which of them it is is still a function of
+the rows, so about three bits are left; a fixed time leaves none, and what takes longer is interrupted and charged.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+from dpsql.errors import GatewayError
+
+# Per second: requests, new releases, and refusals.
+REQUESTS, RELEASES, REFUSALS = 10.0, 2.0, 1.0
+# How many may come at once before the rate counts.
+_BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0}
+_MOST_WAITING, _MOST_OF_PRINCIPAL = 64, 4
+
+
+class Rates:
+    """Token buckets, one for each principal and kind.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    factor : float
+        By which every rate is multiplied.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, factor: float = 1.0) -> None:
+        self._clock = clock
+        self._rates = {"requests": REQUESTS * factor, "releases": RELEASES * factor, "refusals": REFUSALS * factor}
+        self._burst = {kind: most * max(1.0, factor) for kind, most in _BURST.items()}
+        self._left: dict[tuple[str, str], tuple[float, float]] = {}
+        self._lock = threading.Lock()
+
+    def take(self, principal: str, kind: str) -> None:
+        """Count one request, release or refusal.
+
+        Raises
+        ------
+        GatewayError
+            G030.
+        """
+        with self._lock:
+            left = self._has(principal, kind)
+            if left < 1:
+                raise GatewayError("G030", "too many requests. Wait a minute, and ask again.")
+            self._left[principal, kind] = (left - 1, self._clock())
+
+    def refuse(self, principal: str, kind: str) -> None:
+        """Raise where none is left, and count nothing."""
+        with self._lock:
+            if self._has(principal, kind) < 1:
+                raise GatewayError("G030", "too many requests. Wait a minute, and ask again.")
+
+    def _has(self, principal: str, kind: str) -> float:
+        left, then = self._left.get((principal, kind), (self._burst[kind], self._clock()))
+        return min(self._burst[kind], left + (self._clock() - then) * self._rates[kind])
+
+
+class Buckets:
+    """The times, since a release began, at which its answer may leave.
+
+    Parameters
+    ----------
+    fixed : float, optional
+        The only time, in seconds; by default 0.1, 0.2, 0.4 and so on to 3.2, then every 10 s.
+    clock, sleep : callable
+    """
+
+    def __init__(
+        self,
+        fixed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._fixed, self._clock, self._sleep = fixed, clock, sleep
+
+    def most(self, seconds: float) -> float:
+        """Return how long a release may take that may take some seconds."""
+        return seconds if self._fixed is None else min(seconds, self._fixed)
+
+    def leaves(self, took: float) -> float:
+        """Return when the answer of a release leaves that took some seconds."""
+        if self._fixed is not None and took <= self._fixed:
+            return self._fixed
+        doubled = next((0.1 * 2**k for k in range(6) if took <= 0.1 * 2**k), None)
+        return 10.0 * math.ceil(took / 10) if doubled is None else doubled
+
+    @contextmanager
+    def padded(self) -> Iterator[None]:
+        """Let the body of a with statement end at one of the times, however it ends."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            took = self._clock() - began
+            self._sleep(max(0.0, self.leaves(took) - took))
+
+
+class Lines:
+    """Those who wait for a dataset: one new release at a time, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._of: dict[str, threading.Lock] = {}
+        self._waiting: Counter[str] = Counter()
+        self._of_principal: Counter[str] = Counter()
+
+    @contextmanager
+    def alone(self, principal: str, datasets: Sequence[str]) -> Iterator[None]:
+        """Let nobody else release anything of some datasets in the body of a with statement.
+
+        Raises
+        ------
+        GatewayError
+            G032: too many wait already.
+        """
+        names = sorted(set(datasets))
+        with self._guard:
+            if self._of_principal[principal] >= _MOST_OF_PRINCIPAL or any(
+                self._waiting[name] >= _MOST_WAITING for name in names
+            ):
+                raise GatewayError("G032", "too many new questions wait. Ask again in a while.")
+            self._of_principal[principal] += 1
+            self._waiting.update(names)
+            locks = [self._of.setdefault(name, threading.Lock()) for name in names]
+        try:
+            with ExitStack() as held:
+                for lock in locks:  # by name, so that nobody waits for each other
+                    held.enter_context(lock)
+                yield
+        finally:
+            with self._guard:
+                self._of_principal[principal] -= 1
+                self._waiting.subtract(names)

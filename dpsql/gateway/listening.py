@@ -1,0 +1,291 @@
+"""The front's sockets: which bytes become a request, how long it may take to come, and how it is answered.
+
+One request for each connection: what stands behind it in the same bytes is never answered. The head is judged before
+a parser of HTTP reads it, the body is counted while it comes, and no exception leaves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from dpsql.errors import GatewayError
+from dpsql.gateway.asked import MOST_BODY
+from dpsql.gateway.encoding import json_bytes
+from dpsql.gateway.heads import END, check_growing, check_head
+from dpsql.gateway.problems import MEDIA_TYPE, Problem, problem_of
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+HEAD_SECONDS, BODY_SECONDS = 10.0, 30.0
+# Connections at once; another one is told to come again.
+MOST_CONNECTIONS = 256
+_CLOSE = (b"connection", b"close")
+_OUR_HEADERS = (_CLOSE, (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+class LateRequestError(GatewayError):
+    """A request did not come in time.
+
+    Parameters
+    ----------
+    part : str
+        Which part of it.
+    """
+
+    def __init__(self, part: str) -> None:
+        super().__init__("G021", f"the {part} of the request did not come in time. Send it again, at once.")
+
+
+class Guarded:
+    """An application whose bodies are counted and timed, and whose exceptions stay inside.
+
+    Parameters
+    ----------
+    app : ASGI application
+    body_seconds : float
+        How long a body may take to come.
+    """
+
+    def __init__(self, app: ASGIApp, *, body_seconds: float = BODY_SECONDS) -> None:
+        self.app = app
+        self.body_seconds = body_seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or run the application's start and end."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)  # the application's start and end
+            return
+        started = False
+
+        async def closing(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
+                message = {**message, "headers": [*kept, *_OUR_HEADERS]}
+            await send(message)
+
+        try:
+            body = await self._body(scope, receive)
+            await self.app(scope, _handing_over(body, receive), closing)
+        except Exception as error:
+            problem = problem_of(error, status=_status(error))
+            if started:
+                raise ConnectionAbortedError("an answer was cut off") from None
+            await send_problem(problem, closing)
+
+    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+        """Return the body, or raise where it is too long or too slow."""
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if int(declared) > MOST_BODY:
+            raise GatewayError("G021", f"the body is longer than {MOST_BODY} bytes. Send a shorter statement.")
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return bytes(body)
+                    body += message.get("body", b"")
+                    if len(body) > MOST_BODY:
+                        raise GatewayError("G021", f"the body is longer than {MOST_BODY} bytes. Send a shorter one.")
+                    if not message.get("more_body"):
+                        return bytes(body)
+        except TimeoutError:
+            raise LateRequestError("body") from None
+
+
+def _status(error: Exception) -> int | None:
+    """Return the status of an error that has another than its code."""
+    return 408 if isinstance(error, LateRequestError) else None
+
+
+def _handing_over(body: bytes, receive: Receive) -> Receive:
+    """Return what an application reads: the body as one message, and then the end of the connection."""
+    waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def read() -> Message:
+        return waiting.pop() if waiting else await receive()
+
+    return read
+
+
+async def send_problem(problem: Problem, send: Send) -> None:
+    """Send an error as the whole answer."""
+    body = json_bytes(problem.document)
+    headers = [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+    headers += [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": problem.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+class CarefulProtocol(H11Protocol):
+    """One connection: its head is judged as bytes, and must come in time."""
+
+    head_seconds = HEAD_SECONDS
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head: bytearray | None = bytearray()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn has it
+        """Begin to wait for the head."""
+        super().connection_made(transport)
+        self._timer = self.loop.call_later(self.head_seconds, lambda: self._refuse(LateRequestError("head"), 408))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait no more."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Collect the head and judge it; then hand everything over."""
+        if self.transport.is_closing():
+            return
+        if self._head is None:
+            super().data_received(data)
+            return
+        self._head += data
+        end = self._head.find(END)
+        head = bytes(self._head[: end + len(END)] if end >= 0 else self._head)
+        try:
+            if end < 0:
+                check_growing(head)
+                return
+            check_head(head)
+        except GatewayError as error:
+            self._refuse(error, 400)
+            return
+        whole, self._head = bytes(self._head), None
+        self._stop_timer()
+        super().data_received(whole)
+
+    def eof_received(self) -> None:
+        """Close a connection whose head will not be whole."""
+        if self._head is not None:
+            self.transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _refuse(self, error: GatewayError, status: int) -> None:
+        """Answer with a problem without reading on, and close."""
+        self._stop_timer()
+        if self.transport.is_closing():
+            return
+        problem = problem_of(error, status=status)
+        body = json_bytes(problem.document)
+        head = (
+            f"HTTP/1.1 {problem.status} Refused\r\nContent-Type: {MEDIA_TYPE}\r\n"
+            f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the front listens.
+
+    Attributes
+    ----------
+    host, port : str and int
+    tls_cert, tls_key : str or None
+        Files of a certificate and its key; without them plaintext.
+    insecure_plaintext : bool
+        Listen without TLS on more than this machine.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8642
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    insecure_plaintext: bool = False
+
+    def check(self) -> None:
+        """Refuse what would show tokens to others.
+
+        Raises
+        ------
+        GatewayError
+            G023: plaintext on a network, or half of a certificate.
+        """
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise GatewayError("G023", "TLS needs a certificate and its key. Give --tls-cert and --tls-key.")
+        if self.tls_cert is None and not self.insecure_plaintext and not is_local(self.host):
+            raise GatewayError(
+                "G023",
+                "without TLS others on the network read tokens and results. Give --tls-cert and --tls-key, or listen "
+                "on 127.0.0.1; behind a proxy that speaks TLS, --insecure-plaintext.",
+            )
+
+    @property
+    def url(self) -> str:
+        """Where clients find it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
+
+
+def is_local(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class Front(uvicorn.Server):
+    """A server of one application, with the rules of this module.
+
+    Parameters
+    ----------
+    app : ASGI application
+    where : Listening
+    listens : callable, optional
+        Is told where, once requests are taken; port 0 is one that was free.
+    """
+
+    def __init__(self, app: ASGIApp, where: Listening, listens: Callable[[Listening], None] | None = None) -> None:
+        where.check()
+        self._where, self._listens = where, listens
+        config = uvicorn.Config(
+            Guarded(app),
+            host=where.host,
+            port=where.port,
+            http=CarefulProtocol,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=10,
+            ssl_certfile=where.tls_cert,
+            ssl_keyfile=where.tls_key,
+        )
+        config.load()
+        if config.ssl is not None:
+            config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+        super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say where."""
+        await super().startup(sockets)
+        if self.started and self._listens is not None:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._listens(replace(self._where, port=port))

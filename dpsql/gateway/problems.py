@@ -1,0 +1,74 @@
+"""What an error is over HTTP: a status, headers, and a document of the form ``application/problem+json`` (RFC 9457).
+
+An error of dpsql keeps its code and its text. Anything else is ``I000`` with a random number; the owner finds that
+number, and what happened, in the log. Nothing of it leaves the process.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from dpsql.errors import DpsqlError, GatewayError, InternalError
+
+MEDIA_TYPE = "application/problem+json"
+CHALLENGE = 'Bearer realm="dpsql"'
+PREFIX = "DPSQL-"
+_log = logging.getLogger("dpsql.gateway")
+# By code; any other has the status of its letter.
+_STATUS = {"G015": 404, "G017": 403, "G018": 404, "G020": 401, "G030": 429, "G031": 501, "G042": 403}
+# The gateway's own trouble: another time, or the owner's look.
+_STATUS |= {"G032": 503, "G033": 503, "G097": 500, "G098": 500}
+_STATUS_OF_LETTER = {"G": 400, "P": 400, "S": 400, "B": 403, "L": 503, "I": 500}
+_RETRY_AFTER = {429: "1", 503: "2"}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error, ready to be sent.
+
+    Attributes
+    ----------
+    status : int
+    document : dict
+        type, title, status, code, and where they are known hint and position.
+    headers : dict
+        What the status asks for beside the media type.
+    """
+
+    status: int
+    document: Mapping[str, object]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+def problem_of(error: BaseException, *, status: int | None = None) -> Problem:
+    """Return what is sent for an error.
+
+    Parameters
+    ----------
+    error : BaseException
+        Of dpsql, or any other, whose text is logged and not sent.
+    status : int, optional
+        Another than its code has, such as 404 for a path that is not there.
+    """
+    if not isinstance(error, DpsqlError):
+        number = secrets.token_hex(8)
+        _log.error("request %s failed", number, exc_info=error)
+        error = InternalError("I000", f"the request failed. Ask the owner to look for {number} in the log.")
+    code = error.code.removeprefix(PREFIX)
+    found = _STATUS.get(code) or _STATUS_OF_LETTER[code[0]]
+    more: dict[str, object] = {}
+    if isinstance(error, GatewayError):
+        more = {"hint": error.hint, "position": error.position}
+    more = {name: value for name, value in more.items() if value is not None}
+    return _made(code, error.message, status or found, **more)
+
+
+def _made(code: str, title: str, status: int, **more: object) -> Problem:
+    headers = {"www-authenticate": CHALLENGE} if status == 401 else {}
+    if status in _RETRY_AFTER:
+        headers["retry-after"] = _RETRY_AFTER[status]
+    document = {"type": f"tag:dpsql,2026:{code}", "title": title, "status": status, "code": code, **more}
+    return Problem(status, document, headers)

@@ -1,0 +1,381 @@
+"""What a stranger's statement asks: private calls, and what is made of their answers.
+
+The tree of the statement is read into `dpsql.contract.query.nodes`. Calls in FROM are taken out: `released_i` stands in
+their place. A statement that names tables is one call of `dp_query`, which carries its tree and none of its text. What
+runs afterwards is written anew from the nodes (`dpsql.contract.query.writer`): the text itself never runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal, InvalidOperation
+
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.query.free import is_empty
+from dpsql.contract.query.nodes import (
+    Derived,
+    Expr,
+    From,
+    Join,
+    Nothing,
+    Query,
+    Select,
+    SetOperation,
+    Show,
+    TableFunction,
+    TableRef,
+)
+from dpsql.contract.query.tree import is_catalog, read_tree
+from dpsql.contract.query.writer import query_sql
+from dpsql.errors import ParameterError
+from dpsql.functions.registry import QUERY
+from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.functions import CALLS
+from dpsql.gateway.shape import check_shape, check_text, settings_of
+
+MOST_CALLS, MOST_ITEMS, DEEPEST_ARGUMENT, MOST_DIGITS = 8, 10_000, 4, 40
+# Arguments that the door states itself, or does not offer.
+_STATED = {
+    "engine": "Ask the dataset by its name.",
+    "release": "Equal questions are one release anyway.",
+    "dataset": "Write SET dataset = '…'.",
+}
+# Of a statement that is one call. With its schema, so that no WITH query of the statement stands for it.
+_ALL = 'SELECT * FROM "main"."released_0"'
+SHOW_TABLES, DESCRIBE = "show_tables", "describe"
+
+
+@dataclass(frozen=True)
+class PrivateCall:
+    """One private call.
+
+    Attributes
+    ----------
+    function : str
+        A private function, ``dp_budget``, ``dp_estimate``, ``show_tables`` or ``describe``.
+    source : str or None
+        The name of the dataset as it was written.
+    arguments : mapping
+        JSON values by parameter: text, true, false, null and lists as they are, ``{"number": "0.5"}`` in decimals,
+        ``{"struct": {…}}`` and ``{"release": "name"}``. Of ``dp_query``: ``tree``, what `read_tree` reads, and no
+        ``sql``; ``free`` if it can return no row.
+    """
+
+    function: str
+    source: str | None
+    arguments: Mapping[str, object]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the call as a JSON object."""
+        return {"function": self.function, "source": self.source, "arguments": dict(self.arguments)}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement of a stranger's.
+
+    Attributes
+    ----------
+    calls : tuple of PrivateCall
+        Whose answers are ``released_0``, ``released_1`` and so on.
+    settings : mapping
+        What a SET changes of the session, by name; otherwise empty.
+    post : str
+        The SQL that is asked of the answers, written anew; empty of a SET.
+    """
+
+    calls: tuple[PrivateCall, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict)
+    post: str = ""
+
+
+def read(text: str, parse: Callable[[str], str]) -> Statement:
+    """Return what a statement asks.
+
+    Parameters
+    ----------
+    text : str
+    parse : callable
+        Returns the tree of a text as ``json_serialize_sql`` gives it.
+
+    Raises
+    ------
+    GatewayError
+        G001 to G016: it is not taken.
+    """
+    check_text(text)
+    settings = settings_of(text)
+    if settings is not None:
+        return Statement(settings=settings)
+    tree = parse(text)
+    walk = _Walk(parse)
+    shown = _shown(tree)
+    if shown is not None:
+        return Statement((shown,), post=_ALL)
+    aggregates = check_shape(tree)
+    query = _nodes(tree)
+    post = _written(walk.query(query, frozenset()))
+    if not walk.tables:
+        return Statement(tuple(walk.calls), post=post)
+    if walk.calls:
+        raise GatewayError(
+            "G006", f"{show(walk.tables[0])} stands beside a private call. Ask one of both, or dp_query in FROM."
+        )
+    return Statement((_plain(tree, query, aggregates, walk.tables[0]),), post=_ALL)
+
+
+def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall:
+    free = is_empty(query)
+    if not (free or aggregates or _groups(query)):
+        raise GatewayError(
+            "G006",
+            f"the statement returns rows of {show(table)}. Ask an aggregate.",
+            hint=f"SELECT count(*) FROM {table}",
+        )
+    return PrivateCall(QUERY, None, {"tree": _lean(tree), **({"free": True} if free else {})})
+
+
+def _lean(tree: str) -> str:
+    """Return a tree without what is NULL in it, and without the places of its parts in the text."""
+    found = json.loads(
+        tree,
+        object_hook=lambda record: {
+            name: one for name, one in record.items() if one is not None and not name.startswith("query_location")
+        },
+    )
+    return json.dumps(found, separators=(",", ":"))
+
+
+def _written(query: Query) -> str:
+    try:
+        return query_sql(query)
+    except ParameterError as error:
+        raise GatewayError("G008", f"the statement is not written whole: {error.message}") from None
+
+
+def _groups(query: Query) -> bool:
+    if isinstance(query, SetOperation):
+        return any(map(_groups, query.parts))
+    return isinstance(query, Select) and bool(query.groups or query.group_all or query.modifiers.distinct)
+
+
+def _released(number: int, alias: str, columns: tuple[str, ...] = ()) -> TableRef:
+    # With its schema, so that no WITH query of the statement stands for it.
+    return TableRef(("", "main", f"released_{number}"), alias or f"released_{number}", columns)
+
+
+def _nodes(tree: str) -> Query:
+    try:
+        return read_tree(tree)
+    except ParameterError as error:
+        if "nested too deeply" in error.message or "of more than" in error.message:
+            raise GatewayError("G003", "the statement is too large. Ask a shorter one.") from None
+        raise GatewayError("G008", f"the statement is not read whole: {error.message}") from None
+
+
+def _shown(tree: str) -> PrivateCall | None:
+    """Return the call of SHOW TABLES or of DESCRIBE, if this is the statement."""
+    try:
+        query = read_tree(tree)
+    except ParameterError:
+        return None
+    if query != Select(items=(Expr("star"),), source=query.source if isinstance(query, Select) else Nothing()):
+        return None
+    source = query.source
+    if not isinstance(source, Show):
+        return None
+    if source.query is None and source.name == "tables" and source.kind != "SHOW_FROM":
+        return PrivateCall(SHOW_TABLES, None, {})
+    inner = source.query
+    if isinstance(inner, Select) and isinstance(inner.source, TableRef):
+        names = inner.source.names
+        if inner == Select(items=(Expr("star"),), source=TableRef(names)) and not any(names[:2]):
+            return PrivateCall(DESCRIBE, names[2], {})
+    return None
+
+
+class _Walk:
+    """Judges the nodes of a statement, and takes its calls out.
+
+    Parameters
+    ----------
+    parse : callable
+        Returns the tree of a text.
+    """
+
+    def __init__(self, parse: Callable[[str], str]) -> None:
+        self._parse = parse
+        self.calls: list[PrivateCall] = []
+        self.tables: list[str] = []
+
+    def query(self, query: Query, withs: frozenset[str]) -> Query:
+        """Return a query with released tables in the place of its calls.
+
+        Parameters
+        ----------
+        query : Query
+        withs : frozenset of str
+            Names of WITH queries in reach, folded: those before it.
+        """
+        own = []
+        for one in query.withs:
+            own.append(replace(one, query=self.query(one.query, withs)))
+            withs = withs | {fold(one.name)}
+        modifiers = replace(
+            query.modifiers,
+            distinct_on=tuple(self._expr(one, withs) for one in query.modifiers.distinct_on),
+            orders=tuple(replace(one, expression=self._expr(one.expression, withs)) for one in query.modifiers.orders),
+            limit=self._maybe(query.modifiers.limit, withs),
+            offset=self._maybe(query.modifiers.offset, withs),
+        )
+        if isinstance(query, SetOperation):
+            parts = tuple(self.query(one, withs) for one in query.parts)
+            return replace(query, withs=tuple(own), modifiers=modifiers, parts=parts)
+        if not isinstance(query, Select):
+            raise GatewayError("G008", "the statement is of an unknown kind. Ask one SELECT.")
+        return replace(
+            query,
+            withs=tuple(own),
+            modifiers=modifiers,
+            items=tuple(self._expr(one, withs) for one in query.items),
+            source=self._source(query.source, withs),
+            where=self._maybe(query.where, withs),
+            groups=tuple(self._expr(one, withs) for one in query.groups),
+            having=self._maybe(query.having, withs),
+            qualify=self._maybe(query.qualify, withs),
+        )
+
+    def _maybe(self, expr: Expr | None, withs: frozenset[str]) -> Expr | None:
+        return None if expr is None else self._expr(expr, withs)
+
+    def _expr(self, expr: Expr, withs: frozenset[str]) -> Expr:
+        if expr.what in ("lambda", "collate"):
+            raise GatewayError("G008", f"{expr.what} is not taken here. Write the statement without it.")
+        changed = expr.mapped(lambda part: self._expr(part, withs))
+        return changed if expr.query is None else replace(changed, query=self.query(expr.query, withs))
+
+    def _source(self, source: From, withs: frozenset[str]) -> From:
+        if isinstance(source, Nothing):
+            return source
+        if isinstance(source, Join):
+            left, right = (self._source(one, withs) for one in (source.left, source.right))
+            return replace(source, left=left, right=right, condition=self._maybe(source.condition, withs))
+        if isinstance(source, Derived):
+            return replace(source, query=self.query(source.query, withs))
+        if isinstance(source, TableFunction):
+            return self._call(source)
+        if isinstance(source, TableRef):
+            return self._table(source, withs)
+        raise GatewayError("G005", "this is not taken in FROM. Write SHOW TABLES or DESCRIBE alone.")
+
+    def _table(self, source: TableRef, withs: frozenset[str]) -> From:
+        name = source.names[2]
+        if any(source.names[:2]):
+            raise GatewayError(
+                "G014", f"{show('.'.join(filter(None, source.names)))} is not one name of a dataset. Write SHOW TABLES."
+            )
+        if fold(name) not in withs:
+            if is_catalog(source.names):
+                raise GatewayError("G006", f"{show(name)} is a view of the catalog. Write SHOW TABLES or DESCRIBE.")
+            self.tables.append(name)
+        return source
+
+    def _call(self, source: TableFunction) -> From:
+        function = source.call.name
+        call = self._read_call(function, self._given(source.call))
+        if call not in self.calls:
+            self.calls.append(call)
+        if len(self.calls) > MOST_CALLS:
+            raise GatewayError("G003", f"there are more than {MOST_CALLS} private calls. Ask some of them apart.")
+        return _released(self.calls.index(call), source.alias or function, source.columns)
+
+    def _given(self, call: Expr) -> dict[str, Expr]:
+        """Return the arguments of a call by parameter."""
+        if call.flag or call.filter is not None or call.orders:
+            raise GatewayError("G012", f"{call.name} takes arguments alone. Leave DISTINCT, FILTER and ORDER BY out.")
+        parameters = CALLS[call.name]
+        found: dict[str, Expr] = {}
+        names = call.names or tuple(one.alias for one in call.parts)  # DuckDB 1.5 has them as aliases
+        for place, (name, part) in enumerate(zip(names, call.parts, strict=True)):
+            parameter = fold(name) if name else (parameters[place] if place < len(parameters) else "")
+            if parameter not in parameters:
+                given = show(name) if name else f"a {place + 1}th argument"
+                raise GatewayError("G012", f"{call.name} has no {given}. Its arguments: {', '.join(parameters)}.")
+            if parameter in found:
+                raise GatewayError("G012", f"{call.name} has {parameter} twice. State it once.")
+            found[parameter] = part
+        return found
+
+    def _read_call(self, function: str, given: Mapping[str, Expr]) -> PrivateCall:
+        for name, instead in _STATED.items():
+            if name in given:
+                raise GatewayError("G016", f"{name} is not stated in a call here. {instead}")
+        arguments = {name: _literal(part, name) for name, part in given.items()}
+        if "source" in CALLS[function]:
+            source = arguments.pop("source", None)
+            if not isinstance(source, str):
+                raise GatewayError("G014", f"{function} needs the name of one dataset in quotes. Write SHOW TABLES.")
+            return PrivateCall(function, source, arguments)
+        if function == QUERY:
+            return PrivateCall(function, None, self._asked(arguments))
+        return PrivateCall(function, None, arguments)
+
+    def _asked(self, arguments: dict[str, object]) -> dict[str, object]:
+        """Return the arguments of dp_query with the tree of its text in the place of the text."""
+        text = arguments.pop("sql", None)
+        if not isinstance(text, str):
+            raise GatewayError("G012", "dp_query takes one SELECT as a text. Write it in quotes.")
+        tree = self._parse(text)
+        aggregates = check_shape(tree)
+        query = _nodes(tree)
+        inner = _Walk(self._parse)
+        _written(inner.query(query, frozenset()))
+        if inner.calls or not inner.tables:
+            raise GatewayError("G012", "dp_query takes a SELECT of tables. Ask private calls in FROM, outside of it.")
+        return {**arguments, **_plain(tree, query, aggregates, inner.tables[0]).arguments}
+
+
+def _literal(expr: Expr, name: str, deep: int = 0) -> object:
+    if deep > DEEPEST_ARGUMENT:
+        raise GatewayError("G003", f"{name} is nested deeper than {DEEPEST_ARGUMENT} levels. State it flatter.")
+    if expr.what == "constant":
+        if expr.name == "number":
+            return {"number": _decimal(str(expr.value), name)}
+        return {"string": expr.value, "boolean": expr.value == "true"}.get(expr.name)
+    if expr.what == "call" and not (expr.flag or expr.filter or expr.orders):
+        if expr.name in ("-", "+") and len(expr.parts) == 1:
+            inner = _literal(expr.parts[0], name, deep)
+            if isinstance(inner, dict) and "number" in inner and not str(inner["number"]).startswith("-"):
+                return {"number": f"-{inner['number']}"} if expr.name == "-" else inner
+        if expr.name == "list_value" and not expr.names:
+            if len(expr.parts) > MOST_ITEMS:
+                raise GatewayError("G003", f"{name} has more than {MOST_ITEMS} items. State fewer.")
+            return [_literal(one, name, deep + 1) for one in expr.parts]
+        if expr.name == "struct_pack" and len(expr.names) == len(expr.parts):
+            pairs = zip(expr.names, expr.parts, strict=True)
+            return {"struct": {label: _literal(one, name, deep + 1) for label, one in pairs}}
+        if expr.name == "release" and [(one.what, one.name) for one in expr.parts] == [("constant", "string")]:
+            return {"release": expr.parts[0].value}
+    raise GatewayError("G012", f"{name} is no literal. Write a number, a text, true, NULL, or a list of them.")
+
+
+def _decimal(text: str, name: str) -> str:
+    """Return a number in decimals, one spelling for equal numbers."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise GatewayError("G012", f"{name} is no number. Write it in decimals.") from None
+    sign, digits, exponent = number.as_tuple()
+    if not isinstance(exponent, int) or len(digits) > MOST_DIGITS or abs(number.adjusted()) > 400:
+        raise GatewayError("G003", f"{name} has more than {MOST_DIGITS} digits. Write it shorter.")
+    while len(digits) > 1 and digits[-1] == 0:
+        digits, exponent = digits[:-1], exponent + 1
+    if digits == (0,):
+        return "0"
+    return (
+        format(Decimal((sign, digits, exponent)), "f")
+        if -40 <= exponent <= 40
+        else str(Decimal((sign, digits, exponent)))
+    )

@@ -1,0 +1,364 @@
+"""Who may ask through the gateway: principals, their grants and tokens, as rows of the ledger say it.
+
+A **principal** is a name for whoever holds a token: an analyst, a dashboard, an agent. A **grant** lets one ask about
+one dataset, up to a cap. A **token** is ``dpsql_`` and 43 characters, 256 random bits: the ledger keeps its SHA-256
+alone, without salt, since nobody can guess a random text. All three are rows of the chain, so `verify` covers them, and
+what stands is what they say from the first to the last.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from hashlib import sha256
+from typing import Any, TypedDict
+
+from dpsql.contract import parameters
+from dpsql.errors import GatewayError, ParameterError
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.chain import GRANT, TOKEN, Row
+
+ROLES = ("analyst", "auditor", "owner")
+PREFIX = "dpsql_"
+USUAL_DAYS = 90
+# How long an earlier token holds beside a new one.
+OVERLAP = timedelta(hours=24)
+_ID_LENGTH = 8
+_is_token = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}").fullmatch
+_is_principal = re.compile(r"[a-z0-9][a-z0-9._@+-]{0,62}").fullmatch
+_most_days = 36500
+
+
+class GrantRow(TypedDict):
+    """What is read of a row that grants or revokes something, or tells of a token."""
+
+    sequence: int
+    recorded_at: str
+    kind: str
+    dataset: str
+    principal: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Grant:
+    """What one principal may ask of one dataset.
+
+    Attributes
+    ----------
+    principal, dataset : str
+    role : {'analyst', 'auditor', 'owner'}
+        An analyst asks; an auditor reads the ledger and asks nothing new; an owner does both.
+    cap : Budget or None
+        What all of the principal's releases together may spend, beside the dataset's own budget; None for no cap.
+    default_epsilon : Fraction or None
+        What a question spends that does not say.
+    functions : tuple of str or None
+        Those that may be called; None for all.
+    sources : tuple of str or None
+        Names of tables or views that may be asked about; None for the tables of the dataset.
+    expires : str or None
+        The time, in UTC, from which the grant is none.
+    share : bool
+        Equal questions of all principals who share have one answer, which is drawn and charged once.
+    total : bool
+        Whether the principal sees what is spent of the dataset as a whole.
+    """
+
+    principal: str
+    dataset: str
+    role: str = ROLES[0]
+    cap: Budget | None = None
+    default_epsilon: Fraction | None = None
+    functions: tuple[str, ...] | None = None
+    sources: tuple[str, ...] | None = None
+    expires: str | None = None
+    share: bool = False
+    total: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        principal: object,
+        dataset: object,
+        *,
+        role: object = ROLES[0],
+        epsilon: object = None,
+        delta: object = None,
+        rho: object = None,
+        default_epsilon: object = None,
+        functions: Iterable[str] | None = None,
+        sources: Iterable[str] | None = None,
+        days: object = USUAL_DAYS,
+        share: bool = False,
+        total: bool = False,
+    ) -> Grant:
+        """Check what an owner grants.
+
+        Raises
+        ------
+        ParameterError
+            With the legal form of the argument that does not fit.
+        """
+        if epsilon is None and rho is None and delta is not None:
+            raise ParameterError("P015", "a cap must have either epsilon or rho. Give epsilon beside delta.")
+        cap = None if epsilon is None and rho is None else Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+        spends = None
+        if default_epsilon is not None:
+            spends = Budget.of(epsilon=default_epsilon).epsilon
+        return cls(
+            principal=principal_named(principal),
+            dataset=parameters.text("dataset", dataset, hint="Give the name of a budget.").lower(),
+            role=parameters.choice("role", role, ROLES),
+            cap=cap,
+            default_epsilon=spends,
+            functions=_names("functions", functions),
+            sources=_names("sources", sources),
+            expires=after_days(days),
+            share=bool(share),
+            total=bool(total),
+        )
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the ledger keeps of the grant."""
+        record: dict[str, object] = {
+            "role": self.role,
+            "cap": None if self.cap is None else self.cap.to_json(),
+            "default_epsilon": None if self.default_epsilon is None else str(self.default_epsilon),
+            "functions": None if self.functions is None else list(self.functions),
+            "sources": None if self.sources is None else list(self.sources),
+            "expires": self.expires,
+            "share": self.share or None,
+            "total": self.total or None,
+        }
+        return {name: value for name, value in record.items() if value is not None}
+
+    @classmethod
+    def read(cls, row: GrantRow) -> Grant:
+        """Return the grant of a row."""
+        facts = row["facts"]
+        cap, spends = facts.get("cap"), facts.get("default_epsilon")
+        functions, sources = (
+            None if facts.get(name) is None else tuple(facts[name]) for name in ("functions", "sources")
+        )
+        return cls(
+            row["principal"], row["dataset"], facts["role"], None if cap is None else Budget.from_json(cap),
+            None if spends is None else Fraction(spends), functions, sources, facts.get("expires"),
+            bool(facts.get("share")), bool(facts.get("total")),
+        )  # fmt: skip
+
+    @property
+    def asks(self) -> bool:
+        """Whether the principal may ask for new releases."""
+        return self.role != "auditor"
+
+    def stands(self, now: datetime) -> bool:
+        """Whether the grant has not expired."""
+        return self.expires is None or now < _time(self.expires)
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is kept of a token.
+
+    Attributes
+    ----------
+    id : str
+        Its first characters after the prefix, by which it is spoken of.
+    digest : str
+    principal : str
+    expires : str
+        The time, in UTC, from which it is none.
+    """
+
+    id: str
+    digest: str
+    principal: str
+    expires: str
+
+    def stands(self, now: datetime) -> bool:
+        """Whether the token has not expired."""
+        return now < _time(self.expires)
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A new token, whose text is shown this once.
+
+    Attributes
+    ----------
+    text : str
+    token : Token
+    """
+
+    text: str = field(repr=False)
+    token: Token
+
+
+@dataclass(frozen=True)
+class Grants:
+    """What stands of all rows.
+
+    Attributes
+    ----------
+    counter : int
+        Number of the last of them, 0 if there is none.
+    hash : str
+        Hash of that row.
+    grants : mapping of (str, str) to Grant
+        By principal and dataset.
+    tokens : mapping of str to Token
+        By digest, also those that have expired.
+    """
+
+    counter: int = 0
+    hash: str = ""
+    grants: Mapping[tuple[str, str], Grant] = field(default_factory=dict)
+    tokens: Mapping[str, Token] = field(default_factory=dict)
+
+    def principal_of(self, text: object, now: datetime) -> str:
+        """Return whose token a text is.
+
+        Raises
+        ------
+        GatewayError
+            G020, with one text whatever is wrong.
+        """
+        found = None
+        if isinstance(text, str) and _is_token(text):
+            found = self.tokens.get(digest_of(text))
+        if found is None or not found.stands(now):
+            raise GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
+        return found.principal
+
+    def of(self, principal: str, now: datetime) -> list[Grant]:
+        """Return the grants of a principal that have not expired, by dataset."""
+        return [grant for (name, _), grant in sorted(self.grants.items()) if name == principal and grant.stands(now)]
+
+    def grant(self, principal: str, dataset: str, now: datetime) -> Grant | None:
+        """Return what a principal may ask of a dataset; None if it is nothing."""
+        found = self.grants.get((principal, dataset))
+        return found if found is not None and found.stands(now) else None
+
+    def tokens_of(self, principal: str) -> list[Token]:
+        """Return the tokens of a principal, oldest first, also those that have expired."""
+        return [token for token in self.tokens.values() if token.principal == principal]
+
+    @property
+    def principals(self) -> list[str]:
+        """Whoever has a grant or a token."""
+        return sorted({name for name, _ in self.grants} | {token.principal for token in self.tokens.values()})
+
+
+class StandingGrants:
+    """What stands after some rows, in the order of the chain.
+
+    Attributes
+    ----------
+    grants : dict
+        As of `Grants`.
+    """
+
+    def __init__(self) -> None:
+        self.grants: dict[tuple[str, str], Grant] = {}
+        self._tokens: dict[str, list[Token]] = {}
+
+    def take(self, row: GrantRow) -> None:
+        """Take the next row in."""
+        principal, facts = row["principal"], row["facts"]
+        held = self._tokens.get(principal, [])
+        if row["kind"] == GRANT:
+            self.grants[principal, row["dataset"]] = Grant.read(row)
+        elif row["kind"] == TOKEN:
+            kept = [replace(token, expires=min(token.expires, facts["keeps"])) for token in held]
+            held = [token for token in kept if token.expires > row["recorded_at"]]
+            self._tokens[principal] = [*held, Token(facts["id"], facts["digest"], principal, facts["expires"])]
+        elif "token" in facts:
+            self._tokens[principal] = [token for token in held if token.id != facts["token"]]
+        elif "dataset" in facts:
+            self.grants.pop((principal, facts["dataset"]), None)
+        else:
+            self._tokens.pop(principal, None)
+            self.grants = {key: grant for key, grant in self.grants.items() if key[0] != principal}
+
+    def told(self, end: tuple[int, str]) -> Grants:
+        """Return what stands; `end` is number and hash of the last row."""
+        tokens = {token.digest: token for held in self._tokens.values() for token in held}
+        return Grants(*end, dict(self.grants), tokens)
+
+
+def grant_row(row: Row) -> GrantRow:
+    """Return what is read of a row of one of the `GRANTS`."""
+    return {
+        "sequence": row["sequence"],
+        "recorded_at": row["recorded_at"],
+        "kind": row["kind"],
+        "dataset": row["dataset"],
+        "principal": row["principal"] or "",
+        "facts": json.loads(row["arguments"]),
+    }
+
+
+def new_token(principal: str, days: object = USUAL_DAYS) -> Issued:
+    """Return a token that nobody has seen."""
+    text = PREFIX + secrets.token_urlsafe(32)
+    expires = after_days(days)
+    if expires is None:
+        raise ParameterError("P021", "a token must expire. Give the days that it holds, such as 90.")
+    return Issued(text, Token(id_of(text), digest_of(text), principal, expires))
+
+
+def id_of(text: str) -> str:
+    """Return the characters of a token by which it is spoken of."""
+    return text[len(PREFIX) : len(PREFIX) + _ID_LENGTH]
+
+
+def digest_of(text: str) -> str:
+    """Return what the ledger keeps of a token."""
+    return sha256(b"dpsql token 1 " + text.encode()).hexdigest()
+
+
+def principal_named(name: object) -> str:
+    """Return the name of a principal, or raise where it is none."""
+    if not isinstance(name, str) or _is_principal(name) is None:
+        raise ParameterError(
+            "P013",
+            f"a principal must have 1 to 63 characters a-z, 0-9 and ._@+-, the first a letter or digit; got "
+            f"{parameters.show(name)}. Give another name.",
+        )
+    return name
+
+
+def principal_dataset(principal: str) -> str:
+    """Return what stands in the column of the dataset where a row is about a principal alone."""
+    return f"principal {principal}"
+
+
+def after_days(days: object) -> str | None:
+    """Return the time after some days, in UTC; None for never."""
+    if days is None:
+        return None
+    number = parameters.positive_integer("days", days, hint="Give the days until it expires, such as 90.")
+    return time_text(datetime.now(UTC) + timedelta(days=min(number, _most_days)))
+
+
+def time_text(when: datetime) -> str:
+    """Return a time as the ledger writes it, so that texts compare as times do."""
+    return when.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _names(argument: str, names: Iterable[str] | None) -> tuple[str, ...] | None:
+    if names is None:
+        return None
+    found: Sequence[str] = [parameters.text(argument, name, hint=f"Give {argument} by their names.") for name in names]
+    return tuple(dict.fromkeys(found))

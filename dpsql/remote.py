@@ -1,0 +1,312 @@
+"""A gateway from Python: `connect_remote` asks with a token what `dpsql.Context` asks of a database.
+
+Answers come over HTTP as Arrow, by the standard library alone. A token is sent to the one address that was given:
+redirections are not followed, and without TLS it leaves this machine only where that was asked for.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from http.client import HTTPException, HTTPMessage
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote, urlsplit
+from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
+
+from dpsql.contract.literals import literal_of
+from dpsql.contract.names import in_python, refuse_unknown
+from dpsql.contract.parameters import show
+from dpsql.errors import DpsqlError, GatewayError, InternalError, ParameterError, original
+from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
+from dpsql.gateway.encoding import ARROW, JSON, read_arrow
+from dpsql.methods import ContextMethods
+from dpsql.released.release import Release
+from dpsql.rendering import identifier, text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 - a name
+_SECONDS = 600.0
+
+
+class _Stay(HTTPRedirectHandler):
+    """Follows no redirection: the token is for one address."""
+
+    def redirect_request(
+        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Follow nothing."""
+
+
+def is_gateway(place: object) -> bool:
+    """Whether a place to connect to is the address of a gateway."""
+    return isinstance(place, str) and place.startswith(("https://", "http://"))
+
+
+def tokens_file() -> Path:
+    """Return the file that keeps tokens: on each line the address of a gateway, and a token."""
+    base = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return base / "dpsql" / "tokens"
+
+
+def saved_token(url: str) -> str:
+    """Return the token for a gateway: ``DPSQL_TOKEN``, or what the file of tokens has for its address.
+
+    Raises
+    ------
+    GatewayError
+        G040: there is none, or others may read the file.
+    """
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given:
+        return given.strip()
+    path = tokens_file()
+    if path.is_file():
+        if os.name != "nt" and stat.S_IMODE(path.stat().st_mode) & 0o077:
+            raise GatewayError("G040", f"others may read {path}. Run chmod 600 {path}.")
+        for line in path.read_text(encoding="utf-8").splitlines():
+            place, _, token = line.strip().partition(" ")
+            if place.rstrip("/") == url.rstrip("/") and token:
+                return token.strip()
+    raise GatewayError("G040", f"there is no token for {url}. Set {TOKEN_VARIABLE}, or write a line to {path}.")
+
+
+class Remote(ContextMethods):
+    """A gateway, asked with a token.
+
+    It has the methods of `dpsql.Context` that are private SQL functions, with the same arguments. They are answered by
+    the gateway, and an equal question is free.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``'https://dpsql.example.org'``.
+    token : str, optional
+        As the owner gave it. By default that of the environment variable ``DPSQL_TOKEN``, or what
+        ``~/.config/dpsql/tokens`` has for the address.
+    insecure_plaintext : bool
+        Send the token without TLS to another machine, where others may read it.
+
+    Raises
+    ------
+    GatewayError
+        G040: the address is none, would show the token to others, or there is no token.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> None:
+        parts = urlsplit(url)
+        if not is_gateway(url) or not parts.hostname or parts.query or parts.fragment or parts.username:
+            raise GatewayError(
+                "G040", f"url must be the address of a gateway, such as https://dpsql.example.org; got {show(url)}."
+            )
+        local = _is_local(parts.hostname)
+        if parts.scheme == "http" and not local and not insecure_plaintext:
+            raise GatewayError("G040", f"without TLS others may read the token. Use https://{parts.netloc}.")
+        self.url = url.rstrip("/")
+        self._token = saved_token(self.url) if token is None else token
+        handlers = [_Stay(), *([ProxyHandler({})] if local else [])]
+        self._opener = build_opener(*handlers)
+
+    def __repr__(self) -> str:
+        return f"Remote({self.url!r})"
+
+    def sql(self, statement: str, **settings: object) -> pa.Table:
+        """Answer one SELECT, and return its rows.
+
+        Parameters
+        ----------
+        statement : str
+            It reads released rows: calls of the private functions, or tables of plain SQL.
+        **settings
+            ``epsilon``, ``delta``, ``fresh``, ``dataset`` and ``max_age`` of this statement.
+        """
+        return self.answer(statement, settings)[0]
+
+    def answer(self, statement: str, settings: Mapping[str, object]) -> tuple[pa.Table, list[dict[str, Any]]]:
+        """Answer one statement; return its rows, and the receipts of the releases in it."""
+        return read_arrow(self._asked("/v1/query", _question(statement, settings), ARROW))
+
+    def datasets(self) -> list[dict[str, Any]]:
+        """Return what the token may ask about."""
+        return list(self._looked("/v1/datasets")["datasets"])
+
+    def dataset(self, name: str) -> dict[str, Any]:
+        """Return what is public about a dataset."""
+        return self._looked(f"/v1/datasets/{quote(name, safe='')}")
+
+    def estimate(self, statement: str, **settings: object) -> dict[str, Any]:
+        """Return what a statement would cost; nothing is read or charged."""
+        return _object(self._asked("/v1/estimate", _question(statement, settings), JSON))
+
+    def budget(self) -> list[dict[str, Any]]:
+        """Return what is spent and what remains of each dataset."""
+        return list(self._looked("/v1/budget")["budget"])
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return the own releases."""
+        return list(self._looked("/v1/releases")["releases"])
+
+    def release(self, number: int) -> Release:
+        """Return an own release again, at no cost."""
+        table, receipts = self._stored(number)
+        return self._made(table, receipts[0], is_stored=True)
+
+    def health(self) -> dict[str, Any]:
+        """Say whether the gateway works."""
+        return self._looked("/health")
+
+    def stored(self, number: int) -> tuple[pa.Table, list[dict[str, Any]]]:
+        """Return the rows and the receipt of an own release, at no cost."""
+        return self._stored(number)
+
+    def _stored(self, number: int) -> tuple[pa.Table, list[dict[str, Any]]]:
+        return read_arrow(self._asked(f"/v1/releases/{int(number)}", None, ARROW))
+
+    # What the methods of the SQL functions ask of a context.
+
+    def _release_of(self, function: str, source: object, arguments: dict[str, object]) -> Release:
+        if not isinstance(source, str):
+            raise ParameterError(
+                "P013", f"{function} takes the name of a dataset here; got {show(type(source).__name__)}."
+            )
+        refuse_unknown(arguments, FUNCTIONS[function].plan.arguments, function)
+        table, receipts = self.answer(_call(function, source, arguments), {})
+        return self._made(table, _of(receipts, function))
+
+    def _query(self, sql: object, arguments: dict[str, object]) -> Release | pa.Table:
+        refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
+        if not isinstance(sql, str):
+            raise ParameterError("P013", f"query takes a text; got {show(type(sql).__name__)}.")
+        table, receipts = self.answer(_call(QUERY, sql, arguments), {})
+        return self._made(table, receipts[0]) if receipts else table
+
+    def _estimate(self, function: str, arguments: dict[str, object]) -> pa.Table:
+        refuse_unknown(arguments, ESTIMATE, "dp_estimate")
+        return self.answer(_call("dp_estimate", function, arguments), {})[0]
+
+    def _curve(self, view: str, release: object, dataset: object, *, by_name: bool = False) -> pa.Table:
+        key = release.ledger_id if isinstance(release, Release) else release
+        return self.answer(_call(view, None, {"release": key, "dataset": dataset}), {})[0]
+
+    def _declare(self, function: str, *_: object) -> str:
+        raise GatewayError("G040", f"{function} is the owner's, who calls it in the database itself.")
+
+    def _unplaced(self, _: object) -> pa.Table:
+        raise GatewayError("G040", "dp_unplaced is the owner's, who calls it in the database itself.")
+
+    def _made(self, table: pa.Table, receipt: dict[str, Any], *, is_stored: bool = False) -> Release:
+        """Return a release of its rows and its receipt; what is not in the receipt is asked for when it is needed."""
+        number = int(receipt["entry"])
+
+        def reading(name: str) -> Callable[[], Any]:
+            def read() -> Any:
+                known = receipt if name in receipt else self._stored(number)[1][0]
+                return known[name]
+
+            return read
+
+        at, replayed = str(receipt.get("recorded_at", "")), is_stored or not receipt.get("charged", True)
+        return Release(
+            value=table,
+            function=receipt["function"],
+            dataset=receipt["dataset"],
+            guarantee=receipt["guarantee"],
+            event=receipt.get("event", {}),
+            ledger_id=number,
+            engine=receipt.get("engine"),
+            replayed=replayed,
+            replay=f"replay of entry {number} of {at}" if replayed else "",
+            stored=reading("result"),
+            said=reading("noise"),
+            bound=reading("policy"),
+            as_of=at,
+        )
+
+    def _looked(self, path: str) -> dict[str, Any]:
+        return _object(self._asked(path, None, JSON))
+
+    def _asked(self, path: str, body: bytes | None, accept: str) -> bytes:
+        """Send a request, and return the body of the answer; raise what it was refused with."""
+        headers = {"Authorization": f"Bearer {self._token}", "Accept": accept, "Content-Type": JSON}
+        request = Request(self.url + path, body, headers)  # noqa: S310 - the scheme was judged
+        try:
+            with self._opener.open(request, timeout=_SECONDS) as answer:
+                found: bytes = answer.read()
+                return found
+        except HTTPError as error:
+            with error:
+                raise _refusal(error.code, error.read(1 << 20)) from None
+        except (URLError, HTTPException, OSError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            raise GatewayError("G041", f"the gateway {self.url} cannot be reached: {reason}. Try again.") from None
+
+
+def connect_remote(url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> Remote:
+    """Return a gateway to ask; see `Remote`."""
+    return Remote(url, token, insecure_plaintext=insecure_plaintext)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _question(statement: str, settings: Mapping[str, object]) -> bytes:
+    """Return the body of a question; numbers as they are spelled in Python."""
+    spelled = {name: value for name, value in settings.items() if value is not None}
+    return json.dumps({"sql": statement, **spelled}, default=_spelled).encode()
+
+
+def _spelled(value: object) -> float:
+    return float(value)  # type: ignore[arg-type] # such as a Decimal; what is no number raises
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(data)
+    return found
+
+
+def _of(receipts: list[dict[str, Any]], function: str) -> dict[str, Any]:
+    """Return the receipt of a call, the only one of its statement."""
+    if len(receipts) != 1:
+        raise InternalError("I000", f"the gateway sent {len(receipts)} receipts for one {function}. Ask again.")
+    return receipts[0]
+
+
+def _call(function: str, source: str | None, arguments: Mapping[str, object]) -> str:
+    """Return a statement that calls a function with values."""
+    given = [text(source)] if source is not None else []
+    for name, value in arguments.items():
+        value = {"release": value.ledger_id} if isinstance(value, Release) else value
+        if value is None:
+            continue
+        plain: object = list(value) if isinstance(value, Iterable) and not isinstance(value, str | Mapping) else value
+        shown = literal_of(plain)
+        if shown is None:
+            raise ParameterError("P090", f"{name} cannot be a value of SQL; got {show(value)}. Give numbers and texts.")
+        given.append(f"{identifier(name)} := {shown}")
+    return f"FROM {function}({', '.join(given)})"
+
+
+def _refusal(status: int, body: bytes) -> DpsqlError:
+    """Return the error that an answer tells of."""
+    try:
+        problem = json.loads(body)
+        code, title = str(problem["code"]), str(problem["title"])
+    except (ValueError, KeyError, TypeError):
+        return GatewayError("G041", f"what answered is no gateway, or not whole: status {status}. Check the address.")
+    error = original(ValueError(f"[DPSQL-{code}] {in_python(title)}"))
+    if error is None:
+        return GatewayError("G041", f"what answered is no gateway: status {status}. Check the address.")
+    if isinstance(error, GatewayError):
+        error.position, error.hint = problem.get("position"), problem.get("hint")
+    return error
