@@ -157,9 +157,10 @@ class Desk:
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
         with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
             with self._context() as context:
-                entry = context.check(call.plan(context) or plan)
-                if entry is not None:
-                    return self._given(call, context)
+                # Somebody may have asked it meanwhile; what is to be fresh is asked once more, unless it has a key.
+                entry = context.check(plan)
+                if entry is not None and (not asked.asker.fresh or asked.asker.key):
+                    return self._given(call, context, plan, entry)
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
             with self._buckets.padded(), self._context() as context, self._watched(context):
