@@ -32,6 +32,7 @@ from dpsql.cli.options import (
     runs,
 )
 from dpsql.cli.principal_commands import PRINCIPAL_COMMANDS
+from dpsql.cli.serve_commands import SERVE_COMMANDS
 from dpsql.cli.stopping import Terminated, raise_on_terminate
 from dpsql.version import __version__
 
@@ -375,5 +376,5 @@ def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
 
 
-for _command in PRINCIPAL_COMMANDS:
+for _command in (*PRINCIPAL_COMMANDS, *SERVE_COMMANDS):
     main.add_command(_command)

@@ -24,8 +24,8 @@ class Prompted(Protocol):
     def execute(self, statement: str) -> Result | None:
         """Run one statement, once; None where it has no rows to show."""
 
-    def say_replays(self) -> None:
-        """Say which calls of the last statement were free."""
+    def say_receipts(self, *, private: bool = False) -> None:
+        """Say which calls of the last statement were free, and of a `private` one what it cost."""
 
     def raise_if_stopped(self) -> None:
         """Raise when a request to stop came too late to stop the last statement."""

@@ -72,7 +72,7 @@ class RemoteRunner:
             ) from None
         self.settings[name] = value
 
-    def say_replays(self) -> None:
+    def say_receipts(self, *, private: bool = False) -> None:
         """Say what the last statement was charged."""
         for receipt in self._receipts:
             charge = "charged" if receipt.get("charged") else f"from {receipt.get('recorded_at')}, nothing was charged"

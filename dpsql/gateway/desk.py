@@ -246,7 +246,7 @@ class Desk:
             self._contexts.put(context)
 
 
-def _estimated(context: Context, given: dict[str, object], granted: Granted) -> pa.Table:
+def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.Table:
     function, tree = given.pop("function", "dp_sis"), given.pop("tree", None)
     if "sql" in given:
         raise GatewayError("G012", "the text of a query is not taken here.")
@@ -296,7 +296,7 @@ class _Asked:
             grants = [grant for grant in grants if grant.dataset == wanted]
         return Granted(self.principal, grants, ledger)
 
-    def values(self, ledger: Any, granted: Granted) -> dict[str, object]:
+    def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:
         """Return the arguments of the call."""
 
         def named(name: str) -> int:

@@ -38,10 +38,12 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
     os.environ.clear()  # a box that was taken over finds nothing in it
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-        before = os.umask(0o177)
-        listener.bind(str(path))
+        before, beside = os.umask(0o177), path.with_name(f"{path.name}.new")
+        beside.unlink(missing_ok=True)
+        listener.bind(str(beside))
         os.umask(before)
         listener.listen(128)
+        beside.rename(path)  # what is there can be connected to
         boxes: set[int] = set()
         while True:
             while len(boxes) >= most:

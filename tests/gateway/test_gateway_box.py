@@ -163,6 +163,24 @@ def test_a_box_is_locked_alone_and_has_its_channel_alone(boxes: box.Boxes) -> No
             assert {one for one in opens if not one.startswith("socket:")} <= {"/dev/null"}
 
 
+def test_a_socket_that_is_there_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes from the name to the first connection; planted: a name that stands before."""
+    seen = []
+
+    class Listening(socket.socket):
+        def listen(self, *given: int) -> None:
+            seen.append((tmp_path / "zygote").exists())
+            super().listen(*given)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(zygote.socket, "socket", Listening)
+    monkeypatch.setattr(zygote.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(zygote.os, "environ", {})
+    with pytest.raises(KeyboardInterrupt):
+        zygote.serve(tmp_path / "zygote", locked=False)
+    assert seen == [False]
+
+
 def test_boxes_that_cannot_be_reached(tmp_path: Path) -> None:
     with pytest.raises(GatewayError) as caught:
         box.Boxes(tmp_path / "none").open()
