@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import mkdtemp
 from types import ModuleType
 
 import click
@@ -27,7 +28,7 @@ _BUDGETS = (
 
 
 def serve_database(
-    database: str,
+    database: str | None,
     ledger: str | None,
     demo: bool,
     log: str | None,
@@ -44,6 +45,9 @@ def serve_database(
     cap = _amount(agent_epsilon)
     place = listening.Listening(**where)
     place.check()
+    if database is None and not demo:
+        raise click.UsageError("give DATABASE, or --demo for the example tables.")
+    database = database or str(Path(mkdtemp(prefix="dpsql-demo-"), "demo.duckdb"))
     if demo and not Path(database).exists():
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process

@@ -14,9 +14,11 @@ _agent_option = click.option(
 
 
 @click.command(short_help="Let others ask with a token: HTTP, MCP and Python.")
-@click.argument("database")
+@click.argument("database", required=False)
 @ledger_option
-@click.option("--demo", is_flag=True, help="Make the example tables, with budgets, if DATABASE is not there.")
+@click.option(
+    "--demo", is_flag=True, help="Make the example tables, with budgets, if DATABASE is not there or not given."
+)
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
@@ -40,7 +42,8 @@ def serve() -> None:
     Needs pip install 'dpsql[serve]'.
 
     \b
-    dpsql serve hospital.duckdb --demo
+    dpsql serve --demo
+    dpsql serve hospital.duckdb
     dpsql serve hospital.duckdb --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
     """
 

@@ -18,10 +18,12 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 
 import dpsql
+from dpsql.cli.commands import main
 from dpsql.errors import GatewayError
 from dpsql.gateway.listening import Listening
 from dpsql.gateway.sandbox import available
@@ -162,6 +164,24 @@ def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) ->
     with serving(tmp_path) as (_, url, _):  # tokens outlive the gateway, and no second one is made
         assert asked(url, token)["rows"] == [[number]]
     assert "Token of" not in (tmp_path / "said").read_text()
+
+
+@pytest.mark.parametrize("options", [["serve"], ["serve", "--demo", "--host", "0.0.0.0"]])
+def test_what_cannot_be_served_makes_nothing(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert CliRunner().invoke(main, options).exit_code in (1, 2)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_demonstration_needs_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[object] = []
+    monkeypatch.setattr("dpsql.gateway.serving.Serving", lambda settings: seen.append(settings))
+    CliRunner().invoke(main, ["serve", "--demo"])
+    assert Path(seen[0].database).is_file()  # type: ignore[attr-defined]
+    assert seen[0].database.startswith(str(tmp_path))  # type: ignore[attr-defined]
 
 
 def test_what_would_show_tokens_is_refused_before_anything_starts(tmp_path: Path) -> None:
