@@ -67,7 +67,8 @@ def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> li
     def count(over: Any) -> int:
         if not isinstance(over, Mapping):
             return int(over)
-        return max(1, int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"]))
+        total: int = int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"])
+        return max(1, total)
 
     return [
         {**core, "answers": [{**one, "over": count(one["over"])} if "over" in one else one for one in core["answers"]]}
@@ -155,8 +156,10 @@ def _estimated(part: Any, one: Mapping[str, Any], confidence: float | None) -> E
     if "bounds" in one:
         blocks = [restored_block(part["blocks"][one["place"] + place]) for place in range(3)]
         drawn = part.get("intervals", {})
-        found = [ends or drawn[name][:2] for name, ends in zip(one["columns"], one["bounds"], strict=True)]
-        return _unknown(len(blocks[0].values[0])) if [None, None] in found else _of_pair(blocks, one, found, confidence)
+        bounds = [ends or drawn[name][:2] for name, ends in zip(one["columns"], one["bounds"], strict=True)]
+        if [None, None] in bounds:
+            return _unknown(len(blocks[0].values[0]))
+        return _of_pair(blocks, one, bounds, confidence)
     stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
     name = one["aggregate"]
     kind = "stddev" if one["kind"].startswith("stddev") else name
