@@ -251,7 +251,7 @@ class QueryCall(Call):
     def told(self, calls: Iterable[Call]) -> Self:
         """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
         parts = list(calls)
-        drawn = [str(call.drawn) for call in parts if isinstance(call, RowsCall)]
+        drawn = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
         said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
         said += dict.fromkeys(filter(None, (call.remark for call in parts)))
         return replace(self, left_out="; ".join(said)) if said else self

@@ -44,7 +44,7 @@ def _of_pairs(*parts: str) -> list[str]:
 
 def _most_of_all(running: RowsCall, collector: Any) -> RowsCall:
     counts = np.flatnonzero(collector.cells.counts)
-    return replace(running, drawn=query_rows.LIMITS[int(counts.max()) if len(counts) else 0])
+    return replace(running, limit=query_rows.LIMITS[int(counts.max()) if len(counts) else 0])
 
 
 NO_LIMIT = Fault(
