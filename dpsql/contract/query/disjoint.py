@@ -74,7 +74,11 @@ def exclude(one: Expr, other: Expr) -> bool:
 
 
 def _positive(expr: Expr, *, negated: bool = False) -> Expr:
-    """Return a condition in which NOT stands before atoms alone."""
+    """Return a condition in which NOT stands before atoms alone; IN is an OR of equalities."""
+    if expr.what == "in":
+        value, *listed = expr.parts
+        equal = tuple(Expr("compare", "=", (value, one)) for one in listed)
+        return _positive(Expr("or", parts=equal), negated=negated)
     if expr.what == "not":
         return _positive(expr.parts[0], negated=not negated)
     if expr.what in ("and", "or"):
@@ -93,17 +97,15 @@ def _exclude(one: Expr, other: Expr) -> bool:
     (mine, held), (theirs, also_held) = _atom(one), _atom(other)
     if mine == theirs:
         return held != also_held
-    sets = _among(mine, held=held), _among(theirs, held=also_held)
+    first, second = _told(mine, held=held), _told(theirs, held=also_held)
     nulls = [atom.parts[0] for atom, holds in ((mine, held), (theirs, also_held)) if atom.what == "null" and holds]
-    if nulls and any(found is not None and found.of in nulls for found in sets):
+    if nulls and any(found is not None and found.of in nulls for found in (first, second)):
         return True
-    if sets[0] is None or sets[1] is None or sets[0].of != sets[1].of:
+    if first is None or second is None or first.of != second.of:
         return False
-    within = [found for found in sets if found is not None and found.inside]
-    if len(within) == 2:
-        return _apart(within[0].values, within[1].values)
-    outside = [found for found in sets if found is not None and not found.inside]
-    return len(within) == 1 and within[0].values <= outside[0].values
+    if first.inside and second.inside:  # literals of one kind that differ are different values
+        return first.literal != second.literal and first.literal[0] == second.literal[0]
+    return first.inside != second.inside and first.literal == second.literal
 
 
 def _atom(expr: Expr) -> tuple[Expr, bool]:
@@ -114,30 +116,23 @@ Literal = tuple[str, str | Fraction]
 
 
 @dataclass(frozen=True)
-class _Among:
-    """That an expression is, or is not, one of some literals."""
+class _Told:
+    """That an expression is a literal, or another value."""
 
     of: Expr
-    values: frozenset[Literal]
+    literal: Literal
     inside: bool
 
 
-def _among(expr: Expr, *, held: bool) -> _Among | None:
-    if expr.what == "compare" and expr.name in ("=", "<>"):
-        left, right = expr.parts
-        value, literal = (left, right) if _literal(left) is None else (right, left)
-        found = [_literal(literal)]
-        inside = expr.name == "="
-    elif expr.what == "in":
-        value, *listed = expr.parts
-        found = [_literal(one) for one in listed]
-        inside = True
-    else:
+def _told(expr: Expr, *, held: bool) -> _Told | None:
+    if expr.what != "compare" or expr.name not in ("=", "<>"):
         return None
-    known = frozenset(one for one in found if one is not None)
-    if len(known) == 0 or None in found or _literal(value) is not None:
+    left, right = expr.parts
+    value, literal = (left, right) if _literal(left) is None else (right, left)
+    found = _literal(literal)
+    if found is None or _literal(value) is not None:
         return None
-    return _Among(value, known, inside == held)
+    return _Told(value, found, (expr.name == "=") == held)
 
 
 def _literal(expr: Expr) -> Literal | None:
@@ -146,8 +141,3 @@ def _literal(expr: Expr) -> Literal | None:
         return "string", expr.value
     found = number(expr)
     return None if found is None else ("number", found)
-
-
-def _apart(one: frozenset[Literal], other: frozenset[Literal]) -> bool:
-    """Return whether two sets have no literal in common, and literals of one kind, which differ as values, too."""
-    return one.isdisjoint(other) and len({kind for kind, _ in one | other}) == 1
