@@ -1,5 +1,7 @@
 # What `run` and `nightly` share; sourced by both, in the folder of the checkout.
 
+unset PYTHONDONTWRITEBYTECODE  # or each of hundreds of processes compiles what another one has compiled
+
 packages() {  # COMMAND PACKAGE…: of Debian, where the command is missing and they can be installed
   command -v "$1" >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null && return
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}" >/dev/null

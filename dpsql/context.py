@@ -236,10 +236,12 @@ class Context(ContextMethods):
                 found, _ = planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)
             return None if found is None else found.plan
 
-    def check(self, plan: Plan) -> bool:
-        """Raise where grants or budgets do not allow a call now; return whether its answer is stored, and so free."""
-        self._session.check(plan)
-        return self._session.past.replay(plan) is not None
+    def check(self, plan: Plan) -> int | None:
+        """Return the entry of a call whose answer is stored, and free; else raise where grants or budgets refuse it."""
+        stored = self._session.past.replay(plan)
+        if stored is None:
+            self._session.check(plan)
+        return None if stored is None else stored.sequence
 
     @contextmanager
     def _errors_in_python(self, source: object = None) -> Iterator[None]:

@@ -8,6 +8,7 @@ message may hold a cell, a count, or text that DuckDB wrote about rows.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Self
 
 
@@ -90,6 +91,22 @@ class GatewayError(DpsqlError):
         super().__init__(code, message)
         self.position = position
         self.hint = hint
+
+    def to_json(self) -> dict[str, str | int | None]:
+        """Return the error as a JSON object."""
+        code = self.code.removeprefix("DPSQL-")
+        return {"code": code, "message": self.message, "position": self.position, "hint": self.hint}
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, object]) -> Self:
+        """Return the error that `to_json` wrote."""
+        position, hint = record.get("position"), record.get("hint")
+        return cls(
+            str(record.get("code")),
+            str(record.get("message")),
+            position=position if isinstance(position, int) else None,
+            hint=hint if isinstance(hint, str) else None,
+        )
 
 
 _kinds: dict[str, type[DpsqlError]] = {

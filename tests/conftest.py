@@ -22,22 +22,29 @@ settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("dpsql")
 
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
-# and of the others each test with a sample of its parameters.
+# and of the others a sample.
 LONG = (
-    *("conformance", "privacy", "statistical/test_verdicts"),
-    *("integration/test_papers_", "integration/test_cli_commands", "integration/test_ledger_concurrency"),
-    *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_keys", "sql/test_aggregates"),
-    *("sql/test_arguments_at_extremes", "sql/test_bad_input", "sql/test_bounds_by_name", "sql/test_engine_boosting"),
-    *("sql/test_extreme_bounds", "sql/test_call_types", "sql/test_engine_groups", "sql/test_engine_logistic"),
+    *("conformance", "privacy", "statistical/test_verdicts", "unit/test_mechanisms_canonical_lipschitz"),
+    *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
     *(
-        "sql/test_fits",
-        "sql/test_logistic",
-        "sql/test_metrics",
-        "sql/test_pipeline",
-        "sql/test_selectors",
-        "sql/test_sources",
-        "unit/test_mechanisms_canonical_lipschitz",
+        "integration/test_papers_",
+        "integration/test_cli_commands",
+        "integration/test_interrupt",
+        "integration/test_jobs",
     ),
+    *("integration/test_ledger_concurrency", "integration/test_ledger_interrupt", "integration/test_shell"),
+    *("integration/test_streams", "sql/test_aggregate_charges", "sql/test_aggregate_form", "sql/test_aggregate_keys"),
+    *("sql/test_aggregate_samples", "sql/test_aggregates", "sql/test_arguments_at_extremes", "sql/test_bad_input"),
+    *(
+        "sql/test_bounds_by_name",
+        "sql/test_call_types",
+        "sql/test_drawn_bounds",
+        "sql/test_engine_",
+        "sql/test_exact_xty",
+    ),
+    *("sql/test_extreme_bounds", "sql/test_feature_counts", "sql/test_fits", "sql/test_logistic", "sql/test_metrics"),
+    *("sql/test_periods", "sql/test_pipeline", "sql/test_predict", "sql/test_rank_scores", "sql/test_score_filter"),
+    *("sql/test_selectors", "sql/test_sources", "sql/test_tables"),
 )
 # The planted faults, and what is quick.
 QUICK = (
@@ -45,6 +52,9 @@ QUICK = (
     *("conformance/test_engine_faults", "conformance/test_group_distances", "conformance/test_settings"),
 )
 
+
+# The folders of which a sample has every test: what guards privacy first.
+GUARDS = ("lineage", "privacy", "property", "reference", "statistical")
 
 # The engines that are compared by default, and the file that does.
 ENGINES = ("duckdb", "polars", "datafusion", "sail")
@@ -57,7 +67,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = "run this share of each test's parameters, and of every test at least one"
+    help_ = "run this share of each test's parameters, and outside of what guards privacy of a file's tests without any"
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     parser.addoption("--sample-key", default="", metavar="TEXT", help="another text chooses other parameters")
 
@@ -69,7 +79,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Sample:
-    """Chooses among the parameters of each test, after marks and words have chosen among tests."""
+    """Chooses among a test's parameters and a file's tests that have none, after marks and words have chosen."""
 
     def __init__(self, share: float, key: str) -> None:
         self.share, self.key = share, key
@@ -79,13 +89,15 @@ class Sample:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Keep the parameters with the lowest hashes."""
-        by_test: dict[str, list[pytest.Item]] = {}
+        """Keep those with the lowest hashes."""
+        alike: dict[str, list[pytest.Item]] = {}
         for item in items:
-            by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+            test, parameters, _ = item.nodeid.partition("[")
+            file = test.partition("::")[0]
+            alike.setdefault(test if parameters or item.path.parent.name in GUARDS else file, []).append(item)
         kept = {
             item
-            for same in by_test.values()
+            for same in alike.values()
             for item in sorted(same, key=self._place)[: math.ceil(self.share * len(same))]
         }
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

@@ -32,6 +32,7 @@ from dpsql.cli.options import (
     runs,
 )
 from dpsql.cli.principal_commands import PRINCIPAL_COMMANDS
+from dpsql.cli.serve_commands import SERVE_COMMANDS
 from dpsql.cli.stopping import Terminated, raise_on_terminate
 from dpsql.version import __version__
 
@@ -90,6 +91,7 @@ def main() -> None:
 
 @main.command()
 @click.argument("database", required=False, default=MEMORY)
+@click.option("--connect", metavar="URL", help="Ask a gateway, with the token in DPSQL_TOKEN.")
 @database_options
 @runs("shell.open_shell")
 def shell() -> None:
@@ -101,6 +103,7 @@ def shell() -> None:
 
     \b
     dpsql shell hospital.duckdb --strict
+    dpsql shell --connect https://dpsql.example.org
     echo "FROM dp_ledger();" | dpsql shell hospital.duckdb
     """
 
@@ -373,5 +376,5 @@ def doctor() -> None:
     """Check that this installation works; exit code 1 when something does not."""
 
 
-for _command in PRINCIPAL_COMMANDS:
+for _command in (*PRINCIPAL_COMMANDS, *SERVE_COMMANDS):
     main.add_command(_command)

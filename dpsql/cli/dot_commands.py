@@ -18,12 +18,11 @@ import duckdb
 
 from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import console, say_error
-from dpsql.cli.output import budget_view, example_text, ledger_view, policy_view
+from dpsql.cli.output import example_text
 from dpsql.cli.private import Private
-from dpsql.cli.runner import Runner
+from dpsql.cli.prompted import Prompted
 from dpsql.contract.names import did_you_mean
 from dpsql.manual.catalogue import WIDTH, columns, help_lines, suggestion
-from dpsql.manual.demonstration import fill
 from dpsql.manual.slips import mended
 
 _blank = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*", re.DOTALL)
@@ -117,7 +116,10 @@ _widest_help = 100
 class _Shell(Protocol):
     """What a command may use and set of the shell that runs it, `dpsql.cli.shell.Shell`."""
 
-    runner: Runner
+    @property
+    def runner(self) -> Prompted:
+        """What runs statements."""
+
     names: KnownNames
     mode: str
     timer: bool
@@ -177,19 +179,19 @@ def run_dot_command(shell: _Shell, line: str) -> bool:
 
 
 def _budget(shell: _Shell, _: list[str]) -> None:
-    console().print(budget_view(shell.runner.ledger.budgets()))
+    console().print(shell.runner.budgets())
 
 
 def _policy(shell: _Shell, words: list[str]) -> None:
-    console().print(policy_view(shell.runner.ledger.policies(*words)))
+    console().print(shell.runner.policies(*words))
 
 
 def _ledger(shell: _Shell, words: list[str]) -> None:
-    console().print(ledger_view(shell.runner.ledger.entries(*words)))
+    console().print(shell.runner.entries(*words))
 
 
 def _explain(shell: _Shell, words: list[str]) -> None:
-    click.echo(shell.runner.context.explain(words[0].rstrip("; ")))
+    click.echo(shell.runner.explain(words[0].rstrip("; ")))
 
 
 def _tables(shell: _Shell, _: list[str]) -> None:
@@ -259,7 +261,7 @@ def _help(shell: _Shell, words: list[str]) -> bool:
 
 
 def _examples(shell: _Shell, _: list[str]) -> bool:
-    made = fill(shell.runner.context)
+    made = shell.runner.fill()
     shell.names.refresh()
     click.echo(example_text(made))
     return True

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import duckdb
 
-from dpsql.cli.runner import Runner
+from dpsql.cli.prompted import Prompted
 
 _functions_sql = r"""
 SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
@@ -35,10 +35,10 @@ class KnownNames:
 
     Parameters
     ----------
-    runner : Runner
+    runner : Prompted
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Prompted) -> None:
         self._runner = runner
 
     def refresh(self) -> None:
@@ -61,6 +61,10 @@ class KnownNames:
     @cached_property
     def columns(self) -> dict[str, list[tuple[str, str]]]:
         """Tables and views, each with the names and types of its columns."""
+        return self._columns()
+
+    def _columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Read tables and views with their columns."""
         tables: dict[str, list[tuple[str, str]]] = {}
         for schema, table, column, kind in self._read(_columns_sql):
             name = table if schema in ("main", "temp") else f"{schema}.{table}"

@@ -129,10 +129,10 @@ def run_query(
     elif epsilon is not None or delta is not None:
         raise click.UsageError("--epsilon and --delta are for --private. Give them in the call, epsilon := 0.5.")
     with Runner(database, create=create or protects(text), **options) as runner:
-        _run(runner, text, destination)
+        _run(runner, text, destination, private=private)
 
 
-def _run(runner: Runner, text: str, destination: Destination) -> None:
+def _run(runner: Runner, text: str, destination: Destination, *, private: bool) -> None:
     """Run one statement, or several of which one returns rows, and write the rows."""
     statements = split_all(text)
     if not statements:
@@ -144,7 +144,7 @@ def _run(runner: Runner, text: str, destination: Destination) -> None:
         raise click.UsageError(f"{destination.form} takes one statement; got {len(statements)}. Run them one by one.")
     for statement in statements:
         result = runner.execute(statement.text)
-        runner.say_replays()
+        runner.say_receipts(private=private)
         if result is not None:
             destination.deliver(result, runner.receipts)
         runner.raise_if_stopped()

@@ -12,15 +12,17 @@ from typing import TypedDict, TypeVar
 
 import duckdb
 import pyarrow as pa
+from rich.table import Table
 
 from dpsql.cli.engine_option import EngineOption
 from dpsql.cli.messages import say
-from dpsql.cli.output import Result
+from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
+from dpsql.manual.demonstration import fill
 from dpsql.manual.slips import mended
 from dpsql.named_engine import attach_engine
 from dpsql.progress import interrupt
@@ -109,6 +111,31 @@ class Runner:
         finally:
             self.ledger.close()
 
+    @property
+    def place(self) -> str:
+        """Where statements run, and where charges are kept."""
+        return f"database {self.database}, ledger {self.ledger.location}"
+
+    def budgets(self) -> Table:
+        """Show what each dataset may spend, has spent and has left."""
+        return budget_view(self.ledger.budgets())
+
+    def policies(self, *dataset: str) -> Table:
+        """Show what owners stated."""
+        return policy_view(self.ledger.policies(*dataset))
+
+    def entries(self, *dataset: str) -> Table:
+        """Show the entries of the ledger."""
+        return ledger_view(self.ledger.entries(*dataset))
+
+    def explain(self, statement: str) -> str:
+        """Return what a statement would run and charge."""
+        return self.context.explain(statement)
+
+    def fill(self) -> list[str]:
+        """Make the example tables."""
+        return fill(self.context)
+
     def execute(self, statement: str) -> Result | None:
         """Run one statement, once, and fetch its rows.
 
@@ -138,11 +165,13 @@ class Runner:
         with self.ledger.watch(self.receipts.append):
             return self.interruptibly(lambda: self._run(statement), self.connection)
 
-    def say_replays(self) -> None:
-        """Say which calls of the last statement the ledger answered."""
+    def say_receipts(self, *, private: bool = False) -> None:
+        """Say which calls of the last statement the ledger answered; and of a `private` one what it cost."""
         for receipt in self.receipts:
             if receipt.replayed:
                 say(replay_text(receipt))
+            elif private:
+                say(f"{receipt.function}: {receipt.guarantee}")
 
     def raise_if_stopped(self) -> None:
         """Raise when Ctrl-C or SIGTERM came during the last statement, too late to stop it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from importlib import import_module
 from pathlib import Path
 from typing import Unpack
 
@@ -26,6 +27,7 @@ from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import DONE, FAILED, clean_message, console, exit_code_of, is_expected, say_error, stop_message
 from dpsql.cli.output import show
 from dpsql.cli.private import Private
+from dpsql.cli.prompted import Prompted
 from dpsql.cli.runner import Runner, RunnerOptions
 from dpsql.version import __version__
 
@@ -90,16 +92,20 @@ class Shell:
 
     Parameters
     ----------
-    runner : Runner
+    runner : Prompted
+    names : KnownNames, optional
+        What can be completed; by default what the database has.
     mode : {'table', 'csv', 'json'}
         How rows are shown.
     timer : bool
         Tell the wall time of each statement.
     """
 
-    def __init__(self, runner: Runner, *, mode: str = "table", timer: bool = False) -> None:
+    def __init__(
+        self, runner: Prompted, names: KnownNames | None = None, *, mode: str = "table", timer: bool = False
+    ) -> None:
         self.runner = runner
-        self.names = KnownNames(runner)
+        self.names = KnownNames(runner) if names is None else names
         self.mode = mode
         self.timer = timer
         self.private: Private | None = None
@@ -199,7 +205,7 @@ class Shell:
         if self.private is not None:
             text = self.private.applied(self.runner.connection, text)
         result = self.runner.execute(text)
-        self.runner.say_replays()
+        self.runner.say_receipts(private=self.private is not None)
         if result is not None:
             show(result, self.mode)
             if self.timer:
@@ -213,7 +219,7 @@ class Shell:
         prompt = new_prompt(self.names)
         out = console()
         out.print(f"dpsql {__version__} on DuckDB {duckdb.__version__}", style="bold")
-        out.print(f"database {self.runner.database}, ledger {self.runner.ledger.location}")
+        out.print(self.runner.place)
         out.print("Statements end in a semicolon. Tab completes, .help helps, Ctrl-D leaves.")
         while True:
             try:
@@ -233,7 +239,9 @@ class Shell:
                 return
 
 
-def open_shell(database: str, create: bool, **options: Unpack[RunnerOptions]) -> int:
-    """Open a database, read statements until the end, and return the exit code."""
-    with Runner(database, create=create, **options) as runner:
-        return Shell(runner).run()
+def open_shell(database: str, create: bool, connect: str | None = None, **options: Unpack[RunnerOptions]) -> int:
+    """Open a database or a gateway, read statements until the end, and return the exit code."""
+    if connect is not None:
+        return Shell(*import_module("dpsql.cli.remote_runner").prompted(connect)).run()
+    with Runner(database, create=create, **options) as opened:
+        return Shell(opened).run()

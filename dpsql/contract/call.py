@@ -149,6 +149,11 @@ class Call(ABC):
     left_out: str = ""
     kinds: tuple[pa.DataType, ...] = ()
 
+    @property
+    def remark(self) -> str:
+        """What is told beside the guarantee, of public values: which columns or keys are left out; or nothing."""
+        return self.left_out
+
     @classmethod
     def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
         """Resolve a plan against the column types of its source.

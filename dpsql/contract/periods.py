@@ -34,6 +34,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import lru_cache
 
 from dpsql.contract import parameters
 from dpsql.contract.json import Json
@@ -83,6 +84,7 @@ def block_of(period: str, day: date) -> str:
     }[period]
 
 
+@lru_cache(maxsize=1 << 14)  # a ledger asks again and again for the few that it has
 def first_day(period: str, name: str) -> date | None:
     """Return the first day of a period by its name; None where no period of this kind has the name."""
     found = re.fullmatch(_FORMS[period], name, re.ASCII)

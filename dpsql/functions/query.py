@@ -251,10 +251,12 @@ class QueryCall(Call):
     calls: tuple[Call, ...] = ()
 
     def told(self, calls: Iterable[Call]) -> Self:
-        """Return the call with what is told of its parts beside the guarantee: how many rows of a person count."""
-        drawn = [str(call.drawn) for call in calls if isinstance(call, RowsCall)]
-        unit = self.plan.layout.privacy_unit
-        return replace(self, left_out=f"rows per {unit} that count, drawn: {', '.join(drawn)}") if drawn else self
+        """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
+        parts = list(calls)
+        drawn = [str(call.drawn) for call in parts if isinstance(call, RowsCall)]
+        said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
+        said += dict.fromkeys(filter(None, (call.remark for call in parts)))
+        return replace(self, left_out="; ".join(said)) if said else self
 
     @classmethod
     def of(cls, plan: QueryPlan, calls: Iterable[Call]) -> Self:

@@ -14,7 +14,7 @@ from dpsql.errors import GatewayError
 
 MOST_BODY = 128 * 1024
 # What the body of a question may hold beside its statement, and of which kind.
-SETTINGS: Mapping[str, type] = {"epsilon": float, "delta": float, "fresh": bool, "dataset": str, "max_age": str}
+SETTINGS: Mapping[str, type] = {"epsilon": float, "delta": float, "fresh": bool, "dataset": str, "max_age": float}
 _DIGITS = 40
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Mapping
@@ -48,10 +49,16 @@ class Audit:
         if self._path is None:
             return
         text = json.dumps(line, separators=(",", ":"), default=repr) + "\n"
+        try:
+            self._append(self._path, text)
+        except OSError as error:  # what was released stays released
+            print(f"dpsql: the log of the gateway cannot be written: {error.strerror}", file=sys.stderr)
+
+    def _append(self, path: Path, text: str) -> None:
         with self._lock:
-            if self._path.exists() and self._path.stat().st_size > _MOST_BYTES:
-                self._rotate(self._path)
-            descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            if path.exists() and path.stat().st_size > _MOST_BYTES:
+                self._rotate(path)
+            descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with open(descriptor, "a", encoding="utf-8") as file:
                 file.write(text)
 
@@ -68,4 +75,8 @@ class Audit:
 def digest(request: Mapping[str, object]) -> str:
     """Return the digest of what was asked, without the token."""
     asked = {name: value for name, value in request.items() if name != "token"}
-    return hashlib.sha256(json.dumps(asked, sort_keys=True, default=repr).encode()).hexdigest()[:32]
+    try:
+        text = json.dumps(asked, sort_keys=True, default=repr)
+    except (RecursionError, ValueError, TypeError):  # it is refused anyway
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -26,10 +26,17 @@ from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.frames import receive, send
-from dpsql.gateway.limits import Rates
+from dpsql.gateway.limits import Buckets, Rates
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
+# No name stands for a variable of this process, and nothing is fetched. The last one fixes them.
+_SETTINGS = (
+    "python_enable_replacements = false",
+    "autoinstall_known_extensions = false",
+    "autoload_known_extensions = false",
+    "lock_configuration = true",
+)
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,8 @@ class BrokerSettings:
         How long one release may take.
     rates : float
         By which the limits of `dpsql.gateway.limits` are multiplied.
+    fixed_time : float or None
+        Seconds after which every answer to a new question leaves; by default there are a few such times.
     """
 
     database: str
@@ -58,6 +67,7 @@ class BrokerSettings:
     log: str | None = None
     seconds: float = 120.0
     rates: float = 1.0
+    fixed_time: float | None = None
 
 
 class Broker:
@@ -70,8 +80,11 @@ class Broker:
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._context = Context(settings.database, ledger=settings.ledger, strict=True)
+        for setting in _SETTINGS:
+            self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
-        self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds)
+        buckets = Buckets(settings.fixed_time)
+        self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds, buckets=buckets)
         self._path = settings.socket
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket)
@@ -165,9 +178,18 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--log")
 @click.option("--seconds", type=float, default=120.0)
 @click.option("--rates", type=float, default=1.0)
-def main(database: str, path: str, ledger: str | None, log: str | None, seconds: float, rates: float) -> None:
+@click.option("--fixed-time", type=float)
+def main(
+    database: str,
+    path: str,
+    ledger: str | None,
+    log: str | None,
+    seconds: float,
+    rates: float,
+    fixed_time: float | None,
+) -> None:
     """Run the broker of a database."""
-    serve(BrokerSettings(database, path, ledger, log, seconds, rates))
+    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from queue import SimpleQueue
 from typing import Any
@@ -26,14 +26,16 @@ from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit, digest
 from dpsql.gateway.granted import Granted
-from dpsql.gateway.limits import Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
-from dpsql.ledger.grants import Grants
+from dpsql.ledger.caps import NO_DATASET
+from dpsql.ledger.grants import ROLES, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
 _SECONDS = 120.0
+_MOST_LISTED = 200
 _STATED = ("engine", "release", "dataset")
 _most_age_hours = 24 * 366
 
@@ -52,16 +54,25 @@ class Desk:
     rates : Rates, optional
     seconds : float
         How long one release may take.
+    buckets : Buckets, optional
+        When answers leave.
     """
 
     def __init__(
-        self, context: Context, audit: Audit, rates: Rates | None = None, *, seconds: float = _SECONDS
+        self,
+        context: Context,
+        audit: Audit,
+        rates: Rates | None = None,
+        *,
+        seconds: float = _SECONDS,
+        buckets: Buckets | None = None,
     ) -> None:
         self._ledger = context.ledger
         self._audit = audit
         self._rates = Rates() if rates is None else rates
         self._seconds = seconds
         self._lines = Lines()
+        self._buckets = Buckets() if buckets is None else buckets
         self._questions = _Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
@@ -74,25 +85,28 @@ class Desk:
             "budget": self._budget,
             "releases": self._releases,
             "release": self._release,
+            "ledger": self._entries,
         }
 
     def answer(self, request: Mapping[str, object]) -> Reply:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
         began, principal, wanted = time.time(), "", request.get("want")
         entry: int | None = None
+        code = ""
         try:
             if wanted == "health":
                 return {"health": {"broker": "ok"}}, []
             grants = self._ledger.grants()
             principal = grants.principal_of(request.get("token"), datetime.now(UTC))
             self._rates.refuse(principal, "refusals")
+            if wanted == "known":  # whether the token holds
+                return {}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:
                 raise GatewayError("G098", "a message asks for nothing that the broker does.")
             reply = work(_Asked(principal, grants, request))
             entry = next((one.get("entry") for one in reply[0].get("receipts", ())), None)
-            code = ""
             return reply
         except DpsqlError as error:
             code = error.code
@@ -104,7 +118,7 @@ class Desk:
             failed = InternalError("I000", f"the call failed, and nothing more is said here. Tell the owner {number}.")
             return {"error": _told(failed)}, []
         finally:
-            if wanted != "health":
+            if wanted != "health" and (code or wanted != "known"):
                 if code and principal:
                     self._count_refusal(principal)
                 self._audit.request(began, principal, wanted, digest(request), code, entry)
@@ -137,27 +151,31 @@ class Desk:
             plan = call.plan(context)
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
-            if context.check(plan):
-                return self._given(call, context)
+            entry = context.check(plan)
+            if entry is not None:
+                return self._given(call, context, plan, entry)
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
-        with (
-            self._questions.alone(plan.release or ""),
-            self._lines.alone(asked.principal, plan.charged),
-            self._context() as context,
-        ):
-            if not context.check(call.plan(context) or plan):
+        with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
+            with self._context() as context:
+                # Somebody may have asked it meanwhile; what is to be fresh is asked once more, unless it has a key.
+                entry = context.check(plan)
+                if entry is not None and (not asked.asker.fresh or asked.asker.key):
+                    return self._given(call, context, plan, entry)
                 self._rates.take(asked.principal, "releases")
-            with self._watched(context):
+            # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
+            with self._buckets.padded(), self._context() as context, self._watched(context):
                 return self._given(call, context)
 
-    def _given(self, call: _Call, context: Context) -> Reply:
-        release = call.run(context)
+    def _given(self, call: _Call, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
+        """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
+        is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
+        release = context.release(entry) if is_whole else call.run(context)
         return {"receipts": [receipt_of(release, self._ledger)]}, [release.value]
 
     @contextmanager
     def _watched(self, context: Context) -> Iterator[None]:
         """Interrupt what takes too long; it is charged whole."""
-        timer = threading.Timer(self._seconds, context.connection.interrupt)
+        timer = threading.Timer(self._buckets.most(self._seconds), context.connection.interrupt)
         timer.daemon = True
         timer.start()
         try:
@@ -183,8 +201,11 @@ class Desk:
         return {"budget": asked.granted(self._ledger).budgets()}, []
 
     def _releases(self, asked: _Asked) -> Reply:
-        granted = asked.granted(self._ledger)
-        return {"releases": [stored_receipt(one, self._ledger) for one in own_releases(self._ledger, granted)]}, []
+        own = own_releases(self._ledger, asked.granted(self._ledger))
+        before = asked.request.get("before")
+        if isinstance(before, int):
+            own = [one for one in own if one.sequence < before]
+        return {"releases": [stored_receipt(one, self._ledger) for one in own[-_MOST_LISTED:]]}, []
 
     def _release(self, asked: _Asked) -> Reply:
         number = asked.request.get("number")
@@ -197,6 +218,13 @@ class Desk:
             return {"receipts": [{**stored_receipt(found[0], self._ledger), "result": found[0].result}]}, [
                 release.value
             ]
+
+    def _entries(self, asked: _Asked) -> Reply:
+        """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
+        datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
+        entries = [asdict(one) for one in self._ledger.entries() if one.dataset in datasets]
+        rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
+        return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
 
     def _told_table(self, function: str, asked: _Asked, granted: Granted) -> pa.Table:
         if function == "dp_budget":
@@ -218,7 +246,7 @@ class Desk:
             self._contexts.put(context)
 
 
-def _estimated(context: Context, given: dict[str, object], granted: Granted) -> pa.Table:
+def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.Table:
     function, tree = given.pop("function", "dp_sis"), given.pop("tree", None)
     if "sql" in given:
         raise GatewayError("G012", "the text of a query is not taken here.")
@@ -268,7 +296,7 @@ class _Asked:
             grants = [grant for grant in grants if grant.dataset == wanted]
         return Granted(self.principal, grants, ledger)
 
-    def values(self, ledger: Any, granted: Granted) -> dict[str, object]:
+    def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:
         """Return the arguments of the call."""
 
         def named(name: str) -> int:
@@ -325,6 +353,8 @@ class _Call:
             given.pop("free", None)
             names: list[str] = []
             self._source = query_of(given.pop("tree", None), lambda name: names.append(granted.source(name)))
+            if not names:  # the box computes what reads no table
+                raise GatewayError("G015", NO_DATASET)
         else:
             if source is None:
                 raise GatewayError("G014", "the source must be one name. List the datasets that you may ask about.")
@@ -373,7 +403,7 @@ class _Call:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
         cost, refusal = plan.event.cost, None
         try:
-            free = context.check(plan)
+            free = context.check(plan) is not None
         except DpsqlError as error:
             free, refusal = False, _told(error)
         return {

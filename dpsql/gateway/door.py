@@ -68,12 +68,12 @@ class Answer:
         One per private call, in their order: entry, function, dataset, guarantee, what it cost, and whether it was
         charged now.
     settings : mapping
-        What a SET changes of the session; empty for any other statement.
+        What a SET changes of the session, as texts that `Door.answer` takes; empty for any other statement.
     """
 
     table: pa.Table
     receipts: list[dict[str, Any]] = field(default_factory=list)
-    settings: Mapping[str, object] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Door:
@@ -111,7 +111,7 @@ class Door:
         with self._opened().open() as box:
             said = box.parse(sql)
             if said.settings:
-                return Answer(pa.table({}), [], dict(said.settings))
+                return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
             tables, receipts = [], []
             for call in said.calls:
                 reply, found = self.call(token, call.to_json(), settings)
@@ -152,15 +152,19 @@ class Door:
         found: list[dict[str, Any]] = self._ask(token, {"want": "budget"})[0]["budget"]
         return found
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
-        """Return the receipts of the own releases, oldest first."""
-        found: list[dict[str, Any]] = self._ask(token, {"want": "releases"})[0]["releases"]
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        found: list[dict[str, Any]] = self._ask(token, {"want": "releases", "before": before})[0]["releases"]
         return found
 
     def release(self, token: str, number: int) -> Answer:
         """Return an own release again, by its number; free."""
         reply, tables = self._ask(token, {"want": "release", "number": number})
         return Answer(_table(tables[0]), reply["receipts"])
+
+    def ledger(self, token: str) -> dict[str, Any]:
+        """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
+        return self._ask(token, {"want": "ledger"})[0]
 
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
@@ -179,7 +183,7 @@ class Door:
 
     def _known(self, token: str) -> None:
         """Raise before a box is made for somebody without a token."""
-        self._ask(token, {"want": "datasets"})
+        self._ask(token, {"want": "known"})
 
     def _opened(self) -> _Opens:
         if self._boxes is None:
@@ -255,6 +259,13 @@ def _error_of(told: Mapping[str, Any]) -> DpsqlError:
     if isinstance(found, GatewayError):
         found.position, found.hint = told.get("position"), told.get("hint")
     return found if found is not None else GatewayError("G033", "the broker is gone. Ask again in a while.")
+
+
+def _text(setting: object) -> str:
+    """Return the value of a SET as the text of a setting."""
+    if isinstance(setting, Mapping):
+        return str(setting["number"])
+    return str(setting).lower() if isinstance(setting, bool) else str(setting)
 
 
 def _table(stream: bytes) -> pa.Table:

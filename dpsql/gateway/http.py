@@ -39,6 +39,10 @@ class RowsAndReceipts(Protocol):
     def receipts(self) -> list[dict[str, Any]]:
         """What was charged for them."""
 
+    @property
+    def settings(self) -> Mapping[str, object]:
+        """What a SET would change of a session."""
+
 
 class Answering(Protocol):
     """What every transport needs of a door; `dpsql.gateway.door.Door` is one, and `dpsql.remote` has another."""
@@ -84,6 +88,20 @@ class Operation:
     answer: Callable[[Answering, Request, bytes], Response]
 
 
+def answered(door: Answering, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
+    """Return the answer to a statement, where there is no session that a SET could change.
+
+    Raises
+    ------
+    GatewayError
+        G021: the statement is a SET.
+    """
+    answer = door.answer(token, sql, settings)
+    if answer.settings:
+        raise GatewayError("G021", "there is no session to SET something in. Send it beside the statement: epsilon.")
+    return answer
+
+
 def _as_json(value: object) -> Response:
     return Response(json_bytes(value), media_type=JSON)
 
@@ -105,7 +123,7 @@ def _query(door: Answering, request: Request, body: bytes) -> Response:
     key = request.headers.get("idempotency-key")
     if key is not None:
         settings["idempotency_key"] = key
-    return _as_asked(door.answer(token, sql, settings), request)
+    return _as_asked(answered(door, token, sql, settings), request)
 
 
 def _estimate(door: Answering, request: Request, body: bytes) -> Response:
@@ -122,7 +140,8 @@ def _release(door: Answering, request: Request, _: bytes) -> Response:
 
 
 def _health(door: Answering, _request: Request, _body: bytes) -> Response:
-    return _as_json(door.health())
+    found = door.health()
+    return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
 
 
 def _openapi(_door: Answering, _request: Request, _body: bytes) -> Response:
@@ -167,7 +186,7 @@ def application(
     def endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
         limit = limits[operation.path in _SPENDING]
 
-        async def answered(request: Request) -> Response:
+        async def respond(request: Request) -> Response:
             try:
                 _check(operation, request)
                 body = await request.body()
@@ -175,7 +194,7 @@ def application(
             except Exception as error:
                 return _refused(error)
 
-        return answered
+        return respond
 
     # A name may hold a stroke.
     paths = {one: one.path.replace("{name}", "{name:path}") for one in OPERATIONS}

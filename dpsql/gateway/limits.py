@@ -1,7 +1,13 @@
-"""How much a principal may ask at once: rates, and one new release at a time per dataset."""
+"""How much a principal may ask at once, and when answers leave.
+
+**Buckets.** How long a release takes follows from rows: how many there are, and what a condition does to each. So the
+answer to a new question leaves at the next of a few times since it began. Which of them it is is still a function of
+the rows, so about three bits are left; a fixed time leaves none, and what takes longer is interrupted and charged.
+"""
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
@@ -58,6 +64,46 @@ class Rates:
     def _has(self, principal: str, kind: str) -> float:
         left, then = self._left.get((principal, kind), (self._burst[kind], self._clock()))
         return min(self._burst[kind], left + (self._clock() - then) * self._rates[kind])
+
+
+class Buckets:
+    """The times, since a release began, at which its answer may leave.
+
+    Parameters
+    ----------
+    fixed : float, optional
+        The only time, in seconds; by default 0.1, 0.2, 0.4 and so on to 3.2, then every 10 s.
+    clock, sleep : callable
+    """
+
+    def __init__(
+        self,
+        fixed: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._fixed, self._clock, self._sleep = fixed, clock, sleep
+
+    def most(self, seconds: float) -> float:
+        """Return how long a release may take that may take some seconds."""
+        return seconds if self._fixed is None else min(seconds, self._fixed)
+
+    def leaves(self, took: float) -> float:
+        """Return when the answer of a release leaves that took some seconds."""
+        if self._fixed is not None and took <= self._fixed:
+            return self._fixed
+        doubled = next((0.1 * 2**k for k in range(6) if took <= 0.1 * 2**k), None)
+        return 10.0 * math.ceil(took / 10) if doubled is None else doubled
+
+    @contextmanager
+    def padded(self) -> Iterator[None]:
+        """Let the body of a with statement end at one of the times, however it ends."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            took = self._clock() - began
+            self._sleep(max(0.0, self.leaves(took) - took))
 
 
 class Lines:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import socket
 import ssl
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -252,10 +254,13 @@ class Front(uvicorn.Server):
     ----------
     app : ASGI application
     where : Listening
+    listens : callable, optional
+        Is told where, once requests are taken; port 0 is one that was free.
     """
 
-    def __init__(self, app: ASGIApp, where: Listening) -> None:
+    def __init__(self, app: ASGIApp, where: Listening, listens: Callable[[Listening], None] | None = None) -> None:
         where.check()
+        self._where, self._listens = where, listens
         config = uvicorn.Config(
             Guarded(app),
             host=where.host,
@@ -277,3 +282,10 @@ class Front(uvicorn.Server):
         if config.ssl is not None:
             config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
         super().__init__(config)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say where."""
+        await super().startup(sockets)
+        if self.started and self._listens is not None:
+            port = self.servers[0].sockets[0].getsockname()[1]
+            self._listens(replace(self._where, port=port))

@@ -7,6 +7,7 @@ runs afterwards is written anew from the nodes (`dpsql.contract.query.writer`): 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
@@ -133,7 +134,18 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
             f"the statement returns rows of {show(table)}. Ask an aggregate.",
             hint=f"SELECT count(*) FROM {table}",
         )
-    return PrivateCall(QUERY, None, {"tree": tree, **({"free": True} if free else {})})
+    return PrivateCall(QUERY, None, {"tree": _lean(tree), **({"free": True} if free else {})})
+
+
+def _lean(tree: str) -> str:
+    """Return a tree without what is NULL in it, and without the places of its parts in the text."""
+    found = json.loads(
+        tree,
+        object_hook=lambda record: {
+            name: one for name, one in record.items() if one is not None and not name.startswith("query_location")
+        },
+    )
+    return json.dumps(found, separators=(",", ":"))
 
 
 def _written(query: Query) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from typing import Any
 
 from dpsql.contract.parameters import is_storable
 from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef
@@ -17,7 +18,7 @@ _MOST_ITEMS, _DEEPEST, _MOST_TEXT = 10_000, 4, 100_000
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
 
 
-def values_of(arguments: object, named: Callable[[str], int]) -> dict[str, object]:
+def values_of(arguments: object, named: Callable[[str], int]) -> dict[str, Any]:
     """Return the arguments of a call by name.
 
     Parameters

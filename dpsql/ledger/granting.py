@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -207,7 +208,7 @@ class GrantingLedger(OpenLedger):
         return self._read(lambda transaction: transaction.releases_by(principal))
 
 
-def _append(transaction: Transaction, kind: str, dataset: str, principal: str, facts: dict[str, object]) -> None:
+def _append(transaction: Transaction, kind: str, dataset: str, principal: str, facts: Mapping[str, object]) -> None:
     row: Draft = entry_row(kind, dataset, f"dpsql {kind}", canonical(facts), guarantee="", status=_STATUS[kind])
     row["principal"] = principal
     transaction.append(row, transaction.state(dataset))

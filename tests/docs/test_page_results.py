@@ -19,7 +19,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("page", "database", "spent"),
     [
         ("index", "hospital", {"patients": 1.7}),
-        ("models", "hospital", {"patients": 0.5, "words": 1.5}),
+        pytest.param("models", "hospital", {"patients": 0.5, "words": 1.5}, marks=pytest.mark.long),
         pytest.param("tutorial", "clinic", {"tumours": 4.5}, marks=pytest.mark.long),
     ],
 )
@@ -29,6 +29,7 @@ def test_what_is_spent(page: str, database: str, spent: dict[str, float]) -> Non
         assert {row["dataset"]: row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()} == spent
 
 
+@pytest.mark.long
 def test_python_gives_releases_and_models() -> None:
     scope = run_page(ROOT / "docs" / "models.md")
     assert isinstance(scope["fit"], dpsql.Release)
@@ -36,6 +37,7 @@ def test_python_gives_releases_and_models() -> None:
     assert len(scope["model"].coef_) == 2
 
 
+@pytest.mark.long
 def test_the_forms_of_a_call_answer() -> None:
     run_page(ROOT / "docs" / "calls.md")
     con = dpsql.connect("hospital.duckdb")

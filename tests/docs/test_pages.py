@@ -37,6 +37,7 @@ def test_what_does_not_run_says_why() -> None:
     assert not silent
 
 
+@pytest.mark.long
 def test_a_stale_output_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = tmp_path / "page.md"

@@ -133,6 +133,7 @@ def expressions() -> Iterator[tuple[str, Any]]:
                     yield f"{name}({column}, {given})", made.alias("result")
 
 
+@pytest.mark.long
 def test_whatever_a_client_shows_as_known_looks_at_one_row(sail_session: Any) -> None:
     """Of every function: each value is the one that the row has alone."""
     frame = sail_session.createDataFrame(ROWS)

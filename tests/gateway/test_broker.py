@@ -127,7 +127,7 @@ class FakeStatement:
     """What a box reads of a text: calls of dp_count by their epsilons."""
 
     def __init__(self, text: str) -> None:
-        self.settings = {"epsilon": "1"} if text.startswith("SET") else {}
+        self.settings = {"epsilon": {"number": "1"}, "fresh": True} if text.startswith("SET") else {}
         self.calls = tuple(FakeCall(count(each)) for each in text.split())
 
 
@@ -159,7 +159,7 @@ def test_a_statement_with_two_calls(gateway: Gateway) -> None:
     second = door.answer(token, "0.22 0.23 0.22", {})
     assert second.table == first.table
     assert not any(one["charged"] for one in second.receipts)
-    assert door.answer(token, "SET epsilon = 1", {}).settings == {"epsilon": "1"}
+    assert door.answer(token, "SET epsilon = 1", {}).settings == {"epsilon": "1", "fresh": "true"}
     priced = door.estimate(token, "0.22 0.4", {})
     assert [one["free"] for one in priced["calls"]] == [True, False]
     assert not priced["free"]

@@ -16,12 +16,13 @@ import pytest
 import dpsql
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
-from dpsql.gateway.limits import Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
 from support.gateway_broker import SECRET, Gateway, count, made, number, tree_of
 
 QUICK = Rates(factor=10_000.0)
+AT_ONCE = Buckets(sleep=lambda _: None)
 
 
 @dataclass
@@ -61,7 +62,7 @@ GRANTS: dict[str, dict[str, Any]] = {
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     gateway = made(tmp_path_factory.mktemp("desk"), **GRANTS)
     with dpsql.Context(gateway.database) as context:
-        yield Served(Desk(context, Audit(gateway.log), QUICK), gateway, context)
+        yield Served(Desk(context, Audit(gateway.log), QUICK, buckets=AT_ONCE), gateway, context)
 
 
 def query(sql: str, epsilon: str | None = "0.1", **arguments: object) -> dict[str, Any]:
@@ -135,6 +136,9 @@ HOSTILE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "query of getenv": (query("SELECT count(*) FROM patients WHERE getenv('HOME') = 'x'"), {"G007"}),
     "query of the catalog": (query("SELECT count(*) FROM duckdb_tables()"), {"G007"}),
     "query of information_schema": (query("SELECT * FROM information_schema.tables"), {"G015"}),
+    "query of nothing": (query("SELECT count(*) FROM (VALUES (1), (2)) t(a)"), {"G005"}),
+    "query without FROM": (query("SELECT 1"), {"G015"}),
+    "keys of a table": (count(by="ward", keys="staff"), {"P071"}),
     "query of pg_catalog": (query("SELECT count(*) FROM pg_catalog.pg_class"), {"G015"}),
     "query of a catalog view": (query("SELECT estimated_size FROM duckdb_tables LIMIT 0"), {"G015"}),
     "query of the catalog in a WITH": (
@@ -270,6 +274,14 @@ def test_a_grant_says_which_functions_and_what_they_spend(served: Served) -> Non
     assert served.code("eve", **count()) == "G009"
 
 
+def test_keys_of_what_is_not_public_are_refused_alike(served: Served) -> None:
+    told = [
+        str(served.ask("ana", **count(by="ward", keys=name))[0]["error"]).replace(name, "?")
+        for name in ("staff", "nothing", "adults")
+    ]
+    assert len(set(told)) == 1
+
+
 def test_an_estimate_is_free_and_says_what_would_refuse(served: Served) -> None:
     before = served.ledger.head()
     priced = served.ask("ana", "estimate", **count("0.5"))[0]["estimate"]
@@ -306,6 +318,12 @@ def test_what_is_told_of_a_dataset_is_public(served: Served) -> None:
         "ana", function="dp_estimate", source=None, arguments={"function": "dp_count", "epsilon": number("0.1")}
     )
     assert "epsilon" in table.column("quantity").to_pylist()
+
+
+def test_a_known_token_costs_nothing(served: Served) -> None:
+    before = served.gateway.log.read_text()
+    assert served.ask("ana", "known") == ({}, [])
+    assert served.gateway.log.read_text() == before
 
 
 def test_a_revoked_principal_is_refused_at_once(served: Served) -> None:
@@ -382,6 +400,32 @@ def test_a_cap_holds_under_many_clients(served: Served) -> None:
     assert served.ask("kim", "budget")[0]["budget"][0]["epsilon_spent"] <= 0.5
 
 
+def test_what_is_nested_deep_is_refused(served: Served) -> None:
+    deep: object = "x"
+    for _ in range(5_000):
+        deep = [deep]
+    assert served.code("ana", **count(by=deep)) == "G012"
+    assert served.code("ana", want="describe", name=deep) == "G012"
+    assert served.code("ana", **count(), settings=deep) == "G012"
+
+
+def test_a_log_that_cannot_be_written_stops_no_answer(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    desk = Desk(served.context, Audit(tmp_path / "nowhere" / "log"), QUICK, buckets=AT_ONCE)
+    assert "datasets" in desk.answer({"token": served.gateway.tokens["ana"], "want": "datasets"})[0]
+    assert "cannot be written" in capsys.readouterr().err
+
+
+def test_a_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpsql.gateway.audit._MOST_BYTES", 200)
+    audit = Audit(tmp_path / "log")
+    for number_ in range(40):
+        audit.request(0.0, "ana", "call", "x", "", number_)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
+    assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["entry"] == 39
+
+
 def test_refusals_grow_nothing(served: Served) -> None:
     before = served.ledger.head()
     for _ in range(50):
@@ -407,6 +451,58 @@ def test_what_takes_too_long_is_stopped_and_charged(tmp_path: Path) -> None:
             assert budget.releases == (answer["error"]["code"] == "I001")
         else:
             assert budget.releases == 1
+
+
+def test_answers_leave_at_a_few_times() -> None:
+    clock, slept = [0.0], list[float]()
+    buckets = Buckets(clock=lambda: clock[0], sleep=slept.append)
+    for took in (0.0, 0.05, 0.11, 0.9, 3.1, 3.3, 12.0, 31.0):
+        with pytest.raises(ValueError, match="it"), buckets.padded():
+            clock[0] += took
+            raise ValueError("it")
+        slept[-1] += took
+    assert slept == pytest.approx([0.1, 0.1, 0.2, 1.6, 3.2, 10.0, 20.0, 40.0])
+    fixed = Buckets(5.0)
+    assert [fixed.leaves(took) for took in (0.0, 4.9, 5.0)] == [5.0] * 3
+    assert fixed.most(120.0) == 5.0
+
+
+def test_with_a_fixed_time_new_answers_leave_at_it(served: Served) -> None:
+    slept: list[float] = []
+    desk = Desk(served.context, Audit(None), QUICK, buckets=Buckets(60.0, sleep=slept.append))
+    request = {"token": served.gateway.tokens["ana"], "want": "call", **count("0.123")}
+    assert desk.answer(request)[0]["receipts"][0]["charged"]
+    assert not desk.answer(request)[0]["receipts"][0]["charged"]
+    assert desk.answer({**request, **count("0")})[0]["error"]["code"] == "P001"
+    assert len(slept) == 1  # replays and refusals leave at once
+    assert 30.0 < slept[0] < 60.0
+
+
+def test_an_auditor_sees_entries_and_grants(served: Served) -> None:
+    told = served.ask("eve", "ledger")[0]
+    assert {row["dataset"] for row in told["ledger"]} == {"patients"}
+    assert "ana" in {row["principal"] for row in told["grants"]}
+    assert served.ask("ana", "ledger")[0] == {"ledger": [], "grants": []}
+
+
+def test_an_error_of_a_row_shows_in_no_code(tmp_path: Path) -> None:
+    """Two neighbours, one of which has a row that raises where it is computed: equal codes, and equal charges."""
+    told = []
+    for number_, age in enumerate((7, 8)):
+        folder = tmp_path / str(number_)
+        folder.mkdir()
+        gateway = made(folder, ana={"epsilon": 5})
+        with dpsql.Context(gateway.database) as context:
+            context.sql(f"UPDATE patients SET age = {age} WHERE age = 7")
+            desk = Desk(context, Audit(None), QUICK, buckets=AT_ONCE)
+            codes = [
+                desk.answer({"token": gateway.tokens["ana"], "want": "call", **count(condition=condition)})[0]
+                .get("error", {})
+                .get("code")
+                for condition in ("1 / (age - 7) > 0", "CAST(ward AS INTEGER) > 1", "age > 7", "sqrt(age - 8) > 1")
+            ]
+            told.append((codes, [row.epsilon_spent for row in context.ledger.granted_budgets("ana")]))
+    assert told[0] == told[1]
 
 
 def test_rates_are_token_buckets() -> None:

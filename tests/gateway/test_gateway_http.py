@@ -13,6 +13,7 @@ import jsonschema
 import pyarrow as pa
 import pytest
 
+from dpsql.errors import original
 from dpsql.gateway import http
 from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, read_arrow
 from dpsql.gateway.listening import Listening, is_local
@@ -127,11 +128,11 @@ def test_an_arrow_stream_keeps_the_metadata_of_its_schema() -> None:
 
 
 def test_numbers_reach_the_door_as_they_were_written(door: FakeDoor, url: str) -> None:
-    body = b'{"sql": "SELECT a", "epsilon": 0.07770, "delta": 1e-6, "fresh": true, "max_age": "1 day", "dataset": null}'
+    body = b'{"sql": "SELECT a", "epsilon": 0.07770, "delta": 1e-6, "fresh": true, "max_age": 24, "dataset": null}'
     ask(f"{url}/v1/query", body, Idempotency_Key="k1")
     [(_, settings)] = door.asked
     assert settings == {
-        "epsilon": "0.07770", "delta": "1e-6", "fresh": "true", "max_age": "1 day", "idempotency_key": "k1",
+        "epsilon": "0.07770", "delta": "1e-6", "fresh": "true", "max_age": "24", "idempotency_key": "k1",
     }  # fmt: skip
 
 
@@ -206,6 +207,32 @@ def test_a_refusal_keeps_its_code_place_and_hint(url: str) -> None:
     assert status == 400
     assert (problem["code"], problem["position"], problem["hint"]) == ("G006", 14, "dp_count('patients')")
     assert refused(f"{url}/v1/query", {"sql": "SELECT spent"}) == (403, "B001")
+
+
+def test_a_set_is_refused_where_there_is_no_session(url: str) -> None:
+    assert refused(f"{url}/v1/query", {"sql": "SET epsilon = 0.1"}) == (400, "G021")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "header"),
+    [
+        ("G001", 400, ""), ("G015", 404, ""), ("G017", 403, ""), ("G018", 404, ""), ("G020", 401, "www-authenticate"),
+        ("G030", 429, "retry-after"), ("G031", 501, ""), ("G032", 503, "retry-after"), ("G033", 503, "retry-after"),
+        ("G036", 503, "retry-after"), ("G098", 500, ""), ("G099", 400, ""), ("P001", 400, ""), ("S002", 400, ""),
+        ("B001", 403, ""), ("L006", 503, "retry-after"), ("I001", 500, ""),
+    ],
+)  # fmt: skip
+def test_a_code_has_its_status(door: FakeDoor, url: str, code: str, status: int, header: str) -> None:
+    door.failure = original(ValueError(f"[DPSQL-{code}] said. Next step."))
+    found, headers, data = ask(f"{url}/v1/query", {"sql": "SELECT 1"})
+    assert (found, json.loads(data)["code"], json.loads(data)["title"]) == (status, code, "said. Next step.")
+    assert {name for name in headers if name in ("www-authenticate", "retry-after")} == ({header} if header else set())
+
+
+def test_a_lost_broker_shows_in_health(door: FakeDoor, url: str) -> None:
+    door.works = {"broker": "lost"}
+    status, _, data = ask(f"{url}/health", Authorization="")
+    assert (status, json.loads(data)) == (503, {"broker": "lost"})
 
 
 def test_paths_that_are_not_there_are_refused_as_problems(url: str) -> None:

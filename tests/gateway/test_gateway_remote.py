@@ -105,7 +105,7 @@ def test_a_query_is_a_release(door: FakeDoor, remote: Remote) -> None:
 def test_what_is_free_is_asked(remote: Remote) -> None:
     assert remote.datasets() == [{"name": "patients"}]
     assert remote.dataset("patients")["name"] == "patients"
-    assert remote.estimate("SELECT a", epsilon=0.25) == {"epsilon": "0.25", "free": False}
+    assert remote.estimate("SELECT a", epsilon=0.25)["calls"][0]["epsilon"] == "0.25"
     remote.sql("SELECT a")
     assert remote.budget()[0]["remaining"] == "4.5"
     assert remote.releases() == [{"entry": 1}]

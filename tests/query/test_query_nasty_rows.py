@@ -39,6 +39,11 @@ VALUES = [
     "s LIKE s", "s ILIKE '%' || s", "regexp_matches(s, '(a|b)*c')", "s || s", "concat(s, b, x)", "CASE WHEN x > 0 THEN b ELSE h END",
     "greatest(b, h)", "least(x, b)", "coalesce(m, h)", "s IN ('a', '1')", "b BETWEEN h AND m", "nullif(b, h)", "pow(x, x)",
     "CAST(s AS BOOLEAN)", "CAST(b AS BOOLEAN)", "x IS DISTINCT FROM -0.0", "s = 'a'", "d = t", "dayname(d)", "last_day(d)",
+    "replace(replace(s, 'z', 'zzzzzzzz'), 'z', 'zzzzzzzz')", "regexp_replace(s, 'z*', 'long', 'g')", "s LIKE '!%z%' ESCAPE '!'",
+    "s NOT ILIKE 'Z!_%' ESCAPE '!'", "age(t, TIMESTAMP '2000-01-01')", "age(d, DATE '2000-01-01')", "age(t, CAST(z AS TIMESTAMP))",
+    "t AT TIME ZONE 'Europe/Berlin'", "z AT TIME ZONE 'America/New_York'", "hour(t AT TIME ZONE 'UTC' AT TIME ZONE 'Pacific/Apia')",
+    "hour(z AT TIME ZONE 'Asia/Tokyo') + hour(z)", "concat_ws(', ', s, b, x, z)", "concat_ws('', s, s)", "string_split(s, 'z')[1]",
+    "split(s, 'z')[3]", "s IN ['a', '1']", "b = ANY([1, 7])", "list_contains([1.5, 7], x)",
     "date_diff('day', d, DATE '2000-01-01')", "trim(s, s)", "instr(s, s)", "CAST(d AS TIMESTAMP)", "isnan(x)",
 ]  # fmt: skip
 PER_PERSON = [

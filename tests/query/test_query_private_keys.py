@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -161,3 +162,18 @@ def test_explain_tells_whose_keys_a_part_has(con: Any) -> None:
     with session_of(con).planning() as planned:
         con.execute(f"DESCRIBE {call}").fetchall()
     assert "its keys are those that part 1 releases" in planned[0].shown
+
+
+def test_the_receipt_says_which_keys_are_shown(con: Any) -> None:
+    """An answer without a row says why, and so does one that lacks some keys; public keys need no word."""
+    assert ask(con, "SELECT ward, count(*) AS n FROM visits GROUP BY ward", epsilon=0.01) == []
+    con.execute("FROM dp_count('visits', by := 'ward', keys := 'private', epsilon := 0.01, delta := 1e-6)").fetchall()
+    con.execute("FROM dp_count('visits', by := 'ward', keys := ['A'], epsilon := 0.01, delta := 1e-6)").fetchall()
+    told = [row[0] for row in con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence").fetchall()[-3:]]
+    [(least,)] = con.execute(
+        "SELECT value FROM dp_estimate('dp_query', epsilon := 0.01, delta := 1e-6, keys := 'private', sql := "
+        "'SELECT ward, count(*) AS n FROM visits GROUP BY ward') WHERE quantity = 'least_count'"
+    ).fetchall()
+    shown = f"; keys are shown that about {math.ceil(least)} units have, or more"
+    assert [text.endswith(shown) for text in told] == [True, True, False]
+    assert "keys are shown" not in told[2]

@@ -122,6 +122,37 @@ SELECT count_if(smoker) / count(smoker) AS share FROM patients
 SELECT count(*) FILTER (WHERE cost % 7 > 2), count(*) FILTER (WHERE ln(cost + 1) > 2), sum(sqrt(days)) FROM visits
 SELECT ward || '-' || outcome AS k, count(*) FROM visits GROUP BY 1
 SELECT smoker, city, count(*) FROM patients WHERE city IN ('c1','c2') GROUP BY smoker, city
+SELECT ward, count(*) AS visits, count(DISTINCT patient) AS people, count(*) / count(DISTINCT patient) AS per_head FROM visits GROUP BY ward
+SELECT extract(month FROM visit_date) AS m, ward, sum(cost) FROM visits GROUP BY 1, 2 ORDER BY 1, 2
+SELECT CASE WHEN age < 30 THEN 'young' WHEN age < 60 THEN 'middle' ELSE 'old' END AS grp, count(*), avg(days) FROM patients p JOIN visits v ON v.patient = p.id GROUP BY grp
+SELECT p.sex, avg(l.result) FROM labs l, visits v, patients p WHERE l.visit = v.id AND v.patient = p.id AND l.test = 't1' GROUP BY p.sex
+SELECT CASE WHEN n >= 4 THEN '4+' ELSE CAST(n AS VARCHAR) END AS k, count(*) FROM (SELECT patient, count(*) AS n FROM visits GROUP BY patient) GROUP BY k
+SELECT count(*) FROM patients WHERE id NOT IN (SELECT patient FROM visits WHERE ward = 'A')
+SELECT count(*) FROM patients p LEFT JOIN visits v ON v.patient = p.id AND v.days > 12 WHERE v.id IS NULL
+SELECT ward, 100.0 * count(*) / sum(count(*)) OVER () AS pct FROM visits GROUP BY ward ORDER BY pct DESC, ward
+SELECT ward, rank() OVER (ORDER BY sum(cost) DESC) AS r, sum(cost) FROM visits GROUP BY ward
+SELECT * FROM (SELECT ward, sum(cost) AS s, row_number() OVER (ORDER BY sum(cost) DESC) AS rn FROM visits GROUP BY ward) WHERE rn <= 2 ORDER BY rn
+SELECT least(days, 7) AS width, count(*) FROM visits GROUP BY width ORDER BY width
+SELECT w.building, w.beds, count(*) FROM visits v JOIN wards w USING (ward) GROUP BY w.building, w.beds
+SELECT ward, count(*) FILTER (WHERE days > 7) AS long, count(*) FILTER (WHERE days <= 7) AS short FROM visits GROUP BY ward
+SELECT ward, avg(CASE WHEN outcome = 'well' THEN 1.0 ELSE 0.0 END) AS rate FROM visits GROUP BY ward
+WITH first AS (SELECT patient, min(visit_date) AS d FROM visits GROUP BY patient) SELECT year(d) = 2024 AS early, count(*) FROM first GROUP BY early ORDER BY early
+WITH gaps AS (SELECT patient, visit_date - lag(visit_date) OVER (PARTITION BY patient ORDER BY visit_date) AS gap FROM visits) SELECT count(*) FROM gaps WHERE gap <= 90
+SELECT count(DISTINCT a.patient) FROM visits a JOIN visits b ON a.patient = b.patient AND b.visit_date > a.visit_date AND b.visit_date <= a.visit_date + 30
+SELECT ward, avg(cost) AS c FROM visits GROUP BY ward HAVING avg(cost) > 500 ORDER BY c DESC
+SELECT ward, avg(cost) FROM visits v WHERE EXISTS (SELECT * FROM labs l WHERE l.visit = v.id AND l.test = 't1' AND l.result > 200) GROUP BY ward
+SELECT test, count(*) FROM labs WHERE visit IN (SELECT id FROM visits WHERE ward = 'A') AND test IN ('t1', 't5') GROUP BY test
+SELECT 'visits' AS what, count(*) AS n FROM visits UNION ALL SELECT 'labs', count(*) FROM labs UNION ALL SELECT 'patients', count(*) FROM patients
+SELECT count(*) FROM visits WHERE ward != 'A' AND NOT (days BETWEEN 3 AND 5)
+SELECT p.city, count(*) FROM patients p WHERE city IN ('c1', 'c2') AND (SELECT count(*) FROM visits v WHERE v.patient = p.id) >= 3 GROUP BY p.city
+SELECT ward, sum(sum(cost)) OVER (ORDER BY ward) AS running FROM visits GROUP BY ward ORDER BY ward
+SELECT ward, month(visit_date) AS m, count(*) AS n, n - lag(n) OVER (PARTITION BY ward ORDER BY m) AS change FROM visits WHERE visit_date < '2024-04-01' AND visit_date >= '2024-01-01' GROUP BY ward, m ORDER BY ward, m
+SELECT avg(date_diff('year', DATE '1990-01-01', visit_date)), avg(date_part('month', age(visit_date, DATE '2020-01-01'))) FROM visits
+SELECT count_if(result > 250) / count(*) FROM labs WHERE test ILIKE 'T1'
+SELECT count(*) FROM visits WHERE ward IN (SELECT 'A') OR doctor = ANY(['Ann', 'Bob']) OR note LIKE '%!%' ESCAPE '!'
+SELECT concat_ws('-', ward, doctor, days > 7) AS k, count(*) FROM visits WHERE doctor IN ('Ann', 'Bob') GROUP BY k
+SELECT replace(ward, 'A', 'Ambulance') AS w, split(note, ' ')[2] = 'fall' AS f, count(*) FROM visits GROUP BY ALL
+SELECT hour(visit_date::TIMESTAMP AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Berlin') AS h, count(*) FROM visits GROUP BY h
 SELECT sex, count(*) FROM patients p SEMI JOIN visits v ON v.patient = p.id AND v.days > 12 GROUP BY sex
 SELECT count(*) FROM patients p ANTI JOIN visits v ON v.patient = p.id AND v.ward = 'A'
 SELECT ward, count(*) FROM visits SEMI JOIN (SELECT patient FROM visits WHERE days = 13) AS x USING (patient) GROUP BY ward

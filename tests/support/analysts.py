@@ -160,6 +160,19 @@ ANSWERED: dict[str, tuple[str, str]] = {
          "w.beds > 100 GROUP BY building", ""),
         ("a spine of days", "SELECT d, count(v.vid) AS n FROM (SELECT unnest(range(DATE '2025-01-01', DATE '2025-01-08', "
          "INTERVAL 1 DAY))::DATE AS d) AS c LEFT JOIN visits v ON CAST(v.admitted AS DATE) = c.d GROUP BY d", ""),
+        ("beds of every ward", "SELECT w.ward, w.beds, building, count(v.vid) AS n FROM wards w LEFT JOIN visits v ON v.ward = "
+         "w.ward GROUP BY ALL", ""),
+        ("months that occur", "SELECT month(admitted) AS m, dayname(admitted) AS d, count(*) AS n FROM visits WHERE admitted "
+         ">= '2025-01-01' AND admitted < '2025-03-01' GROUP BY ALL", ""),
+        ("a list", "SELECT count(*) AS n FROM visits WHERE ward IN ['ICU', 'ED'] OR outcome = ANY(['died'])", ""),
+        ("a text", "SELECT concat_ws(', ', ward, outcome) AS t, count(*) AS n FROM visits WHERE outcome IN ('home', 'died') "
+         "AND ward LIKE '!E%' ESCAPE '!' GROUP BY t", ""),
+        ("local time", "SELECT hour(admitted AT TIME ZONE 'UTC' AT TIME ZONE 'Europe/Zurich') AS h, count(*) AS n FROM visits "
+         "GROUP BY h", ""),
+        ("age at a stay", "SELECT avg(date_part('year', age(admitted, born))) AS a, count(*) FILTER (age(admitted, born) > "
+         "INTERVAL '65 years') AS old FROM visits JOIN patients ON id = patient", "lower := 0, upper := 128"),
+        ("cleaned", "SELECT replace(regexp_replace(ward, 'E.$', 'Emergency'), 'Surgery', 'Operation room') AS w, count(*) AS n "
+         "FROM visits GROUP BY w", ""),
         ("a semi join", "SELECT ward, count(*) AS n FROM visits SEMI JOIN patients ON id = patient AND smoker GROUP BY ward",
          ""),
         ("never in the ICU", "SELECT COUNT(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = "

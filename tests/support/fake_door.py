@@ -33,6 +33,7 @@ class FakeAnswer:
 
     table: pa.Table
     receipts: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, object] = field(default_factory=dict)
 
 
 class FakeDoor:
@@ -54,6 +55,7 @@ class FakeDoor:
         """Forget what was asked."""
         self.asked: list[tuple[str, dict[str, str]]] = []
         self.failure: BaseException | None = None
+        self.works = {"broker": "ok"}
         self.charges: dict[str, int] = {}
 
     def _let_in(self, token: str) -> None:
@@ -69,6 +71,8 @@ class FakeDoor:
             self.asked.append((sql, dict(settings)))
         if "nasty" in sql:
             return FakeAnswer(pa.table(NASTY), [])
+        if sql.startswith("SET"):
+            return FakeAnswer(pa.table({}), [], {"epsilon": "0.1"})
         if "spent" in sql:
             raise BudgetError("B001", "the budget does not allow this.")
         if "rows" in sql:
@@ -107,7 +111,14 @@ class FakeDoor:
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what it would cost."""
         self._let_in(token)
-        return {"epsilon": settings.get("epsilon", "0.5"), "free": sql in self.charges}
+        free = sql in self.charges
+        call = {
+            "function": "dp_count",
+            "datasets": ["patients"],
+            "free": free,
+            "epsilon": settings.get("epsilon", "0.5"),
+        }
+        return {"calls": [call], "free": free}
 
     def budget(self, token: str) -> list[dict[str, Any]]:
         """Return what is left."""
@@ -130,7 +141,7 @@ class FakeDoor:
         """Say that it works."""
         if self.failure is not None:
             raise self.failure
-        return {"broker": "ok"}
+        return self.works
 
 
 @contextmanager

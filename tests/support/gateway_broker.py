@@ -98,7 +98,7 @@ def made(folder: Path, **grants: Mapping[str, Any]) -> Gateway:
         )
         context.sql(f"CREATE TABLE staff AS SELECT '{SECRET}' AS name, 7 AS salary")
         context.sql("CREATE VIEW adults AS SELECT * FROM patients WHERE age >= 18")
-        stated = {"privacy_unit": "id", "max_rows_per_unit": 1, "keys": {"ward": ["A", "B"]}}
+        stated: dict[str, Any] = {"privacy_unit": "id", "max_rows_per_unit": 1, "keys": {"ward": ["A", "B"]}}
         context.dp_protect("patients", epsilon=100, lower={"age": 0}, upper={"age": 90}, **stated)
         context.dp_protect("staff", epsilon=1)
         for principal, grant in grants.items():

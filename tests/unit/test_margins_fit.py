@@ -94,6 +94,7 @@ def test_what_is_no_full_product_stays_as_it_was_drawn() -> None:
     assert np.array_equal(fitted_block(found, 1, 0, 0.95).values[0], noisy[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95, 0.99])
 @pytest.mark.parametrize("sizes", [(2,), (3, 4)])
 def test_intervals_cover_as_they_say(confidence: float, sizes: tuple[int, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The sample of parameters that the gate runs leaves no test out, and another commit looks at other parameters."""
+"""The sample that the gate runs leaves no file out and no test that guards privacy; another commit looks at others."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "tests/unit/test_noise_race.py"
+GUARDING = "tests/property/test_sensitivity_roc.py"
 
 
-def collected(*options: str) -> dict[str, list[str]]:
+def collected(*options: str, file: str = FILE) -> dict[str, list[str]]:
     """Return the chosen parameters by test."""
-    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "long or not long", *options, FILE]
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "long or not long", *options, file]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     found: dict[str, list[str]] = {}
     for test, parameters in re.findall(r"::(\w+)(\[.*\])?$", done.stdout, re.MULTILINE):
@@ -25,7 +26,7 @@ def collected(*options: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.long
-def test_every_test_runs_with_a_share_of_its_parameters() -> None:
+def test_a_sample_has_a_share_of_parameters_and_of_the_tests_without_any() -> None:
     whole, some, same, others = (
         collected(*options)
         for options in (
@@ -35,6 +36,16 @@ def test_every_test_runs_with_a_share_of_its_parameters() -> None:
             ("--sample", "0.25", "--sample-key", "b"),
         )
     )
-    assert {test: ceil(len(all_) / 4) for test, all_ in whole.items()} == {test: len(one) for test, one in some.items()}
+    plain = {test for test, all_ in whole.items() if all_ == [""]}
+    assert {test: ceil(len(all_) / 4) for test, all_ in whole.items() if test not in plain} == {
+        test: len(one) for test, one in some.items() if test not in plain
+    }
+    assert 0 < len(plain & {*some}) == ceil(len(plain) / 4) < len(plain)
     assert some == same
     assert some != others
+
+
+@pytest.mark.long
+def test_a_sample_has_every_test_that_guards_privacy() -> None:
+    whole, some = collected(file=GUARDING), collected("--sample", "0.25", file=GUARDING)
+    assert {test: ceil(len(all_) / 4) for test, all_ in whole.items()} == {test: len(one) for test, one in some.items()}

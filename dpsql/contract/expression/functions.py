@@ -136,10 +136,14 @@ _FORMAT = Literal("format", pattern=r"(?:[^%]|%-?[aAwdbBmyYHIpMSfgnjUWcxXzGVu]|%
 _PARSED = Literal("format", pattern=_FORMAT.pattern, examples=_FORMATTED[:3])
 _PATTERN = Literal("regular expression", pattern=r".*", examples=("^[a-c]+", "(a|b)*c?", r"\d{2}:\d{2}", ""))
 _WHOLE = Literal("text that is replaced", pattern=r".+", examples=(" ", "abc", "é", "%"))
-_LETTER = Literal("replacement: nothing, or one ASCII letter", pattern=r"[\x01-\x7f]?", examples=("", "_"))
+_REPLACED = Literal("replacement: a text of at most 1000 characters", pattern=r".{0,1000}", examples=("", "_", "é" * 9))
 _REFERENCE = Literal(
-    "replacement: nothing, or one group such as \\1", pattern=r"(?:\\\d)?", examples=("", "\\0", "\\1")
+    "replacement: a text of at most 1000 characters without backslashes, or one group such as \\1",
+    pattern=r"\\\d|[^\\]{0,1000}",
+    examples=("", "\\0", "\\1", "é" * 9),
 )
+_LIKE = Literal("pattern beside ESCAPE", pattern=r".*", examples=("a!%%", "_b%", ""))
+_ESCAPE = Literal("escape: one ASCII character", pattern=r"[\x01-\x7f]", examples=("!", "\\"))
 _WIDTH = Literal("number of characters", pattern=r"\d{1,3}", examples=("0", "5", "999"), kinds=_INTEGER)
 _GROUP = Literal("number of a group", pattern=r"\d", examples=("0", "1", "9"), kinds=_INTEGER)
 _HOW = Literal("option of a regular expression", pattern="[cgilmnps]*", examples=("g", "gi", ""))
@@ -151,7 +155,7 @@ _CALENDRICAL = "Computed from the Gregorian calendar alone; infinities give NULL
 _UNICODE = "By DuckDB's own tables of Unicode, which follow no locale."
 _BYTES = "Compares or counts bytes and characters; no collation has a part in it."
 _SEARCH = "RE2 takes time and memory in proportion to the text, and has no locale; a literal is compiled once."
-_GROWTH = "What takes the place of a part is no longer than it, so that no number of such calls makes a text too long."
+_GROWTH = "A text that may be longer than 65,536 bytes is NULL, so that no number of such calls makes one too long."
 _DOMAIN = (
     "Outside of its domain it is NaN or infinite, or an error that TRY catches: by DuckDB's version, not by a setting."
 )
@@ -231,6 +235,11 @@ FUNCTIONS: tuple[Allowed, ...] = (
         ("strptime", "try_strptime"),
         (TEXT, _PARSED),
         "Text of another form is an error that TRY catches; of a zone's name (%Z) it would not be.",
+    ),
+    Allowed(
+        ("age",),
+        (frozenset(("TIMESTAMP",)), frozenset(("TIMESTAMP",))),
+        f"{_CALENDRICAL} The difference in years, months, days and time.",
     ),
     Allowed(("make_date",), (_LARGE,) * 3, _CALENDRICAL, alike=True),
     Allowed(("make_date",), (_INTEGER,), _CALENDRICAL),
@@ -320,13 +329,18 @@ FUNCTIONS: tuple[Allowed, ...] = (
     Allowed(("substr", "substring"), (TEXT, _LARGE, _LARGE), _BYTES),
     Allowed(("contains", "ends_with", "instr", "prefix", "starts_with", "strpos", "suffix"), (TEXT, TEXT), _BYTES),
     Allowed(("~~", "~~*"), (TEXT, TEXT), "LIKE knows % and _ and no escapes, so every text is a pattern."),
+    Allowed(
+        ("like_escape", "not_like_escape", "ilike_escape", "not_ilike_escape"),
+        (TEXT, _LIKE, _ESCAPE),
+        "As LIKE; a pattern that ends in its escape is an error that TRY catches.",
+    ),
     Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN), _SEARCH),
     Allowed(("regexp_full_match", "regexp_matches"), (TEXT, _PATTERN, _OPTIONS), _SEARCH),
     Allowed(("regexp_extract",), (TEXT, _PATTERN), f"{_SEARCH} A part of the text."),
     Allowed(("regexp_extract",), (TEXT, _PATTERN, _GROUP), f"{_SEARCH} A part of the text; a group is one of ten."),
     Allowed(("regexp_replace",), (TEXT, _PATTERN, _REFERENCE), f"{_SEARCH} {_GROWTH}"),
     Allowed(("regexp_replace",), (TEXT, _PATTERN, _REFERENCE, _HOW), f"{_SEARCH} {_GROWTH}"),
-    Allowed(("replace",), (TEXT, _WHOLE, _LETTER), f"{_BYTES} {_GROWTH}"),
+    Allowed(("replace",), (TEXT, _WHOLE, _REPLACED), f"{_BYTES} {_GROWTH}"),
     Allowed(("lpad", "rpad"), (TEXT, _WIDTH, TEXT), f"{_BYTES} As long as a literal says."),
     Allowed(("reverse",), (TEXT,), _UNICODE),
     Allowed(("||",), (TEXT | {"BLOB", "BIT", "LIST"},) * 2, "As long as its parts together.", alike=True),

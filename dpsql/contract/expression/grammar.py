@@ -223,7 +223,11 @@ class Reader:
             sql = self._part("IN", f"({sql} IN ({', '.join(self._list(self._term))}))", since)
         elif self._is("LIKE", "ILIKE"):
             word = self._next().upper()
-            sql = self._part(word, call("~~" if word == "LIKE" else "~~*", sql, self._term()), since)
+            pattern = self._term()
+            if self._take("ESCAPE"):
+                sql = self._part("ESCAPE", call(f"{word.lower()}_escape", sql, pattern, self._term()), since)
+            else:
+                sql = self._part(word, call("~~" if word == "LIKE" else "~~*", sql, pattern), since)
         elif negated:
             self._refuse()
         return f"(NOT {sql})" if negated else sql

@@ -37,6 +37,10 @@ from dpsql.rendering import call, cast, coalesce, text
 
 # Operators whose result, for decimals, is wider than their operands.
 _WIDENING = ("+", "-", "*")
+# Functions that replace parts of a text by a literal, and how many bytes a text that they make may have.
+_REPLACING = frozenset(("replace", "regexp_replace"))
+_LONGEST_TEXT = 65_536
+_ONE = "dpsql_text_of_row"
 # The type of a constant that DuckDB has computed while it typed an expression, from literals alone.
 UNREADABLE = Type("unknown")
 # Longest SQL that is written for an expression: a value may be written several times.
@@ -288,6 +292,8 @@ class Judge:
     def _function(self, node: Bound) -> str:
         if node.name == "struct_extract" and self._source(node) is not None:
             return self._in_utc(node, call(node.name, self.write(node.children[0]), text(str(node.children[1].value))))
+        if node.name == "timezone":
+            return self._moved(node)
         given, types = self._values(node), [child.type for child in node.children]
         found = function_of(node.name, types)
         if found is None:
@@ -299,7 +305,41 @@ class Judge:
         if node.type.kind == "DECIMAL" and node.name in _WIDENING:
             given = [self._narrow(child) for child in node.children]
         written = found.newer if self.newer and found.newer else found.written
+        if node.name in _REPLACING:
+            return _kept_short(node, given)
         return f"({written.format(*given, call=call(node.name, *given), **kinds)})"
+
+    def _moved(self, node: Bound) -> str:
+        """Return a timestamp of one zone as that of another: through an instant, which nothing else is done with."""
+        out, instant = node.children[:2]
+        if instant.what != "function" or instant.name != "timezone" or len(instant.children) != 2:
+            raise _unfit("AT TIME ZONE", node)
+        into, value = instant.children
+        zones = [str(_bare(one).value) for one in (out, into) if _bare(one).what == "constant"]
+        if len(zones) != 2 or value.type.kind != "TIMESTAMP":
+            raise _unfit("AT TIME ZONE", node)
+        return call("timezone", text(zones[0]), call("timezone", text(zones[1]), self._value(value)))
+
+
+def _bare(node: Bound) -> Bound:
+    """Return a node without casts to the type that it has."""
+    while node.what == "cast" and node.type == node.children[0].type:
+        [node] = node.children
+    return node
+
+
+def _kept_short(node: Bound, given: list[str]) -> str:
+    """Return a text with parts replaced, or NULL where it may become too long: a row's text is looked at once."""
+    whole, put = (str(_bare(child).value) for child in node.children[1:3])
+    before, after = len(whole.encode()), len(put.encode())
+    plain = node.name == "replace"
+    if not put or (plain and after <= before) or (not plain and put.startswith("\\")):
+        return f"({call(node.name, *given)})"
+    # Of a pattern every place may match, also that between two letters.
+    most = _LONGEST_TEXT * before // after if plain else _LONGEST_TEXT // (after + 1) - 1
+    one = f"{_ONE}{given[0].count(_ONE)}"
+    shortened = f"CASE WHEN {call('strlen', one)} <= {most} THEN {call(node.name, one, *given[1:])} END"
+    return call("list_extract", call("list_transform", call("list_value", given[0]), f"lambda {one}: {shortened}"), "1")
 
 
 def _in_range(value: str, kind: str) -> str:
@@ -311,7 +351,7 @@ def _in_range(value: str, kind: str) -> str:
 
 def _check_literal(node: Bound, number: int, taken: Literal) -> None:
     """Raise unless an argument is one of the literals that a function takes."""
-    given = node.children[number]
+    given = _bare(node.children[number])
     others = [child.type for place, child in enumerate(node.children) if place != number]
     if given.what == "constant" and taken.takes(given.value, others):
         return

@@ -12,13 +12,13 @@ from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
-from dpsql.contract.query.relations import DATE, UNIT, KeyValues, Noisy, PartOfQuery
+from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.split import QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import cast, identifier, struct
 
 # The name of all grouping sets together in a text.
 _SETS = "__dp_sets"
@@ -269,8 +269,29 @@ class CoreSelect:
         source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
-        if self.having is not None:
-            out += f" WHERE {writer.sql(self._over(self.having, places))}"
+        where = self._together(core, places, writer, stub)
+        where += [] if self.having is None else [writer.sql(self._over(self.having, places))]
+        return out + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
+        """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
+        of_item: dict[str, list[Expr]] = {}
+        for group in self.groups:
+            found = places.get(group)
+            if group.what == "item" and found is not None and found.what == "item" and not core.private:
+                of_item.setdefault(str(group.value), []).append(group)
+        out = []
+        for number, columns in of_item.items():
+            relation = self.stage.scope.item(number).relation
+            if relation.level != PUBLIC or len(columns) < 2:
+                continue
+            kinds = [core.types[places[one].name].sql for one in columns]
+            keys = _packed(writer.sql(places[one]) for one in columns)
+            rows = _packed(cast(identifier(one.name), kind) for one, kind in zip(columns, kinds, strict=True))
+            none = _packed(cast("NULL", kind) for kind in kinds)
+            # Where none is met, as in a LEFT JOIN, all of them are NULL.
+            source = relation.stub if stub else relation.sql
+            out.append(f"{keys} IN (SELECT {rows} FROM {source} AS dpsql_public UNION ALL SELECT {none})")
         return out
 
     def _errors(
@@ -437,6 +458,11 @@ def made_core(core: CoreDraft) -> QueryCore:
         core.margin_of,
         core.disjoint,
     )
+
+
+def _packed(values: Iterable[str]) -> str:
+    """Return one value of several, in which NULL is one as any other."""
+    return struct({f"c{place}": value for place, value in enumerate(values)})
 
 
 def core_source(core: CoreDraft) -> str:

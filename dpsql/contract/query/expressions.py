@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Callable, Mapping, Sequence
+import zoneinfo
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dpsql.contract.expression.functions import KNOWN
@@ -46,6 +47,8 @@ _ALIASES = {
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
 }
+_SPLITTING = frozenset(("string_split", "str_split", "split", "string_to_array"))
+_CONTAINING = frozenset(("contains", "list_contains", "array_contains", "list_has", "array_has"))
 _CLOCK = {
     **dict.fromkeys(("current_date", "today"), "DATE"),
     **dict.fromkeys(("now", "current_timestamp", "get_current_timestamp", "transaction_timestamp"), "TIMESTAMPTZ"),
@@ -112,6 +115,8 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("and", parts=tuple(Expr("compare", "=", pair) for pair in pairs), alias=expr.alias)
     if expr.what == "in" and all(one.name == "row" and one.what == "call" for one in expr.parts):
         return _one_of_rows(expr)
+    if expr.what == "element" and expr.parts[0].what == "call" and expr.parts[0].name in _SPLITTING:
+        return replace(_element_of(*expr.parts), alias=expr.alias)
     if expr.what != "call":
         return expr
     name, parts = _ALIASES.get(expr.name, expr.name), expr.parts
@@ -135,15 +140,45 @@ def simplified(expr: Expr, now: datetime.datetime | None) -> Expr:
         return Expr("coalesce", parts=parts, alias=expr.alias)
     if name == "split_part" and len(parts) == 3:
         return replace(_part_of(*parts), alias=expr.alias)
-    if name == "concat" and len(parts) > _MOST_JOINED:
-        raise ParameterError("P100", f"sql: concat takes at most {_MOST_JOINED} parts. Join some of them first.")
+    if name in ("concat", "concat_ws") and len(parts) > _MOST_JOINED:
+        raise ParameterError("P100", f"sql: {name} takes at most {_MOST_JOINED} parts. Join some of them first.")
     if name == "concat" and len(parts) >= 1:
-        texts = [Expr("coalesce", parts=(Expr("cast", "VARCHAR", (one,)), _string("")), flag=True) for one in parts]
-        joined = texts[0]
-        for one in texts[1:]:
-            joined = Expr("call", "||", (joined, one))
-        return replace(joined, alias=expr.alias)
+        return replace(_joined([Expr("cast", "VARCHAR", (one,)) for one in parts]), alias=expr.alias)
+    if name == "concat_ws" and len(parts) >= 2:
+        return replace(_joined_by(parts[0], parts[1:]), alias=expr.alias)
+    if name == "age" and len(parts) == 1 and now is not None:
+        today = Expr("cast", "TIMESTAMP", (_string(now.date().isoformat()),))
+        return replace(expr, parts=(today, *parts))
+    if name in _CONTAINING and len(parts) == 2 and _is_list(parts[0]):
+        return Expr("in", parts=(parts[1], *parts[0].parts), alias=expr.alias)
+    if name == "date_part" and parts and _is_list(parts[0]):
+        raise ParameterError(
+            "P082", "sql: date_part of a list makes a struct. Write each part by itself: year(d), month(d)."
+        )
     return replace(expr, name=name)
+
+
+def _is_list(expr: Expr) -> bool:
+    """Whether an expression is a list of literals."""
+    return expr.what == "call" and expr.name == "list_value" and bool(expr.parts) and all(map(_is_value, expr.parts))
+
+
+def _joined(texts: Sequence[Expr]) -> Expr:
+    """Return texts joined to one; NULL is nothing."""
+    whole = [Expr("coalesce", parts=(one, _string("")), flag=True) for one in texts]
+    joined = whole[0]
+    for one in whole[1:]:
+        joined = Expr("call", "||", (joined, one))
+    return joined
+
+
+def _joined_by(between: Expr, parts: Sequence[Expr]) -> Expr:
+    """Return texts joined with a literal text between those that are not NULL."""
+    if between.what != "constant" or between.name != "string":
+        raise ParameterError("P082", "sql: concat_ws takes a literal text to join by. Write it out.")
+    joined = _joined([Expr("call", "||", (between, Expr("cast", "VARCHAR", (one,)))) for one in parts])
+    after = Expr("cast", "BIGINT", (Expr("constant", "number", value=str(len(str(between.value)) + 1)),))
+    return Expr("call", "substring", (joined, after))
 
 
 def _one_of_rows(expr: Expr) -> Expr:
@@ -178,13 +213,32 @@ def _part_of(value: Expr, by: Expr, place: Expr) -> Expr:
     return Expr("call", "regexp_extract", (value, _string(pattern), Expr("constant", "number", value="1")))
 
 
-def _only_epochs(expr: Expr) -> bool:
-    """Whether columns are read as seconds since 1970 alone, which are the same in every zone."""
+def _element_of(listed: Expr, place: Expr) -> Expr:
+    """Return an element of a text that is split as its part; NULL where there are fewer."""
+    value, by, *_ = listed.parts
+    found = _part_of(value, by, place)
+    before = f"^(?s:(?:.*?{re.escape(str(by.value))}){{{int(str(place.value)) - 1}}})"
+    there = Expr("call", "regexp_matches", (value, _string(before)))
+    return found if place.value == "1" else Expr("case", parts=(there, found, Expr("constant", "NULL")))
+
+
+def _of_any_zone(expr: Expr, zoned: Collection[tuple[str, str]]) -> bool:
+    """Whether columns are read as seconds since 1970 alone, or in zones of their own: the session's is all the same."""
+    if expr.what == "call" and expr.name == "timezone" and (str(expr.parts[-1].value), expr.parts[-1].name) in zoned:
+        return True
     if expr.what == "call" and (
         expr.name in ("epoch", "epoch_ms") or (expr.name == "date_part" and expr.parts[0].value in ("epoch", "EPOCH"))
     ):
         return True
-    return expr.what != "item" and all(map(_only_epochs, expr.inner))
+    return expr.what != "item" and all(_of_any_zone(one, zoned) for one in expr.inner)
+
+
+def _is_zone(name: str) -> bool:
+    """Whether a time zone is known by its name."""
+    try:
+        return bool(zoneinfo.ZoneInfo(name))
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return False
 
 
 def _string(value: str) -> Expr:
@@ -254,10 +308,10 @@ class RowExpressions:
         sources = [(names[one], columns[one].type) for one in read]
         types = [(name, Type("TIMESTAMP") if one.kind == ZONED_TIMESTAMP else one) for name, one in sources]
         zoned = {name for name, one in sources if one.kind == ZONED_TIMESTAMP}
-        zone = "UTC" if _only_epochs(expr) else self.zone
+        zone = "UTC" if _of_any_zone(expr, [one for one in read if names[one] in zoned]) else self.zone
         texts: list[str] = []
-        phrase = _Phrase(names, texts)
-        sql = phrase.sql(expr)
+        moved = self._moved(expr, columns, zone)
+        sql = _Phrase(names, texts).sql(moved)
         # Without a column there would be no FROM.
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
@@ -276,7 +330,7 @@ class RowExpressions:
                 said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
             raise error.saying(said) from None
         kind = tree.type
-        if zoned and kind == Type("TIMESTAMP") and self._is_zoned(sql, sources, texts):
+        if (zoned or moved != expr) and kind == Type("TIMESTAMP") and self._is_zoned(expr, columns):
             kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
@@ -287,12 +341,34 @@ class RowExpressions:
             lambdas = call("list_transform", lambdas, _SHORT_ENOUGH)
         return Written(call("list_extract", lambdas, "1"), kind, bare=False, body=body)
 
-    def _is_zoned(self, sql: str, sources: Sequence[tuple[str, Type]], texts: Sequence[str]) -> bool:
+    def _is_zoned(self, expr: Expr, columns: Columns) -> bool:
         """Whether DuckDB itself makes a timestamp with time zone of it."""
-        given = [f"NULL::{kind.sql} AS {identifier(name)}" for name, kind in sources]
+        read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
+        names = {one: f"c{number}" for number, one in enumerate(read)}
+        texts: list[str] = []
+        sql = _Phrase(names, texts).sql(expr)
+        given = [f"NULL::{columns[one].type.sql} AS {identifier(names[one])}" for one in read]
         given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
-        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given)})")
+        found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given) or '1'})")
         return found is not None and found[0][1].kind == ZONED_TIMESTAMP
+
+    def _moved(self, expr: Expr, columns: Columns, zone: str) -> Expr:
+        """Return an expression whose timestamps with time zone are all timestamps in one zone.
+
+        AT TIME ZONE makes such a one of a timestamp, and of one of these a timestamp of another zone.
+        """
+        found = expr.mapped(lambda part: self._moved(part, columns, zone))
+        if expr.what != "call" or expr.name != "timezone":
+            return found
+        [named, value] = expr.parts if len(expr.parts) == 2 else (Expr("constant"), expr)
+        if named.what != "constant" or named.name != "string" or not _is_zone(str(named.value)):
+            raise ParameterError(
+                "P082",
+                "sql: AT TIME ZONE takes the name of a zone as a literal, such as 'Europe/Berlin'. Write it out.",
+            )
+        zones = (named, _string(zone))
+        out, into = zones if self._is_zoned(value, columns) else zones[::-1]
+        return Expr("call", "timezone", (out, Expr("call", "timezone", (into, found.parts[1]))))
 
     def _refusal(self, expr: Expr, columns: Columns) -> ParameterError:
         """Return the refusal of an expression that DuckDB does not bind, which names the smallest part that it is."""
@@ -377,7 +453,7 @@ class _Phrase:
         return f"TRY_CAST({inner} AS {expr.name})" if expr.flag else cast(inner, expr.name)
 
     def _call(self, expr: Expr) -> str:
-        if expr.name not in KNOWN and expr.name not in _SIGNS:
+        if expr.name not in KNOWN and expr.name not in _SIGNS and expr.name != "timezone":
             raise ParameterError(
                 "P070", f"sql calls {show(expr.name)} on rows, which is no function that may be called there. {_HINT}"
             )

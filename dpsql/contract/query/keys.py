@@ -82,7 +82,9 @@ class KeyFinder:
             return self._coalesced(expr)
         part = finite_part(expr)
         if part is not None:
-            return KeyValues(tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date")
+            return self._dated(expr) or KeyValues(
+                tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date"
+            )
         return self._dated(expr) or self._whole(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:

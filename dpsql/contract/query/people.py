@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.joins import member_of, without_unit
-from dpsql.contract.query.nodes import Derived, Expr, From, Query, Select, given
+from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
@@ -282,6 +282,7 @@ def _is_plain(query: Query) -> bool:
     """Whether a query is rows of its FROM, one by one; for EXISTS its columns do not matter."""
     return (
         isinstance(query, Select)
+        and not isinstance(query.source, Nothing)
         and not (query.groups or query.group_all or query.having or query.qualify or query.withs)
         and not (query.modifiers.cuts or query.modifiers.distinct_on)
         and not any(aggregates_in(one) or one.what == "window" for one in query.items)

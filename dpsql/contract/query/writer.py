@@ -90,7 +90,12 @@ class Writer:
         return f"system.main.{expr.name if expr.name.isidentifier() else identifier(expr.name)}"
 
     def shown(self, expr: Expr) -> str:
-        """Return the name of the column that an expression becomes: as DuckDB names it, or nearly so."""
+        """Return the name of the column that an expression becomes, as DuckDB gives it or nearly so.
+
+        Of a column it is ``''``: DuckDB names it itself, and it may be a word such as CURRENT_DATE.
+        """
+        if expr.what == "column":
+            return expr.alias
         return default_name(expr) or _Shown().sql(expr)
 
     def subquery_sql(self, expr: Expr, bound: frozenset[str]) -> str:

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cache
+from inspect import Parameter, Signature
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -109,6 +110,13 @@ def install(
     return session
 
 
+# What DuckDB would find out about each function anew, which takes longer than all else of its registration.
+_SIGNATURES = {
+    False: Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)]),
+    True: Signature(),
+}
+
+
 class _Instance:
     """What dpsql keeps for one DuckDB instance: its functions, and the session that they use.
 
@@ -148,8 +156,10 @@ class _Instance:
         def call_without() -> object:  # DuckDB reads *arguments as one or more
             return call()
 
-        self.functions.append(call_without if spec.nullary else call)
-        return self.functions[-1]
+        function: Callable[..., object] = call_without if spec.nullary else call
+        function.__signature__ = _SIGNATURES[spec.nullary]  # type: ignore[attr-defined]
+        self.functions.append(function)
+        return function
 
     def hold(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Keep the session for as long as the connection object lives."""
@@ -213,6 +223,7 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
         for spec in SPECS:
             spec.register(cursor, instance.function(spec))
         cursor.begin()  # one transaction costs less than one for each macro and comment
+        cursor.execute("PRAGMA disable_optimizer")  # of this cursor: a macro's plan has nothing to make better
         _run(cursor, _macros(instance.catalog)[0])
         cursor.commit()
 

@@ -381,7 +381,7 @@ class Session(Calls):
         """Charge a call and draw in one durable transaction."""
         call = running.call
         charge = self._charge(call.plan, running.permit)
-        entry = self.ledger.charge(charge, draw, remark=call.left_out, reservation=running.reservation)
+        entry = self.ledger.charge(charge, draw, remark=call.remark, reservation=running.reservation)
         if running.function in MODELS:
             self.past.forget_models()
         return entry

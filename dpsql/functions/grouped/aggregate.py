@@ -8,6 +8,7 @@ does. Which integers get noise is said in `dpsql.statistics.aggregates`, what is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -49,6 +50,14 @@ class AggregateCall(DrawnBoundsCall):
 
     plan: AggregatePlan
     drawn: tuple[PrivateInterval | None, ...] = ()
+
+    @property
+    def remark(self) -> str:
+        """From which number of rows or units on a private key is shown in half of calls."""
+        if not isinstance(self.plan.part, KeyedNoise):
+            return ""
+        counted = "units" if self.plan.counts_units else "rows"
+        return f"keys are shown that about {math.ceil(self.plan.part.least_count)} {counted} have, or more"
 
     def check(self) -> None:
         """Raise if the keys do not fit the types, or if the noise cannot be drawn."""

@@ -1,0 +1,117 @@
+"""A gateway from the command line: the database is made ready, the first token shown, and the processes watched."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from decimal import Decimal, InvalidOperation
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from dpsql.cli.messages import say
+from dpsql.cli.output import ledger_location, ledger_place
+from dpsql.cli.runner import Runner
+from dpsql.ledger.grants import Grant, Issued
+from dpsql.ledger.ledger import Ledger
+from dpsql.manual.demonstration import TABLES, fill
+
+FIRST = "analyst"
+# Of the tables that --demo makes.
+_BUDGETS = (
+    "SELECT dp_protect('patients', epsilon := 10, delta := 1e-6)",
+    "SELECT dp_protect('visits', epsilon := 10, delta := 1e-6, privacy_unit := 'patient_id', max_rows_per_unit := 3)",
+)
+
+
+def serve_database(
+    database: str,
+    ledger: str | None,
+    demo: bool,
+    log: str | None,
+    seconds: float,
+    fixed_time: float | None,
+    without_os_sandbox: bool,
+    public_names: tuple[str, ...],
+    agent_epsilon: str | None,
+    **where: object,
+) -> None:
+    """Serve a database until Ctrl-C or SIGTERM."""
+    front = _needing_extra("dpsql.gateway.front")
+    listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
+    cap = _amount(agent_epsilon)
+    place = listening.Listening(**where)
+    place.check()
+    if demo and not Path(database).exists():
+        _make_demo(database, ledger)
+    with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
+        datasets = [row.dataset for row in runner.ledger.budgets()]
+    issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
+
+    def told(broker: str, boxes: str) -> str:
+        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap).to_json())
+
+    settings = serving.ServeSettings(
+        database,
+        told,
+        ledger=ledger_place(database, ledger),
+        log=log or f"{database}.dpsql-audit",
+        seconds=seconds,
+        fixed_time=fixed_time,
+        without_os_sandbox=without_os_sandbox,
+    )
+    with serving.Serving(settings) as running:
+        say(f"{running.url} answers. Ctrl-C ends it.")
+        if issued is not None:
+            say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
+            click.echo(issued.text)
+        running.watch()
+
+
+def serve_models(url: str, agent_epsilon: str | None) -> None:
+    """Speak MCP over standard input and output, for a gateway elsewhere."""
+    mcp = _needing_extra("dpsql.gateway.mcp")
+    remote = import_module("dpsql.remote")
+    cap = _amount(agent_epsilon)
+    purse = mcp.Purse(None if cap is None else Decimal(cap))
+    token = remote.saved_token(url)
+    mcp.over_stdio(import_module("dpsql.gateway.afar").DoorAfar(url, token), token, purse)
+
+
+def _needing_extra(module: str) -> ModuleType:
+    """Return a module that needs the extra `serve`, or say so."""
+    if not all(map(find_spec, ("starlette", "uvicorn", "mcp"))):
+        raise click.ClickException("a gateway needs more packages. Run: pip install 'dpsql[serve]'")
+    return import_module(module)
+
+
+def _amount(given: str | None) -> str | None:
+    try:
+        good = given is None or Decimal(given) >= 0
+    except InvalidOperation:
+        good = False
+    if not good:
+        raise click.UsageError(f"--agent-epsilon must be a number; got {given!r}.")
+    return given
+
+
+def _make_demo(database: str, ledger: str | None) -> None:
+    with Runner(database, ledger=ledger) as runner:
+        fill(runner.context)
+        for statement in _BUDGETS:
+            runner.context.sql(statement)
+    say(f"{database}: made, with the example tables {', '.join(TABLES)}; two of them have a budget.")
+
+
+def _first_token(location: str, datasets: list[str]) -> Issued | None:
+    """Let one principal ask about all datasets where nobody may ask yet, and return its token."""
+    with closing(Ledger.open(location)) as opened:
+        if opened.grants().principals:
+            return None
+        if not datasets:
+            raise click.ClickException("no dataset has a budget, so there is nothing to ask. Give one with dp_protect.")
+        for dataset in datasets:
+            opened.grant(Grant(FIRST, dataset))
+        return opened.issue_token(FIRST)

@@ -1,0 +1,62 @@
+"""The commands of the gateway: serve, and mcp for models."""
+
+# ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
+
+from __future__ import annotations
+
+import click
+
+from dpsql.cli.options import ledger_option, runs
+
+_agent_option = click.option(
+    "--agent-epsilon", metavar="EPSILON", help="All that a model may spend with one token until this program ends."
+)
+
+
+@click.command(short_help="Let others ask with a token: HTTP, MCP and Python.")
+@click.argument("database")
+@ledger_option
+@click.option("--demo", is_flag=True, help="Make the example tables, with budgets, if DATABASE is not there.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")
+@click.option(
+    "--public-name", "public_names", multiple=True, metavar="NAME", help="Name by which models' clients find it."
+)
+@_agent_option
+@click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
+@click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")
+@click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
+@click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
+@runs("serve.serve_database")
+def serve() -> None:
+    """Answer questions about DATABASE for those who have a token; nobody sees a row.
+
+    dpsql grant and dpsql token let somebody in. Where nobody was let in yet, one token for all datasets with a
+    budget is made, and shown this once. Ctrl-C ends it; what was charged is kept.
+
+    Needs pip install 'dpsql[serve]'.
+
+    \b
+    dpsql serve hospital.duckdb --demo
+    dpsql serve hospital.duckdb --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    """
+
+
+@click.command(short_help="Let a model on this machine ask a gateway.")
+@click.argument("url")
+@_agent_option
+@runs("serve.serve_models")
+def mcp() -> None:
+    """Speak MCP on standard input and output, and ask the gateway at URL with the token in DPSQL_TOKEN.
+
+    For programs that start a server of their own; others connect to URL/mcp. Needs pip install 'dpsql[serve]'.
+
+    \b
+    DPSQL_TOKEN=dpsql_... dpsql mcp http://127.0.0.1:8642
+    """
+
+
+SERVE_COMMANDS = (serve, mcp)

@@ -1,0 +1,187 @@
+"""Boxes as the front sees them: one statement each, read and finished in a process that can reach nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from dpsql.gateway import frames
+from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.statement import PrivateCall, Statement
+
+# Threads that libraries would start in the process that boxes are forked from.
+_QUIET = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+
+
+class Boxes:
+    """Opens boxes.
+
+    Parameters
+    ----------
+    path : Path
+        The socket of `dpsql.gateway.zygote`.
+    seconds : float
+        How long reading a statement may take, and finishing it.
+    """
+
+    def __init__(self, path: Path, seconds: float = 60) -> None:
+        self._path, self._seconds = path, seconds
+
+    def open(self) -> Box:
+        """Return a box for one statement.
+
+        Raises
+        ------
+        GatewayError
+            G036: boxes cannot be reached.
+        """
+        channel = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        channel.settimeout(self._seconds)
+        try:
+            channel.connect(str(self._path))
+        except OSError:
+            channel.close()
+            raise GatewayError("G036", "statements cannot be read now. Ask again in a while.") from None
+        return Box(channel, self._seconds)
+
+
+class Box:
+    """A process for one statement; it ends when it is closed.
+
+    Parameters
+    ----------
+    channel : socket.socket
+    seconds : float
+        How long each of its two answers may take.
+    """
+
+    def __init__(self, channel: socket.socket, seconds: float) -> None:
+        self._channel, self._seconds = channel, seconds
+
+    def parse(self, text: str) -> Statement:
+        """Return what a statement asks; its own text stays in the box.
+
+        Raises
+        ------
+        GatewayError
+            G001 to G016: it is not taken. G099: reading it took too much time or memory.
+        """
+        header, _ = self._asked({"text": text}, ())
+        calls, settings = header.get("calls"), header.get("settings")
+        if not isinstance(calls, list) or not isinstance(settings, dict):
+            raise _malformed()
+        return Statement(tuple(map(_call, calls)), settings)
+
+    def finish(self, tables: Sequence[pa.Table | bytes]) -> pa.Table:
+        """Return the result of the statement.
+
+        Parameters
+        ----------
+        tables : sequence of pyarrow.Table or bytes
+            The answers of its calls, in their order; bytes are Arrow streams.
+
+        Raises
+        ------
+        GatewayError
+            G090 to G093: what is asked of the answers fails, or is too large. G099: it took too much time.
+        """
+        blobs = [table if isinstance(table, bytes) else _stream(table) for table in tables]
+        _, found = self._asked({}, blobs)
+        if len(found) != 1:
+            raise _malformed()
+        try:
+            table = pa.ipc.open_stream(found[0]).read_all()
+            table.validate(full=True)  # the box may have been taken over
+        except (pa.ArrowException, ValueError, OSError):
+            raise _malformed() from None
+        return table
+
+    def close(self) -> None:
+        """End the box."""
+        self._channel.close()
+
+    def _asked(self, header: Mapping[str, object], blobs: Sequence[bytes]) -> tuple[dict[str, Any], list[bytes]]:
+        try:
+            self._channel.settimeout(self._seconds)
+            frames.send(self._channel, header, blobs)
+            found, given = frames.receive(self._channel, most_blobs=1, seconds=self._seconds)
+        except (EOFError, OSError):
+            raise GatewayError(
+                "G099", "stopped: the statement took too much time or memory. Ask for less at once."
+            ) from None
+        error = found.get("error")
+        if error is None:
+            return found, given
+        if not isinstance(error, dict) or not re.fullmatch(r"G\d{3}", str(error.get("code"))):
+            raise _malformed()
+        raise GatewayError.from_json(error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def start(path: Path, *, locked: bool = True, seconds: float = 60) -> subprocess.Popen[bytes]:
+    """Start the process that boxes are forked from, and wait until it listens.
+
+    Parameters
+    ----------
+    path : Path
+        Where its socket is made.
+    locked : bool
+        Whether boxes are locked by the operating system.
+    seconds : float
+        How long it may take to start.
+
+    Raises
+    ------
+    GatewayError
+        G036: it does not start.
+    """
+    words = [sys.executable, "-m", "dpsql.gateway.zygote", "--socket", str(path)]
+    path.unlink(missing_ok=True)
+    process = subprocess.Popen([*words, *([] if locked else ["--without-os-sandbox"])], env={**os.environ, **_QUIET})  # noqa: S603
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and process.poll() is None:
+        if path.exists():
+            return process
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    raise GatewayError("G036", "the process that reads statements does not start. Look at its messages.")
+
+
+def _call(record: object) -> PrivateCall:
+    if not isinstance(record, dict):
+        raise _malformed()
+    function, source, arguments = (record.get(name) for name in ("function", "source", "arguments"))
+    if not isinstance(function, str) or not isinstance(source, str | None) or not isinstance(arguments, dict):
+        raise _malformed()
+    return PrivateCall(function, source, arguments)
+
+
+def _stream(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    taken: bytes = sink.getvalue().to_pybytes()
+    return taken
+
+
+def _malformed() -> GatewayError:
+    return GatewayError("G098", "a box answered what is not known. Ask again; report it if it stays.")

@@ -1,0 +1,211 @@
+"""What one box does: it reads a stranger's statement, gets the answers of its calls, and runs what is left over them.
+
+A box is a process of its own for one statement. It connects to an empty DuckDB in memory, locks itself, and only then
+looks at the text (`sandbox`). What runs over the answers was written anew, and DuckDB's plan of it is judged once more:
+it may scan the tables of the answers, and nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+
+import duckdb
+import pyarrow as pa
+import pyarrow.ipc
+
+from dpsql.contract.parameters import show
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.gateway import frames, sandbox
+from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.statement import Statement, read
+
+MOST_ROWS, MOST_BYTES = 1_000_000, 50_000_000
+_BATCH = 10_000
+# How long a box lives, in seconds; while private calls run it waits.
+_LIFE = 3600
+_OPERATORS = frozenset(
+    (
+        *("PROJECTION", "FILTER", "AGGREGATE_AND_GROUP_BY", "WINDOW", "LIMIT", "ORDER_BY", "TOP_N", "DISTINCT"),
+        *("COMPARISON_JOIN", "ANY_JOIN", "CROSS_PRODUCT", "DELIM_JOIN", "DEPENDENT_JOIN", "JOIN", "DELIM_GET"),
+        *("UNION", "EXCEPT", "INTERSECT", "MATERIALIZED_CTE", "CTE_REF", "GET", "EXPRESSION_GET", "DUMMY_SCAN"),
+        *("EMPTY_RESULT", "CHUNK_GET"),
+    )
+)
+
+
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a connection to an empty database in memory, which starts no thread."""
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "memory_limit": "256MB",
+        "temp_directory": "",
+        "autoinstall_known_extensions": False,
+        "autoload_known_extensions": False,
+        "python_enable_replacements": False,
+        "max_expression_depth": 250,
+    }
+    if int(duckdb.__version__.split(".")[0]) >= 2:
+        config["async_threads"] = 0
+    return duckdb.connect(config=config)
+
+
+def run(channel: socket.socket, *, locked: bool = True) -> None:
+    """Answer one statement over a channel, in a process of its own.
+
+    Parameters
+    ----------
+    channel : socket.socket
+        All that stays open.
+    locked : bool
+        Whether the operating system locks the process; False where it cannot.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.alarm(_LIFE)
+    _close_others(channel.fileno())
+    sandbox.limit()
+    with connect() as connection:
+        if locked:
+            sandbox.lock()
+        _converse(channel, connection)
+
+
+def _close_others(kept: int) -> None:
+    """Close all files but one; what is written to the terminal goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for place in (0, 1, 2):
+        os.dup2(nowhere, place)
+    os.closerange(3, kept)
+    os.closerange(kept + 1, 65_536)
+
+
+def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> None:
+    try:
+        header, _ = frames.receive(channel, most_blobs=0)
+        statement = read(str(header.get("text")), lambda text: _tree(connection, text))
+        frames.send(
+            channel,
+            {"calls": [call.to_json() for call in statement.calls], "settings": dict(statement.settings)},
+        )
+        _, blobs = frames.receive(channel, most_blobs=len(statement.calls))
+        frames.send(channel, {}, [written(_released(connection, statement, blobs))])
+    except EOFError:
+        return
+    except GatewayError as error:
+        frames.send(channel, {"error": error.to_json()})
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, text: str) -> str:
+    [(found,)] = connection.execute("SELECT system.main.json_serialize_sql(?)", [text]).fetchall()
+    return str(found)
+
+
+def _released(connection: duckdb.DuckDBPyConnection, statement: Statement, blobs: list[bytes]) -> pa.Table:
+    if len(blobs) != len(statement.calls):
+        raise GatewayError("G098", "a message has another number of tables than there are calls. Ask again.")
+    for number, blob in enumerate(blobs):
+        add_table(connection, f"released_{number}", blob)
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return _guarded(lambda: _run(connection, statement.post, len(blobs)))
+
+
+def add_table(connection: duckdb.DuckDBPyConnection, name: str, blob: bytes) -> None:
+    """Make a table of an Arrow stream."""
+    options = pa.ipc.IpcReadOptions(use_threads=False)
+    # As a capsule: of a reader DuckDB would make a scanner of Arrow's, which starts threads.
+    stream = pa.ipc.open_stream(blob, options=options).__arrow_c_stream__()
+    connection.register("given", stream)
+    connection.execute(f'CREATE TABLE memory.main."{name}" AS SELECT * FROM given')
+    connection.unregister("given")
+
+
+def _run(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Table:
+    [(plan,)] = connection.execute("SELECT system.main.json_serialize_plan(?)", [sql]).fetchall()
+    check_plan(str(plan), count)
+    reader = connection.sql(sql).to_arrow_reader(_BATCH)
+    batches, rows, size = [], 0, 0
+    for batch in reader:
+        batches.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows > MOST_ROWS or size > MOST_BYTES:
+            raise GatewayError("G092", f"the result has more than {MOST_ROWS} rows or {MOST_BYTES} bytes. Limit it.")
+    return pa.Table.from_batches(batches, reader.schema)
+
+
+def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
+    """Return what a statement over released tables returns; DuckDB's text speaks of nothing else there."""
+    try:
+        return work()
+    except (duckdb.OutOfMemoryException, MemoryError):
+        raise GatewayError(
+            "G093", "what is asked of the answers needs too much memory. Ask for less at once."
+        ) from None
+    except duckdb.Error as error:
+        raise GatewayError("G091", f"what is asked of the answers fails: {str(error).strip()}. Mend it.") from None
+
+
+def check_plan(text: str, count: int) -> None:
+    """Raise unless a plan scans ``released_0`` to the last one, and nothing else.
+
+    Parameters
+    ----------
+    text : str
+        What ``json_serialize_plan`` returned.
+    count : int
+        How many tables there are.
+
+    Raises
+    ------
+    GatewayError
+        G090: it scans something else, or is not known. G091: the statement does not bind.
+    """
+    found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+    if found.get("error"):
+        said = found.get("error_message") or "it does not bind"
+        raise GatewayError("G091", f"what is asked of the answers fails: {said}. Mend it.")
+    tables = {("memory", "main", f"released_{number}") for number in range(count)}
+    operators = 0
+    for record in _objects(found.get("plans")):
+        kind = str(record.get("type", ""))
+        if not kind.startswith("LOGICAL_"):
+            continue
+        operators += 1
+        name = kind.removeprefix("LOGICAL_")
+        if name not in _OPERATORS or (name == "GET" and _scanned(record) not in tables):
+            raise GatewayError(
+                "G090", f"the plan of the statement has {show(name)}, which is not taken. Ask otherwise."
+            )
+    if not operators:
+        raise GatewayError("G090", "the plan of the statement is not read. Ask otherwise.")
+
+
+def _scanned(record: bound.Node) -> tuple[str, str, str] | None:
+    try:
+        return bound.table_of(record)
+    except bound.UnreadableError:
+        return None
+
+
+def _objects(value: object) -> Iterator[dict[str, object]]:
+    todo = [value]
+    while todo:
+        found = todo.pop()
+        if isinstance(found, dict):
+            yield found
+            todo += found.values()
+        elif isinstance(found, list):
+            todo += found
+
+
+def written(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(use_threads=False)) as writer:
+        writer.write_table(table)
+    taken: bytes = sink.getvalue().to_pybytes()
+    return taken

@@ -1,0 +1,230 @@
+"""The processes of a gateway: started together, watched, started again when one is lost, and ended together.
+
+The broker has the data and no network, the front the network and no data, and boxes, which the zygote forks, have one
+statement each. This process has none of these: it starts the others, and waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dpsql.errors import GatewayError
+from dpsql.gateway.door import Door
+
+_PARENT_DEATH = 1
+_START_SECONDS, _END_SECONDS = 180.0, 15.0
+_PAUSE = 0.1
+# A part that ends so often within a minute does not begin again.
+_MOST_ENDS = 5
+
+
+@dataclass
+class Process:
+    """One process of a gateway.
+
+    Attributes
+    ----------
+    name : str
+    words : sequence of str
+        The module, and what it is given.
+    says : bool
+        Whether it says on standard output that it works.
+    process : Popen or None
+    ends : deque of float
+        When it ended lately.
+    """
+
+    name: str
+    words: Sequence[str]
+    says: bool = False
+    process: subprocess.Popen[str] | None = None
+    ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
+
+    def start(self) -> None:
+        """Start it."""
+        self.process = subprocess.Popen(  # noqa: S603 - our own modules
+            [sys.executable, "-m", *self.words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE if self.says else None,
+            text=True,
+            start_new_session=True,  # Ctrl-C is for the process that started all of them
+            preexec_fn=_end_with_parent,
+        )
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is there."""
+        return self.process is not None and self.process.poll() is None
+
+    def end(self) -> None:
+        """Let it finish what it does, and end it."""
+        if self.process is None:
+            return
+        if self.runs:
+            self.process.terminate()
+            try:
+                self.process.wait(_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def first_line(self, seconds: float) -> str:
+        """Return the first line that it says; empty where it ends or takes too long."""
+        if self.process is None or self.process.stdout is None:
+            return ""
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        return self.process.stdout.readline().strip() if ready else ""
+
+
+def _end_with_parent() -> None:
+    """Let the kernel end this process when its parent is lost."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM, 0, 0, 0)
+
+
+@dataclass(frozen=True)
+class ServeSettings:
+    """What is served, and where.
+
+    Attributes
+    ----------
+    database : str
+    ledger : str or None
+    log : str or None
+        The audit log.
+    seconds : float
+        How long one release may take.
+    fixed_time : float or None
+        After how many seconds every new answer comes.
+    without_os_sandbox : bool
+        Boxes are not locked by the operating system.
+    front : callable
+        Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
+    """
+
+    database: str
+    front: Callable[[str, str], str]
+    ledger: str | None = None
+    log: str | None = None
+    seconds: float = 120.0
+    fixed_time: float | None = None
+    without_os_sandbox: bool = False
+
+
+class Serving:
+    """A gateway that runs, from the beginning of a ``with`` statement to its end.
+
+    Parameters
+    ----------
+    settings : ServeSettings
+
+    Attributes
+    ----------
+    url : str
+        Where it listens.
+    """
+
+    def __init__(self, settings: ServeSettings) -> None:
+        self._settings = settings
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        given = self._settings
+        self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
+        broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
+        more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
+        seconds = ["--seconds", str(given.seconds)]
+        seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
+        unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
+        self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
+        self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
+        self.front = Process("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
+        self._sockets = {"broker": broker, "boxes": boxes}
+        try:
+            for part in (self.broker, self.boxes):
+                part.start()
+            door = Door(broker)
+            self._wait(self.broker, lambda: door.health() == {"broker": "ok"})
+            door.close()
+            self._wait(self.boxes, lambda: _listens(boxes))
+            self._start_front()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def watch(self) -> None:
+        """Start again what ends; return only by an exception.
+
+        Raises
+        ------
+        GatewayError
+            G043: a part ends again and again.
+        """
+        while True:
+            time.sleep(_PAUSE)
+            for part in (self.broker, self.boxes, self.front):
+                if not part.runs:
+                    self._again(part)
+
+    def _again(self, part: Process) -> None:
+        now = time.monotonic()
+        if len(part.ends) == _MOST_ENDS and now - part.ends[0] < 60:
+            raise GatewayError("G043", f"the {part.name} ended {_MOST_ENDS} times within a minute.")
+        part.ends.append(now)
+        part.end()
+        if part is self.front:
+            self._start_front()
+        else:
+            part.start()
+
+    def _start_front(self) -> None:
+        self.front.start()
+        self.url = self.front.first_line(_START_SECONDS)
+        if not self.url:
+            raise GatewayError("G043", "the front does not listen. Is the port free?")
+
+    def _wait(self, part: Process, works: Callable[[], bool]) -> None:
+        end = time.monotonic() + _START_SECONDS
+        while not works():
+            if not part.runs:
+                raise GatewayError("G043", f"the {part.name} ended before it worked.")
+            if time.monotonic() > end:
+                raise GatewayError("G043", f"the {part.name} does not work after {_START_SECONDS:.0f} seconds.")
+            time.sleep(_PAUSE)
+
+    def _end(self) -> None:
+        """End the front first, so that what it was asked is still answered."""
+        for part in (self.front, self.boxes, self.broker):
+            part.end()
+        self._folder.cleanup()
+
+
+def _listens(path: str) -> bool:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
+        try:
+            attempt.connect(path)
+        except OSError:
+            return False
+    return os.path.exists(path)

@@ -1,0 +1,118 @@
+"""A door with real boxes and a real broker: statements of strangers, from their text to released rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from dpsql.errors import DpsqlError
+from dpsql.gateway import box
+from dpsql.gateway.door import Answer, Door
+from support.gateway_broker import SECRET, Gateway, made
+
+
+class Asked:
+    """A door, and the tokens of those who ask."""
+
+    def __init__(self, door: Door, gateway: Gateway) -> None:
+        self.door, self.gateway = door, gateway
+
+    def __call__(self, sql: str, principal: str = "ana", **settings: str) -> Answer:
+        """Answer a statement."""
+        return self.door.answer(self.gateway.tokens[principal], sql, settings)
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
+    folder = tmp_path_factory.mktemp("door")
+    gateway = made(folder, ana={"epsilon": 50, "default_epsilon": 0.2}, cora={"share": True}, dan={"share": True})
+    place = folder / "boxes"
+    place.mkdir(mode=0o700)
+    gateway.start()
+    zygote = box.start(place / "zygote")
+    door = Door(gateway.socket, box.Boxes(place / "zygote"))
+    try:
+        yield Asked(door, gateway)
+    finally:
+        door.close()
+        gateway.kill()
+        zygote.terminate()
+        zygote.wait()
+
+
+def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
+    grouped = "SELECT ward, count(*) AS n, avg(age) AS mean FROM patients GROUP BY ward"
+    first, again = asked(f"{grouped} ORDER BY n DESC"), asked(f"{grouped} ORDER BY mean LIMIT 1")
+    assert first.table.column_names == ["ward", "n", "mean"]
+    assert sorted(first.table.column("ward").to_pylist()) == ["A", "B"]
+    assert (first.receipts[0]["charged"], again.receipts[0]["charged"]) == (True, False)
+    assert again.table.num_rows == 1
+    assert set(again.table.column("mean").to_pylist()) <= set(first.table.column("mean").to_pylist())
+
+
+def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
+    one = asked("SELECT value FROM dp_count('patients', epsilon := 0.3)")
+    half = asked("SELECT value / 2 AS half FROM DP_COUNT('patients', \"epsilon\" => 3e-1)")
+    assert half.table.column("half").to_pylist() == [one.table.column("value").to_pylist()[0] / 2]
+    assert not half.receipts[0]["charged"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "code"),
+    [
+        ("SELECT * FROM patients", "G006"),
+        ("SELECT count(*) FROM staff", "G015"),
+        ("SELECT count(*) FROM nothing", "G015"),
+        ("SELECT count(*) FROM PATIENTS", "G015"),
+        ("FROM dp_count('staff', epsilon := 0.1)", "G015"),
+        ("FROM dp_count('/etc/passwd', epsilon := 0.1)", "G015"),
+        ("SELECT * FROM read_csv('/etc/passwd')", "G007"),
+        ("FROM dp_count('patients', epsilon := -1)", "P001"),
+        ("FROM dp_count('patients', epsilon := 0.1, dataset := 'staff')", "G016"),
+        ("SELECT count(*) FROM patients WHERE age > (SELECT salary FROM staff)", "G015"),
+        ("SELECT count(*) FROM patients; SELECT 1", "G002"),
+        ("DROP TABLE patients", "G001"),
+        ("DESCRIBE staff", "G015"),
+    ],
+)
+def test_what_is_refused_charges_nothing(asked: Asked, sql: str, code: str) -> None:
+    token = asked.gateway.tokens["ana"]
+    before = asked.door.budget(token)
+    with pytest.raises(DpsqlError, match=f"DPSQL-{code}") as caught:
+        asked(sql)
+    assert SECRET not in str(caught.value)
+    assert asked.door.budget(token) == before
+
+
+def test_probes_of_columns_are_free(asked: Asked) -> None:
+    found = asked("SELECT * FROM patients LIMIT 0")
+    assert (found.table.num_rows, found.table.column_names, found.receipts) == (0, ["id", "ward", "age"], [])
+    assert asked("SHOW TABLES").table.to_pydict() == {"name": ["patients"]}
+    assert asked("SELECT 1 AS one").table.to_pydict() == {"one": [1]}
+    assert asked("FROM dp_budget()").table.column("dataset").to_pylist() == ["patients"]
+
+
+def test_a_setting_is_given_back_and_taken(asked: Asked) -> None:
+    settings = asked("SET epsilon = 0.07").settings
+    assert settings == {"epsilon": "0.07"}
+    found = asked("FROM dp_count('patients')", **settings)
+    assert found.receipts[0]["epsilon"] == "0.07"
+
+
+def test_many_with_one_new_question(asked: Asked) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        who = ("cora", "dan") * 4
+        answers = list(pool.map(lambda name: asked("FROM dp_count('patients', epsilon := 0.17)", name), who))
+    assert len({one.receipts[0]["entry"] for one in answers}) == 1
+    assert sum(one.receipts[0]["charged"] for one in answers) == 1
+
+
+def test_an_estimate_reads_and_charges_nothing(asked: Asked) -> None:
+    token = asked.gateway.tokens["ana"]
+    before = asked.door.budget(token)
+    told = asked.door.estimate(token, "SELECT avg(age) FROM patients", {"epsilon": "0.9"})
+    assert (told["free"], told["calls"][0]["epsilon"]) == (False, "0.9")
+    assert asked.door.estimate(token, "SELECT 1", {}) == {"calls": [], "free": True}
+    assert asked.door.budget(token) == before

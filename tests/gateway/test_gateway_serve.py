@@ -1,0 +1,170 @@
+"""`dpsql serve --demo` as its users run it: one question over HTTP, MCP and Python is one number, charged once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
+
+import dpsql
+from dpsql.errors import GatewayError
+from dpsql.gateway.listening import Listening
+from dpsql.gateway.sandbox import available
+from dpsql.ledger.ledger import Ledger
+
+ROOT = Path(__file__).resolve().parents[2]
+QUESTION = "SELECT count(*) AS n FROM patients"
+UNLOCKED = [] if available().whole else ["--without-os-sandbox"]
+
+
+def _hears_ctrl_c() -> None:
+    """Undo what a shell does to programs in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@contextmanager
+def serving(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+    """Run the command; yield its process, where it listens, and the token that it showed."""
+    command = [sys.executable, "-m", "dpsql", "serve", "hospital.duckdb", "--port", "0", *UNLOCKED, *options]
+    said = (folder / "said").open("w+")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "tests")])}
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=said,
+        text=True,
+        env=environment,
+        start_new_session=True,
+        preexec_fn=_hears_ctrl_c,
+    )
+    try:
+        url = ""
+        while not url:
+            assert process.poll() is None, (folder / "said").read_text()
+            found = [line for line in (folder / "said").read_text().splitlines() if " answers. " in line]
+            url = found[0].split(" answers.")[0].removeprefix("dpsql: ") if found else ""
+            time.sleep(0.05)
+        assert process.stdout is not None
+        token = process.stdout.readline().strip() if "--demo" in options else ""
+        yield process, url, token
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        if process.stdout is not None:
+            process.stdout.close()
+        said.close()
+
+
+def asked(url: str, token: str, sql: str = QUESTION) -> dict[str, Any]:
+    """Ask over HTTP as `curl` does."""
+    body = json.dumps({"sql": sql, "epsilon": 0.5}).encode()
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    request = urllib.request.Request(f"{url}/v1/query", body, headers)
+    try:
+        with urllib.request.urlopen(request, timeout=120) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+    except urllib.error.HTTPError as error:
+        with error:
+            raise AssertionError(error.read()) from None
+
+
+async def over_mcp(url: str, token: str) -> Any:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=120) as http,
+        Client(streamable_http_client(f"{url}/mcp", http_client=http), mode="legacy") as client,
+    ):
+        result = await client.call_tool("query", {"sql": QUESTION, "epsilon": 0.5})
+        return json.loads(result.content[0].text)
+
+
+async def over_stdio(url: str, token: str) -> Any:
+    environment = {**os.environ, "DPSQL_TOKEN": token, "PYTHONPATH": str(ROOT)}
+    words = ["-m", "dpsql", "mcp", url]
+    async with Client(StdioServerParameters(command=sys.executable, args=words, env=environment)) as client:
+        result = await client.call_tool("query", {"sql": QUESTION, "epsilon": 0.5})
+        return json.loads(result.content[0].text)
+
+
+def children(process: int) -> dict[str, int]:
+    """Return the parts of a gateway by name."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((path / "stat").read_text().rsplit(")", 1)[1].split()[1])
+            words = (path / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if parent == process:
+            found[next((word for word in words if word.startswith("dpsql.gateway.")), "")] = int(path.name)
+    return found
+
+
+@pytest.mark.long
+def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) -> None:
+    with serving(tmp_path, "--demo") as (process, url, token):
+        first = asked(url, token)
+        remote = dpsql.connect_remote(url, token)
+        number = first["rows"][0][0]
+        table, receipts = remote.answer(QUESTION, {"epsilon": 0.5})
+        assert table.to_pydict() == {"n": [number]}
+        assert [one["charged"] for one in first["receipts"] + receipts] == [True, False]
+        by_model = anyio.run(over_mcp, url, token)
+        assert by_model["rows"] == [[number]]
+        assert anyio.run(over_stdio, url, token)["rows"] == [[number]]
+        release = remote.dp_count("patients", epsilon=0.5)
+        assert remote.dp_count("patients", epsilon=0.5).to_arrow() == release.to_arrow()
+        assert remote.release(release.ledger_id).result is not None
+        assert len(remote.releases()) == 2
+        with pytest.raises(GatewayError, match="G0"):
+            remote.sql("SELECT * FROM patients")
+        with pytest.raises(GatewayError, match="G015"):
+            remote.dp_count("scores", epsilon=0.5)
+        with pytest.raises(GatewayError, match="G020"):
+            dpsql.connect_remote(url, token + "x").datasets()
+
+        if sys.platform == "linux":
+            os.kill(children(process.pid)["dpsql.gateway.broker"], signal.SIGKILL)
+            end = time.monotonic() + 120
+            while True:
+                try:
+                    again = remote.sql(QUESTION, epsilon=0.5)
+                    break
+                except GatewayError as lost:
+                    assert lost.code == "DPSQL-G033"
+                    assert time.monotonic() < end
+                    time.sleep(0.2)
+            assert again.to_pydict() == {"n": [number]}
+        parts = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert not [one for one in parts.values() if Path(f"/proc/{one}").exists()]
+    with closing(Ledger.open(str(tmp_path / "hospital.duckdb.dpsql-ledger"), read_only=True)) as ledger:
+        charged = [row for row in ledger.entries() if row.kind == "release"]
+        assert len(charged) == 2
+    with serving(tmp_path) as (_, url, _):  # tokens outlive the gateway, and no second one is made
+        assert asked(url, token)["rows"] == [[number]]
+    assert "Token of" not in (tmp_path / "said").read_text()
+
+
+def test_what_would_show_tokens_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(GatewayError, match="G023"):
+        Listening(host="0.0.0.0", port=0).check()
+    assert list(tmp_path.iterdir()) == []

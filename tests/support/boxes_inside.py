@@ -1,0 +1,126 @@
+"""What a locked process may still do: run in a process of its own, which says so as JSON.
+
+``python -m tests.support.boxes_inside KIND``: *tried* tries to reach what a box must not; *late* is locked while it has
+another thread, *unchecked* as well, without the check that refuses this; *connected* has DuckDB's own threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from dpsql.gateway import boxed, sandbox
+
+FOLDER = Path(os.environ.get("DPSQL_INSIDE", "."))
+
+
+def outcome(work: Callable[[], object]) -> str:
+    """Return the error of what is tried, or that it went well."""
+    try:
+        return f"done: {work()!r}"
+    except BaseException as error:  # whatever it is, it is told
+        return f"{type(error).__name__}: {str(error)[:120]}"
+
+
+def tried() -> dict[str, str]:
+    """Lock this process as a box does, and try everything."""
+    names = {
+        "socket.AF_INET": lambda: socket.socket(),
+        "socket.AF_UNIX": lambda: socket.socket(socket.AF_UNIX),
+        "socketpair": lambda: socket.socketpair(),
+        "fork": os.fork,
+        "exec": lambda: os.execv("/bin/true", ["true"]),
+        "posix_spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
+        "subprocess": lambda: subprocess.run(["/bin/true"], check=True),
+        "thread": lambda: threading.Thread(target=print).start(),
+        "kill": lambda: os.kill(os.getppid(), 0),
+        "memfd": lambda: os.memfd_create("x"),
+        "unshare": lambda: ctypes.CDLL(None, use_errno=True).unshare(0x10000000) and os.strerror(ctypes.get_errno()),
+        "write": lambda: (FOLDER / "written").write_text("x"),
+        "mkdir": lambda: (FOLDER / "made").mkdir(),
+        "unlink": lambda: (FOLDER / "decoy.csv").unlink(),
+        "rename": lambda: (FOLDER / "decoy.csv").rename(FOLDER / "renamed"),
+        "link": lambda: os.symlink("/etc/passwd", FOLDER / "linked"),
+        "truncate": lambda: os.truncate(FOLDER / "decoy.csv", 0),
+        "listdir /proc": lambda: os.listdir("/proc"),
+        **{
+            f"open {path}": lambda path=path: Path(path).read_bytes()[:9]
+            for path in (
+                *("/etc/passwd", "/proc/self/mem", "/proc/self/environ", "/dev/urandom", "/proc/1/environ"),
+                *(f"/proc/{os.getppid()}/{name}" for name in ("mem", "environ", "maps")),
+                *(str(FOLDER / name) for name in ("decoy.csv", "decoy.duckdb")),
+            )
+        },
+    }
+    sql = {
+        "read_text": "SELECT * FROM read_text('/etc/passwd')",
+        "read_csv": f"SELECT * FROM read_csv('{FOLDER}/decoy.csv')",
+        "glob": "SELECT * FROM glob('/etc/*')",
+        "COPY": f"COPY (SELECT 1) TO '{FOLDER}/copied'",
+        "ATTACH": f"ATTACH '{FOLDER}/decoy.duckdb' AS decoy",
+        "LOAD": "LOAD httpfs",
+        "INSTALL": "INSTALL httpfs",
+    }
+    _loaded = threading.Thread, subprocess.run, socket.socket
+    connection = boxed.connect()
+    connection.execute("SELECT 1").fetchall()
+    sandbox.lock()
+    found = {name: outcome(work) for name, work in names.items()}
+    found |= {name: outcome(lambda text=text: connection.execute(text).fetchall()) for name, text in sql.items()}
+    return found
+
+
+def late(*, checked: bool) -> dict[str, str]:
+    """Lock this process while it has another thread, which reads a file afterwards."""
+    locked, found = threading.Event(), {}
+
+    def read() -> None:
+        locked.wait(60)
+        found["read"] = outcome(lambda: (FOLDER / "decoy.csv").read_text())
+
+    other = threading.Thread(target=read)
+    other.start()
+    if not checked:
+        sandbox.check_alone = lambda: None  # type: ignore[assignment]
+    found["lock"] = outcome(sandbox.lock)
+    found["own"] = outcome(lambda: (FOLDER / "decoy.csv").read_text())
+    locked.set()
+    other.join()
+    return found
+
+
+def connected() -> dict[str, str]:
+    """Lock this process after DuckDB is connected as usual, with the threads that it starts."""
+    with duckdb.connect(config={"threads": 4}) as connection:
+        connection.execute("SELECT count(*) FROM range(1000000)").fetchall()
+        end = time.monotonic() + 10
+        while len(os.listdir("/proc/self/task")) < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        return {"lock": outcome(sandbox.lock)}
+
+
+KINDS = {
+    "tried": tried,
+    "late": lambda: late(checked=True),
+    "unchecked": lambda: late(checked=False),
+    "connected": connected,
+}
+
+if __name__ == "__main__":
+    child = os.fork()  # so that there is one thread, as in a box
+    if child:
+        os.waitpid(child, 0)
+    else:
+        sys.stdout.write(json.dumps(KINDS[sys.argv[1]]()))
+        sys.stdout.flush()
+        os._exit(0)
