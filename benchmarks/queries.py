@@ -1,12 +1,16 @@
 """What dp_query costs and how accurate it is: statements of TPC-H beside DuckDB's own answers.
 
     PYTHONPATH=tests python benchmarks/queries.py [--customers 10000] [--epsilon 1] [--runs 5] [--cap 100] [--only 1,6]
+        [--floor]
 
 The statements are read from ``../shared/queries/tpch.json``. The tables come from DuckDB's extension tpch where it is
 installed (scale factor ``customers / 150000``); nothing is downloaded, and elsewhere tables of the same form are made.
 Unit: the customer, with at most `cap` rows, or the cap of `CAPS`. Prints for each statement the CPU time of the exact
 and of the private answer (median over runs, all threads counted), their ratio, and by column the median over rows and
 runs of the relative error. A row without a counterpart, which private keys may leave out, is counted as missing.
+
+With ``--floor`` it is Q1 alone, beside SQL written by hand that holds the same cap, and a `dp_aggregate` of four of
+its columns, asked in turn: no way to bound a person's rows does without the join and the count per person.
 """
 
 from __future__ import annotations
@@ -25,6 +29,26 @@ from support.worlds import QUERIES, has_tpch, protect_tpch, tpch
 ANSWERED = (1, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 19, 21)
 # Rows of one customer that meet the conditions, at most: public knowledge of the statement, which the noise follows.
 CAPS = {4: 3, 6: 5, 12: 3, 13: 1, 14: 5, 19: 2}
+# Q1 with an exact cap and no noise.
+FLOOR = """
+WITH lines AS MATERIALIZED (
+  SELECT o_custkey, l_returnflag, l_linestatus, l_quantity, l_extendedprice, l_discount,
+    l_extendedprice * (1 - l_discount) AS disc_price, l_extendedprice * (1 - l_discount) * (1 + l_tax) AS charge
+  FROM lineitem JOIN orders ON l_orderkey = o_orderkey WHERE l_shipdate <= DATE '1998-09-02'),
+heavy AS MATERIALIZED (SELECT o_custkey FROM lines GROUP BY o_custkey HAVING count(*) > {cap})
+SELECT l_returnflag, l_linestatus, sum(l_quantity), sum(l_extendedprice), sum(disc_price), sum(charge),
+  avg(l_quantity), avg(l_extendedprice), avg(l_discount), count(*)
+FROM (
+  SELECT * FROM lines ANTI JOIN heavy USING (o_custkey)
+  UNION ALL
+  SELECT * FROM lines SEMI JOIN heavy USING (o_custkey)
+  QUALIFY row_number() OVER (PARTITION BY o_custkey ORDER BY l_quantity, l_extendedprice, l_discount) <= {cap})
+GROUP BY ALL ORDER BY ALL
+"""
+AGGREGATE = """
+FROM dp_aggregate('lineitem', ['count', 'sum'], target := ['l_quantity', 'l_extendedprice', 'l_discount', 'l_tax'],
+  by := ['l_returnflag', 'l_linestatus'], epsilon := {epsilon}, max_rows_per_unit := {cap})
+"""
 NUMBERS = ("DOUBLE", "HUGEINT", "BIGINT", "DECIMAL")
 
 
@@ -63,6 +87,22 @@ def places(columns: list[tuple[str, str]], rows: list[tuple[Any, ...]]) -> tuple
     return [place for place in range(len(columns)) if place not in numbers], numbers
 
 
+def floor(con: Any, query: str, call: str, options: argparse.Namespace) -> None:
+    """Print the CPU time of Q1 in four ways, asked in turn."""
+    ways = {
+        "exact": query,
+        "capped by hand": FLOOR.format(cap=options.cap),
+        "dp_aggregate": AGGREGATE.format(epsilon=options.epsilon, cap=options.cap),
+        "dp_query": call,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(options.runs):
+        for name, sql in ways.items():
+            taken[name].append(measured(con, sql)[0])
+    for name, found in taken.items():
+        print(f"Q1 {name:<15} {statistics.median(found):8.1f} ms of CPU, at least {min(found):8.1f} ms", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--customers", type=int, default=10_000)
@@ -70,6 +110,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--cap", type=int, default=100)
     parser.add_argument("--only", default="", help="numbers of statements, such as 1,6")
+    parser.add_argument("--floor", action="store_true", help="Q1 alone, beside SQL with the same cap")
     options = parser.parse_args()
     path = QUERIES / "tpch.json"
     if not path.exists():
@@ -83,6 +124,8 @@ def main() -> None:
         else:
             tpch(con, customers=options.customers, cap=options.cap)
             print(f"tables made in the form of TPC-H, {options.customers} customers")
+        if options.floor:
+            options.only = "1"
         chosen = [int(one) for one in options.only.split(",")] if options.only else ANSWERED
         for number in chosen:
             sql, cap = statements[number], CAPS.get(number, options.cap)
@@ -90,6 +133,9 @@ def main() -> None:
                 f"FROM dp_query({literal(sql)}, epsilon := {options.epsilon}, delta := 1e-6, "
                 f"max_rows_per_unit := {cap}, fresh := true)"
             )
+            if options.floor:
+                floor(con, sql, call, options)
+                continue
             try:
                 columns = described(con, call)
                 exact = [measured(con, sql) for _ in range(options.runs)]

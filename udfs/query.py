@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -22,9 +22,11 @@ from dpsql.functions.query_rows import RowsCall, limited
 from dpsql.functions.registry import plan_from_json
 from dpsql.ledger.ledger import Entry
 from dpsql.udfs.release import left_out
-from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, nested, seen_of
+from dpsql.udfs.values import ESTIMATED, Plans, UdfSpec, nested, seen_of, struct_list
 
 _TICKET = [("ticket", pa.int64()), ("zero", pa.float64())]
+_Text: TypeAlias = dict[str, str | None]
+_TEXTS = struct_list({"query": "VARCHAR", "plan": "VARCHAR"})
 _GATE = pa.struct([*_TICKET, ("parts", pa.list_(pa.struct(_TICKET)))])
 
 
@@ -33,22 +35,32 @@ def tables(session: Session) -> Callable[..., list[str]]:
     return session.queries.tables
 
 
-def cores(session: Session) -> Callable[..., list[str]]:
-    """Bind (sql, tree, arguments, what its tables read) → the texts of its cores and of what follows. Pure."""
+def cores(session: Session) -> Callable[..., list[_Text]]:
+    """Bind (sql, tree, arguments, what its tables read) → the texts to plan next, and those with plans. Pure."""
 
-    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans) -> list[str]:
-        return session.queries.cores(sql, tree, left_out("dp_query", given), seen_of(seen))
+    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans) -> list[_Text]:
+        return _texts(session.queries.cores(sql, tree, left_out("dp_query", given), seen_of(seen)), seen)
 
     return run
 
 
-def plan(session: Session) -> Callable[..., str]:
-    """Bind (sql, tree, arguments, what its tables read, what its texts read) → the statement that runs. Pure."""
+def _texts(queries: Sequence[str], seen: Plans) -> list[_Text]:
+    """Return the texts whose plans are missing, before those that were seen."""
+    return [*({"query": one, "plan": None} for one in queries), *map(dict, seen or ())]
 
-    def run(sql: object, tree: object, given: Mapping[str, object], seen: Plans, texts: Plans) -> str:
-        arguments = left_out("dp_query", given)
-        bound = [(one["query"], one["plan"], one["tree"]) for one in texts or ()]
-        found, free = session.queries.plan(sql, tree, arguments, seen_of(seen), bound)
+
+def _bound(texts: Plans) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
+    """Return the plans of what a query's tables read, and the plans and trees of its texts."""
+    listed = texts or ()
+    seen = [(one["query"], one["plan"]) for one in listed if one["tree"] is None]
+    return seen, [(one["query"], one["plan"], one["tree"]) for one in listed if one["tree"] is not None]
+
+
+def plan(session: Session) -> Callable[..., str]:
+    """Bind (sql, tree, arguments, all texts with their plans) → the statement that runs. Pure."""
+
+    def run(sql: object, tree: object, given: Mapping[str, object], texts: Plans) -> str:
+        found, free = session.queries.plan(sql, tree, left_out("dp_query", given), *_bound(texts))
         if found is None:
             return free
         session.note(found.plan.function, found.plan, aggregate=False, shown=partial(shown, found))
@@ -58,29 +70,26 @@ def plan(session: Session) -> Callable[..., str]:
 
 
 def expected(session: Session) -> Callable[..., list[dict[str, Any]]]:
-    """Bind (tree, arguments of dp_estimate, what its tables read, settings, texts) → what a query would cost.
+    """Bind (tree, arguments of dp_estimate, settings, all texts with their plans) → what a query would cost.
 
     DuckDB may run it in another thread than what asked for the tables, so it says again what that was bound by.
     """
 
-    def run(
-        tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str], texts: Plans
-    ) -> list[dict[str, Any]]:
+    def run(tree: object, given: Mapping[str, object], settings: Sequence[str], texts: Plans) -> list[dict[str, Any]]:
         sql, arguments = query_to_estimate(given)
         session.queries.tables(sql, tree, *settings)
-        bound = [(one["query"], one["plan"], one["tree"]) for one in texts or ()]
-        return of_query(session.queries.expected(sql, tree, arguments, seen_of(seen), bound))
+        return of_query(session.queries.expected(sql, tree, arguments, *_bound(texts)))
 
     return run
 
 
-def expected_cores(session: Session) -> Callable[..., list[str]]:
+def expected_cores(session: Session) -> Callable[..., list[_Text]]:
     """Bind (tree, arguments of dp_estimate, what its tables read, settings) → the texts of `cores`."""
 
-    def run(tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[str]:
+    def run(tree: object, given: Mapping[str, object], seen: Plans, settings: Sequence[str]) -> list[_Text]:
         sql, arguments = query_to_estimate(given)
         session.queries.tables(sql, tree, *settings)
-        return session.queries.cores(sql, tree, arguments, seen_of(seen))
+        return _texts(session.queries.cores(sql, tree, arguments, seen_of(seen)), seen)
 
     return run
 
@@ -206,9 +215,9 @@ def _answer(entry: Entry, asked: str) -> QueryAnswer:
 
 SPECS = (
     UdfSpec("dpsql_query_tables", tables, "VARCHAR[]", native=True, pure=True),
-    UdfSpec("dpsql_query_cores", cores, "VARCHAR[]", native=True, pure=True),
+    UdfSpec("dpsql_query_cores", cores, _TEXTS, native=True, pure=True),
     UdfSpec("dpsql_query_plan", plan, "VARCHAR", native=True, pure=True),
-    UdfSpec("dpsql_expected_cores", expected_cores, "VARCHAR[]", native=True),
+    UdfSpec("dpsql_expected_cores", expected_cores, _TEXTS, native=True),
     UdfSpec("dpsql_expected", expected, ESTIMATED, native=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
     UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),

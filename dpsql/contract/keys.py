@@ -142,8 +142,7 @@ def refuse_many(count: int | None) -> None:
     if count is not None and count > MOST_GROUPS:
         raise ParameterError(
             "P068",
-            f"there are {count} groups; the most with public keys are {MOST_GROUPS}. Group by fewer columns, or list "
-            "fewer keys.",
+            f"there are more than {MOST_GROUPS} groups with public keys. Group by fewer columns, or list fewer keys.",
         )
 
 

@@ -36,6 +36,8 @@ class Placement:
         What is stated of the dates of those among several tables that are read, see `Dated.tables`.
     undated : bool
         Whether the rows of a dataset with periods have no date.
+    numbered : bool
+        Whether the plan shows that the column of the privacy unit holds integers of at most 64 bits.
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
     direct : bool
@@ -85,6 +87,7 @@ class Placement:
     date: str | None = None
     dated: tuple[tuple[str, str | None], ...] = ()
     undated: bool = False
+    numbered: bool = field(default=False, compare=False)
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.

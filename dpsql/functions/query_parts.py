@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.contract.json import Json
-from dpsql.contract.keys import PRIVATE, RELEASED, PublicKeys
+from dpsql.contract.keys import MOST_GROUPS, PRIVATE, RELEASED, PublicKeys
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -297,12 +297,14 @@ def _public(core: QueryCore) -> PublicKeys:
         if key.query is not None:
             rows = key.query
         elif key.values is not None:
-            listed = call("list_value", *("NULL" if one is None else text(one) for one in key.values))
-            rows = f"SELECT {call('unnest', f'CAST({listed} AS VARCHAR[])')}"
+            texts = call("list_value", *("NULL" if one is None else text(one) for one in key.values))
+            rows = f"SELECT {call('unnest', f'CAST({texts} AS VARCHAR[])')}"
         else:
             raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
-        items.append(f"({rows}) AS dpsql_keys{number}({identifier(key.column)})")
-    return PublicKeys((None,) * len(core.keys), table=f"(SELECT * FROM {' CROSS JOIN '.join(items)})")
+        items.append(f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({identifier(key.column)})")
+    # One more than there may be is refused; without a limit all of them would be made before they are counted.
+    listed = f"(SELECT * FROM {' CROSS JOIN '.join(items)} LIMIT {MOST_GROUPS + 1})"
+    return PublicKeys((None,) * len(core.keys), table=listed)
 
 
 def _parts(

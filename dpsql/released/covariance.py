@@ -66,7 +66,7 @@ def estimates(
     noisy: NoisyBlock,
     aggregates: Sequence[str],
     *,
-    confidence: float = 0.95,
+    confidence: float | None = 0.95,
     ddof: int = 1,
     sizes: Sequence[int] | None = None,
 ) -> dict[str, Estimated]:
@@ -77,8 +77,9 @@ def estimates(
     noisy : NoisyBlock
     aggregates : sequence of str
         Of 'count', 'sum', 'avg', 'variance' and 'stddev', as for `dpsql.statistics.aggregates.blocks_for`.
-    confidence : float
-        Coverage of every interval, in (0, 1).
+    confidence : float or None
+        Coverage of every interval, in (0, 1). None leaves intervals out: their ends are NaN, and nothing is spent on
+        the laws of the noise.
     ddof : int
         Variances divide by ``n - ddof``; 0 or 1. They are NULL where the noisy count is below ``ddof + 1``.
     sizes : sequence of int, length G, or None
@@ -89,9 +90,10 @@ def estimates(
     ParameterError
         P018, when an argument is out of range.
     """
-    if not 0.0 < confidence < 1.0 or ddof not in (0, 1) or not set(aggregates) <= set(AGGREGATES):
+    fit = ddof in (0, 1) and set(aggregates) <= set(AGGREGATES)
+    if not fit or (confidence is not None and not 0.0 < confidence < 1.0):
         raise ParameterError("P018", "confidence, ddof or aggregates is out of range. See the docstring.")
-    sums = _GroupMoments(noisy, 1.0 - confidence, ddof)
+    sums = _GroupMoments(noisy, None if confidence is None else 1.0 - confidence, ddof)
     if sizes is not None:
         known = np.array(sizes, dtype=np.float64)
         return {name: sums.of_known_size(name, known) for name in aggregates}
@@ -101,7 +103,7 @@ def estimates(
 class _GroupMoments:
     """The noisy moments of one block: number of rows, and sums of z and of ``z**2``."""
 
-    def __init__(self, noisy: NoisyBlock, tail: float, ddof: int) -> None:
+    def __init__(self, noisy: NoisyBlock, tail: float | None, ddof: int) -> None:
         self._noisy, self._tail, self._ddof = noisy, tail, ddof
         self._weights = np.array(noisy.block.moments)
         self._sums = self._weights @ noisy.values
@@ -145,7 +147,7 @@ class _GroupMoments:
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""
         value: Doubles = weights @ self._noisy.values
-        reach = noise_quantile(self._noisy, weights, self._tail)
+        reach = np.nan if self._tail is None else noise_quantile(self._noisy, weights, self._tail)
         error = np.full_like(value, self._noisy.deviation * math.sqrt(weights @ weights))
         return Estimated(value, error, value - reach, value + reach)
 
@@ -161,7 +163,9 @@ class _GroupMoments:
         centre = self._centre()
         form = self._weights[1] - centre[:, np.newaxis] * self._weights[0]
         error = np.minimum(self._noisy.deviation * np.sqrt((form**2).sum(axis=1)) / self._rows, _MEAN_SPREAD)
-        ends = _around(centre, mean_interval(self._noisy, self._tail))
+        ends = _no_ends(centre)
+        if self._tail is not None:
+            ends = _around(centre, mean_interval(self._noisy, self._tail))
         middle, half = self._bounds
         return Estimated(middle + half * centre, half * error, middle + half * ends[0], middle + half * ends[1])
 
@@ -180,10 +184,17 @@ class _GroupMoments:
         known = self._sums[0] >= self._ddof + 1
         rows = np.where(known, self._sums[0], np.nan)
         factor = rows / (rows - self._ddof)
-        low, high = _around(spread * factor, variance_interval(self._noisy, self._tail, self._ddof))
+        low, high = _no_ends(spread)
+        if self._tail is not None:
+            low, high = _around(spread * factor, variance_interval(self._noisy, self._tail, self._ddof))
         square_of_half = self._bounds[1] ** 2
         columns = (spread * factor, error * factor, np.where(known, low, np.nan), np.where(known, high, np.nan))
         return Estimated(*(square_of_half * column for column in columns))
+
+
+def _no_ends(value: Doubles) -> Interval:
+    """Return the ends of intervals that nobody asks for."""
+    return np.full_like(value, np.nan), np.full_like(value, np.nan)
 
 
 def _around(value: Doubles, ends: Interval) -> Interval:

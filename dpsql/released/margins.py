@@ -51,7 +51,7 @@ class FittedBlock(NoisyBlock):
         return self.fitted
 
 
-def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, confidence: float) -> NoisyBlock:
+def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, confidence: float | None) -> NoisyBlock:
     """Return the block of one target in one set; as it was drawn, where the keys are no full product.
 
     Parameters
@@ -62,7 +62,7 @@ def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, con
         Of the set.
     place : int
         Of the target.
-    confidence : float
+    confidence : float or None
         Of the intervals that are asked for: they are those of the law that is wider there.
     """
     blocks = [restored_block(one["blocks"][place]) for one in sets]
@@ -78,13 +78,13 @@ def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, con
     return FittedBlock(wanted.block, _narrower(wanted, ratio, confidence), wanted.words, table.groups(fitted, number))
 
 
-def _narrower(noisy: NoisyBlock, ratio: float, confidence: float) -> Lattice:
+def _narrower(noisy: NoisyBlock, ratio: float, confidence: float | None) -> Lattice:
     """Return a law of noise with a part of the deviation, on a finer lattice."""
     lattice = noisy.lattice
     finer = Fraction(1 << _FINER_BITS)
     part = Fraction(ratio)
     bits = lattice.bits - _FINER_BITS
-    if lattice.noise == LAPLACE and confidence >= _WIDER:
+    if lattice.noise == LAPLACE and (confidence is None or confidence >= _WIDER):
         return replace(lattice, bits=bits, spread=lattice.spread * finer * part)
     return Lattice(GAUSSIAN, bits, (Fraction(lattice.deviation) * finer * part) ** 2)
 

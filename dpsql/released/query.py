@@ -70,7 +70,8 @@ def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> li
         return max(1, int(over["single"]) + sum(sizes[core] * int(times) for core, times in over["groups"]))
 
     return [
-        {**core, "answers": [{**one, "over": count(one.get("over", 1))} for one in core["answers"]]} for core in cores
+        {**core, "answers": [{**one, "over": count(one["over"])} if "over" in one else one for one in core["answers"]]}
+        for core in cores
     ]
 
 
@@ -83,17 +84,17 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
         What the ledger keeps of a query: ``parts``, the results of all its parts in their order.
     answers : mapping
         ``keys_of``, the part that says which groups there are; and ``answers``, for each number its part, its place in
-        it, what is read there, the SQL type and ``over``, of how many noisy numbers the column is made whose interval
-        it is for.
+        it, what is read there, the SQL type and, where an interval is asked for, ``over``, of how many noisy numbers
+        the column is made whose interval it is for.
     confidence : float
-        Coverage of the intervals.
+        Coverage of the intervals of such a column.
     """
     parts = result["parts"]
     keys = _keys_of(result, answers)
     columns = []
     for one in answers["answers"]:
         part = parts[one["part"]]
-        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one.get("over", 1))
+        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one["over"] if "over" in one else None)
         order = _places(keys, _keys(_of_set(part, one.get("set"))))
         columns.append((one["type"], _taken(found, order)))
     texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
@@ -148,7 +149,7 @@ def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
     return Estimated(taken(found.value), taken(found.std_error), taken(found.lower), taken(found.upper))
 
 
-def _estimated(part: Any, one: Mapping[str, Any], confidence: float) -> Estimated:
+def _estimated(part: Any, one: Mapping[str, Any], confidence: float | None) -> Estimated:
     if "quantile" in one:
         return _quantile(part, one["quantile"], one.get("over", 1))
     if "bounds" in one:
@@ -221,7 +222,7 @@ class _Moments:
 
 
 def _of_pair(
-    blocks: Sequence[NoisyBlock], one: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float
+    blocks: Sequence[NoisyBlock], one: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float | None
 ) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
@@ -253,6 +254,8 @@ def _of_pair(
     }
     value = np.asarray(kinds[one["kind"]], dtype=np.float64)
     missing = np.full(len(value), np.nan)
+    if confidence is None:
+        return Estimated(value, missing, missing, missing)
     with np.errstate(all="ignore"):
         ends = PairSpans(blocks, (low_y, high_y), (low_x, high_x), one["swapped"], confidence).ends(one["kind"])
     if ends is None:

@@ -7,23 +7,25 @@ CREATE OR REPLACE TEMP MACRO dpsql_query_reads(sql, tree) AS
       system.main.current_setting('TimeZone')),
     lambda q: system.main.struct_pack(query := q, plan := system.main.json_serialize_plan(q)::VARCHAR));
 
--- dpsql_query_text(sql, tree, given, seen) → the statement that a query runs. Not for direct use.
+-- dpsql_planned(texts) → texts with DuckDB's plans and trees of those that have no plan yet. Not for direct use.
+CREATE OR REPLACE TEMP MACRO dpsql_planned(texts) AS
+  system.main.list_transform(texts, lambda q: system.main.struct_pack(
+    query := system.main.struct_extract(q, 'query'),
+    plan := CASE WHEN system.main.struct_extract(q, 'plan') IS NULL
+      THEN system.main.json_serialize_plan(system.main.struct_extract(q, 'query'))::VARCHAR
+      ELSE system.main.struct_extract(q, 'plan') END,
+    tree := CASE WHEN system.main.struct_extract(q, 'plan') IS NULL
+      THEN system.main.json_serialize_sql(system.main.struct_extract(q, 'query'))::VARCHAR END));
+
+-- dpsql_query_text(sql, tree, given, seen) → the statement that a query runs. An argument that a macro names twice is
+-- computed twice, so the plans of `seen` are handed on with those of the texts. Not for direct use.
 CREATE OR REPLACE TEMP MACRO dpsql_query_text(sql, tree, given, seen) AS
-  system.main.dpsql_query_plan(sql, tree, given, seen,
-    system.main.list_transform(
-      system.main.dpsql_query_cores(sql, tree, given, seen),
-      lambda q: system.main.struct_pack(
-        query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
-        tree := system.main.json_serialize_sql(q)::VARCHAR)));
+  system.main.dpsql_query_plan(sql, tree, given, dpsql_planned(system.main.dpsql_query_cores(sql, tree, given, seen)));
 
 -- dpsql_query_told(tree, given, seen, settings) → what a query would cost. Not for direct use.
 CREATE OR REPLACE TEMP MACRO dpsql_query_told(tree, given, seen, settings) AS
-  system.main.dpsql_expected(tree, given, seen, settings,
-    system.main.list_transform(
-      system.main.dpsql_expected_cores(tree, given, seen, settings),
-      lambda q: system.main.struct_pack(
-        query := q, plan := system.main.json_serialize_plan(q)::VARCHAR,
-        tree := system.main.json_serialize_sql(q)::VARCHAR)));
+  system.main.dpsql_expected(
+    tree, given, settings, dpsql_planned(system.main.dpsql_expected_cores(tree, given, seen, settings)));
 
 -- dpsql_estimated(function, sql, given) → the lines of dp_estimate: of dp_query those that `estimate := true` has. Not
 -- for direct use.

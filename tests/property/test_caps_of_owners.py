@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.steps import caps
+from dpsql.engines.duckdb.steps.step import Frame
 from support.broken.limits import EQUAL_OWNERS
 from support.broken.planting import planted
 from support.exact_parts import exact_parts
@@ -69,3 +70,20 @@ def test_keys_that_are_null_are_one_owner(con: Any, monkeypatch: Any) -> None:
     assert exact(con, 1, monkeypatch) == exact(con, 1 << 40, monkeypatch)
     with planted(*EQUAL_OWNERS.patches):
         assert exact(con, 1, monkeypatch) != exact(con, 1 << 40, monkeypatch)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 10))])
+def test_units_that_are_integers_are_told_apart_by_one_column_as_by_two(con: Any, seed: int, monkeypatch: Any) -> None:
+    """The bytes of an integer's identity are none, so they tell nobody apart, and the keyed hash is of both."""
+    fill(con, random_rows(random.Random(seed)))
+    told, usual = list[bool](), Frame.is_numbered.fget  # type: ignore[attr-defined]
+
+    def noted(frame: Frame) -> bool:
+        told.append(usual(frame))
+        return told[-1]
+
+    monkeypatch.setattr(Frame, "is_numbered", property(noted))
+    found = exact(con, 1, monkeypatch)
+    assert all(told)
+    monkeypatch.setattr(Frame, "is_numbered", property(lambda frame: False))
+    assert found == exact(con, 1, monkeypatch)

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import duckdb
 import pytest
 
 import dpsql
+from dpsql.engines.duckdb.session import Session
 from support.answers import private
+from support.broken.planting import planted
 from support.worlds import hospital, known_statements, tpch
 
 DASHBOARDS = {one["name"]: one for one in known_statements("dashboards")}
@@ -199,12 +202,30 @@ def shop() -> Iterator[Any]:
         yield opened
 
 
+@contextmanager
+def opened_calls() -> Iterator[list[int]]:
+    """Note the calls that get tickets."""
+    opened: list[int] = []
+    opening = Session.open_query
+
+    def noted(session: Session, *given: Any) -> Any:
+        opened.append(len(opened))
+        return opening(session, *given)
+
+    with planted((Session, "open_query", noted)):
+        yield opened
+
+
 def refusal(con: Any, sql: str, more: str = "") -> str:
-    """Return the message with which a query is refused; nothing may be charged."""
+    """Return the message with which a query is refused; nothing may be charged, and no call be opened.
+
+    Every scan of people waits for the ticket of an opened call, so that no row is read without one.
+    """
     before = con.execute("FROM dp_budget()").fetchall()
-    with pytest.raises(duckdb.Error) as raised:
+    with opened_calls() as opened, pytest.raises(duckdb.Error) as raised:
         con.execute(private(sql, more)).fetchall()
     assert con.execute("FROM dp_budget()").fetchall() == before
+    assert opened == []
     return str(raised.value)
 
 
@@ -226,6 +247,40 @@ def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str)
 def test_what_a_refusal_advises_runs(con: Any, sql: str) -> None:
     refusal(con, sql)
     assert con.execute(private(MENDED[sql])).fetchall()
+
+
+def test_what_is_answered_opens_a_call(con: Any) -> None:
+    """Without this no refusal could be seen to open one."""
+    with opened_calls() as opened:
+        con.execute(private("SELECT count(*) FROM visits", "fresh := true")).fetchall()
+    assert opened == [0]
+
+
+_PARTS = "week({0}), minute(CAST({0} AS TIMESTAMP)), hour(CAST({0} AS TIMESTAMP)), day({0})".format("visit_date")
+_DAYS = "FROM visits WHERE visit_date BETWEEN DATE '1900-01-01' AND DATE '2100-01-01' GROUP BY ALL"
+# Groups of which there are too many: lists are made when the statement runs, and counted before a row is read.
+TOO_MANY = (
+    "SELECT i, count(*) FROM visits JOIN range(1100000) r(i) ON r.i = days GROUP BY i",
+    f"SELECT {_PARTS}, count(*) FROM visits GROUP BY ALL",
+    f"SELECT count(*) FROM visits GROUP BY CUBE ({_PARTS})",
+    f"SELECT CAST(visit_date AS DATE), {_PARTS}, count(*) {_DAYS}",
+    f"SELECT CAST(visit_date AS DATE), minute(CAST(visit_date AS TIMESTAMP)), count(*) {_DAYS}",
+    f"SELECT CAST(visit_date AS DATE), CAST(visit_date AS DATE) + 1, median(days) {_DAYS}",
+)
+_SLOWER = (TOO_MANY[0], *TOO_MANY[3:])
+
+
+@pytest.mark.parametrize("sql", [*TOO_MANY[1:3], *(pytest.param(sql, marks=pytest.mark.long) for sql in _SLOWER)])
+def test_too_many_groups_are_refused_before_they_are_made(con: Any, sql: str) -> None:
+    """All of the largest of these, 1.4e11, have no place in any memory."""
+    before = con.execute("FROM dp_budget()").fetchall()
+    con.execute("SET memory_limit = '2GB'")
+    try:
+        with pytest.raises(duckdb.Error, match="DPSQL-P068"):
+            con.execute(private(sql)).fetchall()
+    finally:
+        con.execute("RESET memory_limit")
+    assert con.execute("FROM dp_budget()").fetchall() == before
 
 
 @pytest.mark.parametrize("code", REFUSED)

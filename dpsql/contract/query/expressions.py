@@ -17,6 +17,7 @@ from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
 from dpsql.contract.expression.judge import Judge
 from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
+from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr
@@ -332,6 +333,9 @@ class RowExpressions:
         kind = tree.type
         if (zoned or moved != expr) and kind == Type("TIMESTAMP") and self._is_zoned(expr, columns):
             kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
+        if not zoned and read and cannot_fail(tree):
+            plain = Judge(dict(types), {names[one]: columns[one].sql for one in read}.__getitem__, self._typing.newer)
+            return Written(plain.write(tree), kind, bare=False, body=body)
         if not read:
             return Written(f"TRY({body})", tree.type, bare=False, body=body)
         row = ", ".join(f"{identifier(names[one])} := {columns[one].sql}" for one in read)

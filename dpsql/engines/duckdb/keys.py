@@ -66,18 +66,18 @@ def order_by(names: list[str]) -> str:
     return f"ORDER BY {', '.join(f'{name} ASC NULLS LAST' for name in names)}" if names else ""
 
 
-def sampled(ticket: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
+def sampled(place: str, owner: list[str], sorted_by: list[str], most: int | str) -> str:
     """Return the condition that keeps `most` rows of each owner, or all if it has fewer: a systematic sample.
 
     The n rows of an owner are in the order of what they hold, so that only equal rows may change places. Each is in the
     sample with the same chance most / n, over the key of the call: row i is, if ``i * most + start`` modulo n is below
-    `most`, where a keyed hash of the owner is the start.
+    `most`, where `place`, a keyed hash of the owner of 64 bits, is the start.
     """
     window = f"{partition_by(owner)} {order_by(sorted_by)} ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING"
     position, count = (f"{call(name)} OVER ({window})" for name in ("row_number", "count_star"))
     if isinstance(most, int) and most >= _LARGE:  # a limit that is drawn, which SQL has, is smaller
         position = cast(position, "HUGEINT")
-    start = cast(call(">>", short_place(ticket, *owner), "16"), "BIGINT")
+    start = cast(call(">>", place, "16"), "BIGINT")
     return f"{call('%', plus(call('*', position, str(most)), start), count)} < {most}"
 
 

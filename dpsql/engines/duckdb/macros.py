@@ -29,7 +29,7 @@ _BY_HAND = ("dp/lineage.sql", "dp/query.sql", "dp/models.sql", "dp/dp_split.sql"
 # Macros that others call.
 CALLED = (
     *("exact_double", "exact_fixed_point", "dpsql_lineage", "dpsql_typed", "dpsql_reads", "dpsql_tables"),
-    *("dpsql_texts", "dpsql_query_reads", "dpsql_query_text", "dpsql_query_told", "dpsql_estimated"),
+    *("dpsql_texts", "dpsql_query_reads", "dpsql_planned", "dpsql_query_text", "dpsql_query_told", "dpsql_estimated"),
 )
 
 

@@ -129,9 +129,9 @@ def is_date(expression: object, dates: Dates | None) -> bool:
 
 def is_whole_period(expression: object, dates: Dates | None) -> bool:
     """Whether an expression is a date of the rows, and one and the same for all dates of a period."""
-    node = expression if isinstance(expression, dict) else {}
-    if dates is None or not is_date(node, dates):
+    if dates is None or not is_date(expression, dates):
         return False
+    node = bound.as_node(expression)
     while node.get("type") == "OPERATOR_CAST":
         node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
     return bound.called(node) in _TRUNCATES and str(bound.constant(bound.arguments(node)[0])).lower() == dates.period

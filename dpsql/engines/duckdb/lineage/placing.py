@@ -109,10 +109,10 @@ def place(
     )
     name = source if own is None else catalog.display(own)
     claim = paths.budget_named(dataset, declarations, catalog)
-    columns, unit_column = bound.output(node) or [], privacy_unit
+    columns, unit_column, read = bound.output(node) or [], privacy_unit, node
     if direct and own is not None and rows.pending is not None:
         item, joined = _along_path(own, name, seen, reading)
-        rows, columns = walk(joined, reading.leaf, {}), bound.output(joined) or []
+        rows, columns, read = walk(joined, reading.leaf, {}), bound.output(joined) or [], joined
         unit_column = columns[-1] if unit_column is None else unit_column
         placed = partial(
             placed,
@@ -132,7 +132,8 @@ def place(
     unit = _refuse_far(source, columns, rows, first, declarations, unit_column)
     date, undated = _date_of(source, columns, rows, first, declarations)
     dated = declarations.stated_of(reading.declared)
-    return placed(charged=first, unit=unit, date=date, dated=dated, undated=undated)
+    numbered = bound.is_numbered(read, privacy_unit or unit)
+    return placed(charged=first, unit=unit, date=date, dated=dated, undated=undated, numbered=numbered)
 
 
 def _along_path(
@@ -200,6 +201,7 @@ def place_text(
         checked=all(map(bound.is_checked, bound.scans(node))),
         plan=paths.digest(plan),
         enums='"id":"ENUM"' in plan,
+        numbered=bound.is_numbered(node, unit),
     )
 
 

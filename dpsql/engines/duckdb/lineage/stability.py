@@ -404,7 +404,7 @@ def _cross(walking: _Walk, node: bound.Node) -> Rows:
         found = of_people(left, right, "INNER", _across(equated, left.width), choosing=False) if rows.by_unit else None
         return rows.broken("CROSS_PRODUCT") if found is None else replace(rows.mixed("CROSS_PRODUCT"), **found)
     people, beside = (left, right) if right.public else (right, left)
-    rows = replace(rows, **passed_on(left, right), once=people.once and beside.alone)
+    rows = replace(replace(rows, **passed_on(left, right)), once=people.once and beside.alone)
     return rows if beside.alone else rows.mixed("CROSS_PRODUCT")
 
 

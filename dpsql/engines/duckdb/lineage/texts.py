@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage.bound import NESTED
 from dpsql.engines.duckdb.lineage.paths import Path
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def objects(tree: Tree) -> Iterator[Node]:
         part = open_ones.pop()
         if isinstance(part, dict):
             yield part
-            open_ones += reversed(part.values())
+            open_ones += [one for one in reversed(part.values()) if one.__class__ in NESTED]
         elif isinstance(part, list):
-            open_ones += reversed(part)
+            open_ones += [one for one in reversed(part) if one.__class__ in NESTED]
 
 
 def objects_with(tree: Tree, name: str) -> Iterator[object]:

@@ -15,15 +15,15 @@ released.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled, short_place
+from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled
 from dpsql.engines.duckdb.steps import values
 from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.left_out import COUNTS, apart, flagged, recorded
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
 from dpsql.engines.duckdb.steps.source import typed_key
-from dpsql.engines.duckdb.steps.step import ITEM, UNIT, Frame, GroupedFrame, Step, select
+from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select
 from dpsql.functions.grouped.left_out import RECORD, enforced_limits
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text
@@ -35,7 +35,7 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
         return
     rows = "valued"
     if frame.keys and not frame.plan.has_private_keys:
-        yield mapped(frame, "mapped", frame.name(rows), *UNIT, *frame.items, *frame.codes, *frame.cell)
+        yield mapped(frame, "mapped", frame.name(rows), *frame.unit, *frame.items, *frame.codes, *frame.cell)
         rows = "mapped"
     if frame.plan.merges_units or frame.plan.counts_items:
         yield _merged(frame, rows)
@@ -47,7 +47,7 @@ def limited(frame: GroupedFrame) -> Iterator[Step]:
 
 def _merged(frame: GroupedFrame, rows: str) -> Step:
     """Return the step of one row for each unit and group, or for each item of them: what its values add up to."""
-    parts = by = [*UNIT, *frame.groups, *frame.items]
+    parts = by = [*frame.unit, *frame.groups, *frame.items]
     for position, block in enumerate(frame.plan.target_blocks):
         total = call("sum", f"q{position}")
         if block is None:
@@ -75,7 +75,7 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
     Limits that follow from the others are not enforced twice: a unit with m rows is in at most m groups, and has at
     most m rows in each.
     """
-    plan, groups, unit, rows = frame.plan, frame.groups, list(UNIT), frame.name(step)
+    plan, groups, unit, rows = frame.plan, frame.groups, list(frame.unit), frame.name(step)
     sorted_by = frame.items or [*frame.codes, *frame.cell]
     alone = plan.merges_units and not frame.items  # a unit has one row in a group
     limits = plan.max_rows_per_unit, plan.groups, plan.rows_per_group
@@ -88,12 +88,12 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
 
     def at_most(most: int | str, owner: list[str], order: list[str]) -> None:
         owner = [*owner, *among()]
-        caps.append(Cap(sampled(frame.ticket, owner, order, most), tuple(owner), most))
+        caps.append(Cap(sampled(frame.place_of(*owner), owner, order, most), tuple(owner), most))
 
     if enforced.groups:
         order = order_by(["group_place", *groups])
         caps.append(Cap(f"{call('dense_rank')} OVER ({partition_by(unit)} {order}) <= {plan.groups}"))
-        rows = f"(SELECT *, {short_place(frame.ticket, *unit, *groups)} AS group_place\n  FROM {rows})"
+        rows = f"(SELECT *, {frame.place_of(*unit, *groups)} AS group_place\n  FROM {rows})"
         kept_rows.append(f"{plan.groups} of its groups")
     if enforced.rows_per_group:
         at_most(plan.rows_per_group, [*unit, *groups], sorted_by)
@@ -206,16 +206,17 @@ def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
 _HALF = 1 << 32
 
 
-def _different(names: tuple[str, str]) -> str:
+def _different(names: Sequence[str]) -> str:
     """Return the number of different identities."""
-    return call("count", f"DISTINCT {struct(dict(zip(('number', 'data'), names, strict=True)))}")
+    one = struct(dict(zip(("number", "data"), names, strict=True))) if len(names) > 1 else names[0]
+    return call("count", f"DISTINCT {one}")
 
 
 def _totals(frame: GroupedFrame) -> dict[str, str]:
     """Return what is added up in a group, by the names of its columns."""
     totals = {"n": _different(ITEM) if frame.plan.counts_items else call("count_star")}
     if frame.plan.counts_units:
-        totals["units"] = _different(UNIT) if frame.has_unit else call("count_star")
+        totals["units"] = _different(frame.unit) if frame.has_unit else call("count_star")
     for position, (code, block) in enumerate(zip(frame.codes, frame.plan.target_blocks, strict=True)):
         totals[f"n{position}"] = call("count", code)
         if block is not None:

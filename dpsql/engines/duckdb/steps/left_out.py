@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from dpsql.engines.duckdb.steps.caps import Cap, within
-from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step, select
+from dpsql.engines.duckdb.steps.step import GroupedFrame, Step, select
 from dpsql.functions.grouped.left_out import GROUP, RECORD, ROWS, UNITS
 from dpsql.rendering import call, cast, coalesce
 
@@ -42,7 +42,7 @@ def _fallen(frame: GroupedFrame) -> Iterator[Step]:
     for number, code in zip(numbers, frame.codes, strict=True):
         totals.append(f"{call('count', code)} AS n{number}")
         totals.append(f"{cast(call('sum', code), 'HUGEINT')} AS s{number}")
-    unit = select(totals, frame.name("limited"), f"WHERE NOT {COUNTS}", f"GROUP BY {', '.join(UNIT)}")
+    unit = select(totals, frame.name("limited"), f"WHERE NOT {COUNTS}", f"GROUP BY {', '.join(frame.unit)}")
     parts = [f"{call('least', 'n', most)} AS n"]
     for number in numbers:
         kept = call("least", f"n{number}", most)

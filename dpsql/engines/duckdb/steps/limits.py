@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dpsql.engines.duckdb.steps.rows import batches, identities, turn
+from dpsql.engines.duckdb.steps.rows import batches, turn, units
 from dpsql.engines.duckdb.steps.source import rows_of
-from dpsql.engines.duckdb.steps.step import UNIT, Frame, Step, select
+from dpsql.engines.duckdb.steps.step import Frame, Step, select
 from dpsql.functions.query_rows import STEPS, step_of
 from dpsql.rendering import call, field, struct
 
@@ -18,9 +18,9 @@ from dpsql.rendering import call, field, struct
 def rows_of_units(frame: Frame, limits: int) -> Iterator[Step]:
     """Yield the steps that count the rows of every unit, hand the counts over, and draw one of so many limits."""
     condition = f"WHERE {frame.ticket} IS NOT NULL AND dpsql_unit IS NOT NULL"
-    rows = select(identities("unit"), rows_of(frame), condition)
+    rows = select(units(frame), rows_of(frame), condition)
     yield Step("owned", "The unit of every row.", rows)
-    counted = select([f"{call('count_star')} AS n"], frame.name("owned"), f"GROUP BY {', '.join(UNIT)}")
+    counted = select([f"{call('count_star')} AS n"], frame.name("owned"), f"GROUP BY {', '.join(frame.unit)}")
     value = struct({STEPS: step_of("n", limits)})
     yield Step("held", "How many rows a unit has, one value for each unit.", f"SELECT {value} AS r FROM ({counted})")
     yield batches(frame, 1, frame.name("held"), frame.ticket, "r")

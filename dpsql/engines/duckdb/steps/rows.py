@@ -13,9 +13,9 @@ from dpsql.contract.call import LONG_POSITIONS, LONG_TARGET, LONG_VALUES
 from dpsql.contract.plan import COLLECTED
 from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, text_bytes
 from dpsql.engines.duckdb.steps.source import rows_of
-from dpsql.engines.duckdb.steps.step import Frame, Step, select
+from dpsql.engines.duckdb.steps.step import UNIT, Frame, Step, select
 from dpsql.functions.roc import ScorePlan
-from dpsql.rendering import call, coalesce, field, plus, struct
+from dpsql.rendering import call, cast, coalesce, field, plus, struct
 
 # The key of rows that no block or sample depends on.
 NO_KEY = "NULL::UBIGINT"
@@ -32,6 +32,11 @@ def identities(*parts: str) -> list[str]:
         number, data = identity(_IDS[part])
         columns += [f"{number} AS {part}_number", f"{data} AS {part}_bytes"]
     return columns
+
+
+def units(frame: Frame) -> list[str]:
+    """Return the columns that say which unit a row is of, named as `Frame.unit`."""
+    return [f"{cast(_IDS['unit'], 'BIGINT')} AS {UNIT[0]}"] if frame.is_numbered else identities("unit")
 
 
 def owner(part: str) -> tuple[str, str]:

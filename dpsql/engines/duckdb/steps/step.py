@@ -8,11 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
+from dpsql.engines.duckdb.keys import short_place
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 
 # Statements whose rows are handed over in passes.
 IN_PASSES = (COLLECTED, FEATURE_COUNTS, GROUPED)
+# The columns of a unit, and of an item that is counted: a number, and bytes (`dpsql.engines.duckdb.keys.identity`).
+UNIT = ("unit_number", "unit_bytes")
+ITEM = ("item_number", "item_bytes")
 # Columns beyond so many letters stand on lines of their own.
 _LINE = 80
 
@@ -98,6 +102,22 @@ class Frame:
         """SQL of the number 0 that the gate gives the call, which nobody knows when the statement is planned."""
         return f"(SELECT {field('gate', 'zero')} FROM {self.name('gate')})"
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether units are integers, which are told apart by one column; with periods they are texts."""
+        placement = self.plan.placement
+        return placement is not None and placement.numbered and self.plan.chosen_by_date is None
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """Names of the columns that say which unit a row is of."""
+        return UNIT[:1] if self.is_numbered else UNIT
+
+    def place_of(self, *columns: str) -> str:
+        """Return SQL of a keyed hash of some columns; that of a unit is the same in one column and in two."""
+        bytes_of = {UNIT[0]: ("''::BLOB",)} if self.is_numbered else {}
+        return short_place(self.ticket, *(part for name in columns for part in (name, *bytes_of.get(name, ()))))
+
     def ticket_of(self, step: str) -> str:
         """Return SQL of the ticket that a later step hands on."""
         return f"(SELECT ticket FROM {self.name(step)})"
@@ -126,10 +146,6 @@ def select(columns: Iterable[str], rows: str, *clauses: str) -> str:
     columns = list(columns)
     between = ", " if sum(map(len, columns)) <= _LINE else ",\n    "
     return "\n  ".join((f"SELECT {between.join(columns)}", f"FROM {rows}", *filter(None, clauses)))
-
-
-UNIT = ("unit_number", "unit_bytes")
-ITEM = ("item_number", "item_bytes")
 
 
 @dataclass(frozen=True)

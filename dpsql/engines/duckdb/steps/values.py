@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from dpsql.engines.duckdb.keys import FLOATS, identity, key, sampled
 from dpsql.engines.duckdb.steps.caps import Cap, within
-from dpsql.engines.duckdb.steps.rows import batches, identities, turn
+from dpsql.engines.duckdb.steps.rows import batches, turn, units
 from dpsql.engines.duckdb.steps.source import rows_of
-from dpsql.engines.duckdb.steps.step import ITEM, UNIT, GroupedFrame, Step, select
+from dpsql.engines.duckdb.steps.step import ITEM, GroupedFrame, Step, select
 from dpsql.functions.query_disjoint import DisjointPlan
 from dpsql.functions.query_pairs import PairsPlan, half_units
 from dpsql.rendering import call, cast, double, field, plus, struct, text
@@ -26,12 +26,12 @@ def bounds_pass(frame: GroupedFrame) -> Iterator[Step]:
     values = {f"v{position}": f"v{position}" for position in range(len(parts))}
     condition, note = f"WHERE {frame.opening_ticket} IS NOT NULL", "The values of all rows, to draw bounds from"
     if frame.has_unit:
-        parts += identities("unit")
+        parts += units(frame)
         condition += " AND dpsql_unit IS NOT NULL"
     rows = select(parts, rows_of(frame), condition)
     if frame.has_unit:
         most = frame.plan.max_rows_per_unit if frame.drawing is None else frame.most_of_unit
-        cap = Cap(sampled(frame.ticket, list(UNIT), list(values), most), UNIT, most)
+        cap = Cap(sampled(frame.place_of(*frame.unit), list(frame.unit), list(values), most), frame.unit, most)
         before, rows = within(frame, "scan", cap, f"({rows})")
         yield from before
         note += f": of each unit at most {'what is drawn' if frame.drawing else most}, sampled by a keyed hash"
@@ -79,7 +79,7 @@ def opened(frame: GroupedFrame) -> Step:
         parts.append(f"{opaque} AS v{position}")
     condition = f"WHERE {frame.coding_ticket} IS NOT NULL"
     if frame.has_unit:
-        parts += identities("unit")
+        parts += units(frame)
         condition += " AND dpsql_unit IS NOT NULL"
     if plan.counts_items:
         item = field("dpsql_row", "d0")
