@@ -31,9 +31,14 @@ class ColumnPair:
     bounds: tuple[tuple[float, float] | None, tuple[float, float] | None]
 
 
+def counts_disjoint(core: QueryCore) -> bool:
+    """Return whether a core's vector is counts of which a row enters one at most, and has public keys of its own."""
+    return core.disjoint and not core.private_keys and core.margin_of is None
+
+
 def aggregate_of(core: QueryCore, one: QueryAggregate) -> str:
     """Return what is drawn for an aggregate of a vector: a count of disjoint conditions is that of its rows."""
-    return COUNT if one.kind == "rows" or core.disjoint else VALUED[one.kind]
+    return COUNT if one.kind == "rows" or counts_disjoint(core) else VALUED[one.kind]
 
 
 def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:

@@ -20,6 +20,7 @@ from dpsql.functions.query_asked import (
     VALUED,
     ColumnPair,
     aggregate_of,
+    counts_disjoint,
     pairs_of,
     public_bounds_of,
     quantiles_of,
@@ -336,7 +337,7 @@ def _asked(
     places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
     kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
-    if core.disjoint and answers.margin is None and not core.private_keys:
+    if counts_disjoint(core):
         kind_of_vector = DisjointPlan
     sets = () if answers.margin is None else answers.margin.sets
     different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)

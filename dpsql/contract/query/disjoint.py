@@ -81,6 +81,8 @@ def _positive(expr: Expr, *, negated: bool = False) -> Expr:
         return _positive(Expr("or", parts=equal), negated=negated)
     if expr.what == "not":
         return _positive(expr.parts[0], negated=not negated)
+    if expr.what == "present":
+        return _positive(Expr("null", parts=expr.parts), negated=not negated)
     if expr.what in ("and", "or"):
         what = expr.what if not negated else {"and": "or", "or": "and"}[expr.what]
         return Expr(what, parts=tuple(_positive(part, negated=negated) for part in expr.parts))
