@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.query.disjoint import indicator
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
@@ -288,7 +289,10 @@ class CoreAggregates:
         if written.sql not in self.core.targets:
             self.core.targets[written.sql] = f"t{len(self.core.targets)}"
             self.core.types[self.core.targets[written.sql]] = written.type
-        return self.core.targets[written.sql]
+        name, found = self.core.targets[written.sql], indicator(value)
+        if found is not None:
+            self.core.indicators[name] = found
+        return name
 
     def _add(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -113,3 +114,10 @@ BOUNDS_OF_THE_DATA = Fault(
 ROWS_BEYOND_THE_LIMIT = Fault(
     "All rows of a person count where bounds are drawn.", ((values, "sampled", _all_of_a_unit),)
 )
+
+
+def _every_cell(count: int) -> Iterator[str]:
+    return (f"CASE WHEN v{cell} >= 0.5 THEN 0 END AS v{cell}" for cell in range(count))
+
+
+CELLS_OVERLAP = Fault("A row counts in every cell whose condition holds.", ((values, "_cells", _every_cell),))
