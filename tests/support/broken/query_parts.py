@@ -39,8 +39,8 @@ def _all_rows(frame: Frame) -> str:
     return str(frame.plan.max_rows_per_unit)
 
 
-def _of_pairs(*parts: str) -> list[str]:
-    return ["dpsql_unit // 2 AS unit_number", "''::BLOB AS unit_bytes"]
+def _of_pairs(frame: Frame) -> list[str]:
+    return ["dpsql_unit // 2 AS unit_number", "''::BLOB AS unit_bytes"][: len(frame.unit)]
 
 
 def _most_of_all(running: RowsCall, collector: Any) -> RowsCall:
@@ -54,7 +54,7 @@ NO_LIMIT = Fault(
 )
 ROWS_OF_TWO = Fault(
     "Rows are counted for each value that DuckDB calls equal, which may be two persons.",
-    ((limits, "identities", _of_pairs),),
+    ((limits, "units", _of_pairs),),
 )
 MOST_OF_ALL = Fault("The limit is the number of rows of the person with most.", ((RowsCall, "after", _most_of_all),))
 
