@@ -58,6 +58,7 @@ NOT_SEEN = (
     ("days > 3", "days < 5"),
     ("days > 3", "days < 2"),  # true, and not looked for
     ("kind = '1' OR days = 1", "kind = '2'"),
+    ("days = '1'", "days = '01'"),  # one number
     ("kind NOT IN ('1')", "kind NOT IN ('2')"),
 )
 

@@ -290,9 +290,19 @@ class CoreAggregates:
             self.core.targets[written.sql] = f"t{len(self.core.targets)}"
             self.core.types[self.core.targets[written.sql]] = written.type
         name, found = self.core.targets[written.sql], indicator(value)
-        if found is not None:
+        if found is not None and self._tells_texts_apart(found.holds):
             self.core.indicators[name] = found
         return name
+
+    def _tells_texts_apart(self, condition: Expr) -> bool:
+        """Return whether different texts are different values: of a number '1' and '01' are the same."""
+        for one in condition.walk():
+            texts = [part for part in one.parts if part.what == "constant" and part.name == "string"]
+            if texts and one.what in ("compare", "in"):
+                others = [part for part in one.parts if part.what != "constant"]
+                if any(self.stage.write(part).type.kind != "VARCHAR" for part in others):
+                    return False
+        return True
 
     def _add(
         self,

@@ -90,12 +90,12 @@ def _positive(expr: Expr, *, negated: bool = False) -> Expr:
 
 
 def _exclude(one: Expr, other: Expr) -> bool:
-    for first, second in ((one, other), (other, one)):
-        if first.what == "or":
-            return all(_exclude(part, second) for part in first.parts)
-    for first, second in ((one, other), (other, one)):
-        if first.what == "and":
-            return any(_exclude(part, second) for part in first.parts)
+    for taken, left in ((one, other), (other, one)):
+        if taken.what == "or":
+            return all(_exclude(part, left) for part in taken.parts)
+    for taken, left in ((one, other), (other, one)):
+        if taken.what == "and":
+            return any(_exclude(part, left) for part in taken.parts)
     (mine, held), (theirs, also_held) = _atom(one), _atom(other)
     if mine == theirs:
         return held != also_held
