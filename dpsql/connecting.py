@@ -10,6 +10,7 @@ import duckdb
 
 from dpsql.engines.duckdb import installation
 from dpsql.engines.duckdb.installation import ConnectOptions
+from dpsql.ledger.location import LedgerPlace
 
 if TYPE_CHECKING:
     from dpsql.remote import Remote
@@ -54,4 +55,6 @@ def connect(path: str | PathLike[str] = ":memory:", *, token: str | None = None,
     """
     if isinstance(path, str) and path.startswith(("https://", "http://")):
         return import_module("dpsql.remote").connect_remote(path, token, **options)
+    # A password in it shows in no frame of a failure.
+    options["ledger"] = LedgerPlace.of(options.get("ledger")) or options.get("ledger")
     return installation.connect(path, **options)

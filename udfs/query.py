@@ -121,7 +121,7 @@ def learn_rows(session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, drawing: int) -> int:
         def learn(running: RunningCall) -> int:
             other = session.running(drawing, private=True)
-            found = other.call_as(RowsCall).drawn
+            found = other.call_as(RowsCall).limit
             if running.whole is None or other.whole is not running.whole or found is None:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             plan = running.call.plan
@@ -145,7 +145,7 @@ def learn_bounds(session: Session) -> Callable[..., pa.Array]:
     def one(ticket: int, bounding: int) -> int:
         def learn(running: RunningCall) -> int:
             other = session.running(bounding, private=True)
-            found = other.call_as(CoreBoundsCall).intervals
+            found = other.call_as(CoreBoundsCall).by_column
             if running.whole is None or other.whole is not running.whole or not found:
                 raise InternalError("I004", "a part is of another query. Use the dp_ functions.")
             running.learn_bounds(running.call_as(WaitingCall).within(found))

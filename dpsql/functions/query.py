@@ -46,6 +46,7 @@ from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
+from dpsql.functions.query_disjoint import DisjointCall, DisjointPlan
 from dpsql.functions.query_margins import MarginsCall, MarginsPlan
 from dpsql.functions.query_pairs import PairsCall, PairsPlan
 from dpsql.functions.query_quantile import CoreQuantileCall, CoreQuantilePlan
@@ -56,6 +57,7 @@ from dpsql.progress import Progress
 # The plans and calls of parts, by the names of their functions.
 PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     VectorPlan.function: (VectorPlan, VectorCall),
+    DisjointPlan.function: (DisjointPlan, DisjointCall),
     CountPlan.function: (CountPlan, AggregateCall),
     CoreBoundsPlan.function: (CoreBoundsPlan, CoreBoundsCall),
     CoreQuantilePlan.function: (CoreQuantilePlan, CoreQuantileCall),
@@ -251,7 +253,7 @@ class QueryCall(Call):
     def told(self, calls: Iterable[Call]) -> Self:
         """Return the call with what is told of its parts: how many rows of a person count, which keys are shown."""
         parts = list(calls)
-        drawn = [str(call.drawn) for call in parts if isinstance(call, RowsCall)]
+        drawn = [str(call.limit) for call in parts if isinstance(call, RowsCall)]
         said = [f"rows per {self.plan.layout.privacy_unit} that count, drawn: {', '.join(drawn)}"] if drawn else []
         said += dict.fromkeys(filter(None, (call.remark for call in parts)))
         return replace(self, left_out="; ".join(said)) if said else self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.contract.query.split import QueryCore
+from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM, VARIANCE
 
 # The column of a core in which every row has a value.
@@ -31,6 +31,16 @@ class ColumnPair:
     bounds: tuple[tuple[float, float] | None, tuple[float, float] | None]
 
 
+def counts_disjoint(core: QueryCore) -> bool:
+    """Return whether a core's vector is counts of which a row enters one at most, and has public keys of its own."""
+    return core.disjoint and not core.private_keys and core.margin_of is None
+
+
+def aggregate_of(core: QueryCore, one: QueryAggregate) -> str:
+    """Return what is drawn for an aggregate of a vector: a count of disjoint conditions is that of its rows."""
+    return COUNT if one.kind == "rows" or counts_disjoint(core) else VALUED[one.kind]
+
+
 def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
     """Return the vector of a core, as the aggregates by target; nothing where none is asked for."""
     wanted: dict[str, list[str]] = {}
@@ -38,7 +48,7 @@ def vectors_of(core: QueryCore) -> list[dict[str, list[str]]]:
         if one.kind != "rows" and one.kind not in VALUED:
             continue
         names = wanted.setdefault(ALL if one.kind == "rows" else str(one.column), [])
-        name = COUNT if one.kind == "rows" else VALUED[one.kind]
+        name = aggregate_of(core, one)
         if name not in names:
             names.append(name)
     return [wanted] if wanted else []
@@ -61,7 +71,7 @@ def unbounded_of(core: QueryCore, *, summed: bool) -> list[str]:
     """Return the columns whose bounds are drawn, each once; `summed` says whether sums are drawn with this core."""
     bounds, found = public_bounds_of(core), dict[str, None]()
     for one in core.aggregates:
-        is_sum = summed and one.kind in VALUED and one.kind != "values"
+        is_sum = summed and one.kind in VALUED and aggregate_of(core, one) != COUNT
         if is_sum or (one.kind == "quantile" and core.keys) or one.other is not None:
             found |= dict.fromkeys(name for name in (one.column, one.other) if name is not None and name not in bounds)
     return list(found)

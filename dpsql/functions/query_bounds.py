@@ -101,7 +101,7 @@ class CoreBoundsCall(GroupedCall):
         self.plan.check_drawable(1)
 
     @property
-    def intervals(self) -> Intervals:
+    def by_column(self) -> Intervals:
         """The bounds by column; nothing before they were drawn."""
         return dict(zip(self.plan.targets, self.drawn, strict=True)) if self.drawn else {}
 

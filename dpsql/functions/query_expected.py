@@ -13,7 +13,6 @@ from dpsql.functions.query import QueryPart, QueryPlan
 from dpsql.functions.query_margins import MarginsPlan
 from dpsql.functions.query_rows import RowsPlan, limited
 from dpsql.mechanisms.aggregates import expected_block
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.covariance import estimates
 from dpsql.statistics.aggregates import COUNT, SUM
 
@@ -94,12 +93,12 @@ def _noise(one: QueryAggregate, answer: Mapping[str, Any], part: QueryPart) -> I
 def _deviation(
     one: QueryAggregate, answer: Mapping[str, Any], plan: AggregatePlan, each: str
 ) -> tuple[str, float | None, str]:
-    noise = plan.part.noise if isinstance(plan.part, KeyedNoise) else plan.part
-    blocks, lattices = plan.part.blocks, noise.lattices
     if isinstance(plan, MarginsPlan):
-        lattices, each = plan.part.all_lattices[answer["set"]], f", before sets are fitted to each other{each}"
-    count = len(plan.targets) or 1
-    block, lattice = blocks[-count:][answer["place"]], lattices[-count:][answer["place"]]
+        laws = list(zip(plan.part.blocks, plan.part.all_lattices[answer["set"]], strict=True))
+        each = f", before sets are fitted to each other{each}"
+    else:
+        laws = plan.target_laws
+    block, lattice = laws[answer["place"]]
     name = answer["aggregate"]
     kind = "stddev" if one.kind.startswith("stddev") else name
     error = float(estimates(expected_block(block, lattice, _ROWS), (kind,), ddof=answer["ddof"])[kind].std_error[0])

@@ -19,6 +19,8 @@ from dpsql.functions.query_asked import (
     ALL,
     VALUED,
     ColumnPair,
+    aggregate_of,
+    counts_disjoint,
     pairs_of,
     public_bounds_of,
     quantiles_of,
@@ -27,6 +29,7 @@ from dpsql.functions.query_asked import (
 )
 from dpsql.functions.query_bounds import SHARE as BOUNDS_SHARE
 from dpsql.functions.query_bounds import CoreBoundsPlan
+from dpsql.functions.query_disjoint import DisjointPlan
 from dpsql.functions.query_margins import MarginsPlan
 from dpsql.functions.query_pairs import PairsPlan, pair_arguments
 from dpsql.functions.query_quantile import CoreQuantilePlan
@@ -334,6 +337,8 @@ def _asked(
     places: dict[tuple[str, ...], tuple[int, int]] = {} if of_finest is None else dict(of_finest.vectors)
     count = answers.parts
     kind_of_vector: type[Plan] = VectorPlan if answers.margin is None else MarginsPlan
+    if counts_disjoint(core):
+        kind_of_vector = DisjointPlan
     sets = () if answers.margin is None else answers.margin.sets
     different = dict.fromkeys((one.kind, one.column) for one in core.aggregates if one.kind in _DIFFERENT)
     persons = ("units", None)
@@ -390,7 +395,7 @@ def _asked(
             places["pair", pair.first, pair.second] = count, 3 * place
         yield _Part(number, PairsPlan, given, needs=tuple(name for name in columns if name not in bounds))
     for one in core.aggregates:
-        found = _answer(one, places, quantiles, pairs)
+        found = _answer(one, places, quantiles, pairs, core)
         if answers.margin is not None and "aggregate" in found and one.kind not in _DIFFERENT:
             found["set"] = answers.margin.number
         answers.listed.append(found)
@@ -423,13 +428,14 @@ def _answer(
     places: Mapping[tuple[str, ...], tuple[int, int]],
     quantiles: Mapping[str, Sequence[Fraction]],
     pairs: Sequence[ColumnPair],
+    core: QueryCore,
 ) -> dict[str, Json]:
     """Return where an aggregate's answer is."""
     column = str(one.column)
     answer: dict[str, Json] = {"name": one.name, "kind": one.kind, "type": one.type}
     if one.kind == "rows" or one.kind in VALUED:
         part, place = places["vector", ALL if one.kind == "rows" else column]
-        answer |= {"aggregate": COUNT if one.kind == "rows" else VALUED[one.kind]}
+        answer |= {"aggregate": aggregate_of(core, one)}
         answer["ddof"] = 0 if one.kind.endswith("_pop") else 1
     elif one.kind in ("units", "items"):
         part, place = places[one.kind, column]

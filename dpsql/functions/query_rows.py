@@ -79,12 +79,12 @@ class RowsCall(QuantileCall):
 
     Attributes
     ----------
-    drawn : int or None
+    limit : int or None
         The rows of a person that count, once they were drawn.
     """
 
     plan: RowsPlan
-    drawn: int | None = None
+    limit: int | None = None
 
     def after(self, collector: Collector) -> RowsCall:
         """Draw the limit; return the call that knows it.
@@ -99,7 +99,7 @@ class RowsCall(QuantileCall):
         cells = collector.cells
         [found] = self.plan.selection.draw_tied(cells.counts)
         step = min(max(math.floor(cells.middle(found)), 0), (self.plan.cells or 1) - 1)
-        return replace(self, drawn=LIMITS[step])
+        return replace(self, limit=LIMITS[step])
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Return the end of the part: no row is read again."""
@@ -107,9 +107,9 @@ class RowsCall(QuantileCall):
 
     def prepare(self, statistic: object, progress: Progress) -> Callable[[], Json] | Draw:
         """Return what was drawn."""
-        if self.drawn is None:
+        if self.limit is None:
             raise InternalError("I032", "the rows of a person were not drawn. Report it.")
-        record: dict[str, Json] = {"rows": self.drawn}
+        record: dict[str, Json] = {"rows": self.limit}
         return lambda: record
 
 

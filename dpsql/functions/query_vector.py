@@ -152,18 +152,16 @@ class VectorPlan(AggregatePlan):
 
     def _log_errors(self, part: GroupedNoise | KeyedNoise | CubeVector) -> float:
         """Return the logarithms of the errors of what is wanted, so far rounded that ties go to the first."""
-        noise, count = part.noise if isinstance(part, KeyedNoise) else part, len(self.targets)
-        each = zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True)
-        return round(sum(log_errors((block,), (lattice,), names) for block, lattice, names in each), 9)
+        each = zip(self._laws_of(part), self.wanted, strict=True)
+        return round(sum(log_errors((block,), (lattice,), names) for (block, lattice), names in each), 9)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the counts of the vector would be, and the least count of a private key."""
-        count, part = len(self.targets), self.part
-        noise = part.noise if isinstance(part, KeyedNoise) else part
+        part = self.part
         out: list[Quantity] = []
         if isinstance(part, KeyedNoise):
             out.append(("least_count", part.least_count, "count that a key needs to be released in half of calls"))
-        for block, lattice, names in zip(part.blocks[-count:], noise.lattices[-count:], self.wanted, strict=True):
+        for (block, lattice), names in zip(self.target_laws, self.wanted, strict=True):
             if COUNT in names:
                 found = estimates(expected_block(block, lattice, n_rows or 1000), (COUNT,))[COUNT]
                 error = float(found.std_error[0])

@@ -137,11 +137,11 @@ class NoisyBlock:
 
     @property
     def targets(self) -> list[NoisyBlock]:
-        """The numbers of each target: itself, or of a `SharedCount` the count with each of the sums."""
+        """The numbers of each target: itself, or those of a block that is of several."""
         if self.block.targets == (self.block,):
             return [self]
-        parts = enumerate(self.block.targets, start=1)
-        return [NoisyBlock(block, self.lattice, self.words.at([0, place])) for place, block in parts]
+        parts = enumerate(self.block.targets)
+        return [NoisyBlock(block, self.lattice, self.words.at(self.block.places_of(place))) for place, block in parts]
 
     def taken(self, places: NDArray[np.intp]) -> NoisyBlock:
         """Return the numbers of some groups."""

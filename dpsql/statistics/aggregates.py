@@ -197,6 +197,10 @@ class Block(ABC):
         """The blocks of its targets: itself, if it is of one."""
         return (self,)
 
+    def places_of(self, target: int) -> list[int]:
+        """Return the coordinates that tell of one of its targets."""
+        return [*range(self.size)]
+
     @property
     def size(self) -> int:
         """Coordinates per group."""

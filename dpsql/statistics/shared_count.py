@@ -70,6 +70,10 @@ class SharedCount(Block):
         """The count with each of the sums."""
         return self.shared
 
+    def places_of(self, target: int) -> list[int]:
+        """Return the coordinates of the count and of one sum."""
+        return [0, target + 1]
+
     @property
     def weight(self) -> int:
         """The weight of the count, w."""

@@ -55,7 +55,10 @@ def expected_modules() -> set[str]:
     for folder in ("dpsql", "sql", "udfs", "docs/functions"):
         inside = folder if folder == "dpsql" else f"dpsql/{folder}"
         for path in (ROOT / folder).rglob("*"):
-            if path.suffix in {".py", ".pyi", ".sql", ".md", ".toml", ".typed"} and "__pycache__" not in path.parts:
+            if (
+                path.suffix in {".py", ".pyi", ".sql", ".md", ".toml", ".typed", ".txt", ".json"}
+                and "__pycache__" not in path.parts
+            ):
                 names.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")
     return names
 

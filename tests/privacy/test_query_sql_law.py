@@ -166,7 +166,32 @@ def test_a_vector_with_drawn_bounds_has_noise_of_three_quarters(con: Any) -> Non
     judge(taken, lambda epsilon: largest(epsilon * Fraction(3, 4)), Fraction(1), runs=RUNS)
 
 
+def test_disjoint_counts_have_the_noise_of_one(con: Any) -> None:
+    """The joint law of both, which are 1 and 2: a row is in one of them, and the noise is for the rows of a person."""
+    query = (
+        "SELECT copy, sum(CASE WHEN x = 4 THEN 1 ELSE 0 END) AS a, sum(CASE WHEN x <> 4 THEN 1 ELSE 0 END) AS b "
+        "FROM visits GROUP BY copy"
+    )
+
+    def taken(epsilon: Fraction, runs: int) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        sql = f"FROM dp_query({literal(query)}, epsilon := {float(epsilon)!r}, {ONE_GROUP}, fresh := true)"
+        while len(found) < runs:
+            found += [(int(a) - 1, int(b) - 2) for _, a, b in con.execute(sql).fetchall()]
+        return found[:runs]
+
+    def law_of(epsilon: Fraction) -> dict[tuple[int, int], float]:
+        each = geometric(CAP / epsilon)
+        return {(one, other): p * q for one, p in each.items() for other, q in each.items()}
+
+    judge(taken, law_of, Fraction(4), runs=RUNS)
+
+
 AUDITED = {
+    "disjoint counts": (
+        "SELECT copy, a + 2 * b AS v FROM (SELECT copy, count_if(x = 1) AS a, count_if(x <> 1) AS b FROM visits "
+        "GROUP BY copy)"
+    ),
     "two cores": TWO_CORES.replace("a.n AS n, b.m AS m", "a.n + 2 * b.m AS v"),
     "a count and a sum": "SELECT copy, count(*) + sum(x) AS v FROM visits GROUP BY copy",
     "a vector": f"SELECT copy, n + s - m AS v FROM ({VECTOR})",

@@ -10,8 +10,9 @@ import pytest
 from test_sensitivity_query import examine
 
 import dpsql
+from dpsql.contract.query import disjoint
 from support.broken.planting import planted
-from support.broken.query_parts import OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW
+from support.broken.query_parts import CELLS_OVERLAP, OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW
 from support.plain_tables import create, neighbours, random_rows
 
 MORE = ("during := NULL", "max_rows_per_unit := 1", "max_groups_per_unit := 1")
@@ -39,6 +40,37 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> No
     found = examine(con, [(sql, more) for sql in ASKED], neighbours(random_rows(random.Random(seed))))
     assert found.wrong == []
     assert found.answered == len(ASKED), found.refused
+
+
+DISJOINT = (
+    "SELECT ward, count_if(n > 3), count_if(NOT n > 3), count_if(n IS NULL) FROM orders GROUP BY ward",
+    "SELECT sum(CASE WHEN ward = 'A' THEN 1 ELSE 0 END), sum(CASE WHEN ward <> 'A' THEN 1 ELSE 0 END) FROM orders",
+    "SELECT ward, count_if(n > 1), count_if(n > 2), sum(CASE WHEN n >= 0 THEN 1 ELSE 0 END) FROM orders GROUP BY ward",
+    "SELECT count_if(x > 0), count_if(who > 0), count(*) FILTER (WHERE n < 9) FROM orders",
+)
+
+
+@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 25))])
+@pytest.mark.parametrize("more", MORE)
+def test_a_wrong_proof_that_counts_are_disjoint_costs_no_privacy(con: Any, seed: int, more: str) -> None:
+    with planted((disjoint, "exclude", lambda *_: True)):
+        found = examine(con, [(sql, more) for sql in DISJOINT], neighbours(random_rows(random.Random(seed))))
+    assert found.wrong == []
+    assert found.answered == len(DISJOINT), found.refused
+
+
+OVERLAPPING: dict[str, Any] = {
+    **{name: [] for name in ("people", "notes", "parts", "lines")},
+    "orders": [(at, 1, 1, 4, "'A'", "NULL", "NULL", "NULL") for at in (1, 2)],
+}
+
+
+@pytest.mark.parametrize("fault", [None, CELLS_OVERLAP], ids=["product", "in every cell"])
+def test_a_row_that_is_in_every_cell_is_noticed(con: Any, fault: Any) -> None:
+    query = [("SELECT ward, count_if(n > 1), count_if(n > 2) FROM orders GROUP BY ward", "during := NULL")]
+    with planted((disjoint, "exclude", lambda *_: True), *(fault.patches if fault else ())):
+        found = examine(con, query, neighbours(OVERLAPPING))
+    assert (found.wrong != []) == (fault is not None)
 
 
 # One person's rows, of which one lacks the second number; of the other person nothing counts.

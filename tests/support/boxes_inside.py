@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -32,9 +33,17 @@ def outcome(work: Callable[[], object]) -> str:
         return f"{type(error).__name__}: {str(error)[:120]}"
 
 
+def _beginning(path: str) -> bytes:
+    return Path(path).read_bytes()[:9]
+
+
+def _rows(connection: duckdb.DuckDBPyConnection, text: str) -> object:
+    return connection.execute(text).fetchall()
+
+
 def tried() -> dict[str, str]:
     """Lock this process as a box does, and try everything."""
-    names = {
+    names: dict[str, Callable[[], object]] = {
         "socket.AF_INET": lambda: socket.socket(),
         "socket.AF_UNIX": lambda: socket.socket(socket.AF_UNIX),
         "socketpair": lambda: socket.socketpair(),
@@ -54,7 +63,7 @@ def tried() -> dict[str, str]:
         "truncate": lambda: os.truncate(FOLDER / "decoy.csv", 0),
         "listdir /proc": lambda: os.listdir("/proc"),
         **{
-            f"open {path}": lambda path=path: Path(path).read_bytes()[:9]
+            f"open {path}": partial(_beginning, path)
             for path in (
                 *("/etc/passwd", "/proc/self/mem", "/proc/self/environ", "/dev/urandom", "/proc/1/environ"),
                 *(f"/proc/{os.getppid()}/{name}" for name in ("mem", "environ", "maps")),
@@ -76,7 +85,7 @@ def tried() -> dict[str, str]:
     connection.execute("SELECT 1").fetchall()
     sandbox.lock()
     found = {name: outcome(work) for name, work in names.items()}
-    found |= {name: outcome(lambda text=text: connection.execute(text).fetchall()) for name, text in sql.items()}
+    found |= {name: outcome(partial(_rows, connection, text)) for name, text in sql.items()}
     return found
 
 
@@ -91,7 +100,7 @@ def late(*, checked: bool) -> dict[str, str]:
     other = threading.Thread(target=read)
     other.start()
     if not checked:
-        sandbox.check_alone = lambda: None  # type: ignore[assignment]
+        sandbox.check_alone = lambda: None
     found["lock"] = outcome(sandbox.lock)
     found["own"] = outcome(lambda: (FOLDER / "decoy.csv").read_text())
     locked.set()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.query.disjoint import indicator
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.split import QueryAggregate
@@ -288,7 +289,20 @@ class CoreAggregates:
         if written.sql not in self.core.targets:
             self.core.targets[written.sql] = f"t{len(self.core.targets)}"
             self.core.types[self.core.targets[written.sql]] = written.type
-        return self.core.targets[written.sql]
+        name, found = self.core.targets[written.sql], indicator(value)
+        if found is not None and self._tells_texts_apart(found.holds):
+            self.core.indicators[name] = found
+        return name
+
+    def _tells_texts_apart(self, condition: Expr) -> bool:
+        """Return whether different texts are different values: of a number '1' and '01' are the same."""
+        for one in condition.walk():
+            texts = [part for part in one.parts if part.what == "constant" and part.name == "string"]
+            if texts and one.what in ("compare", "in"):
+                others = [part for part in one.parts if part.what != "constant"]
+                if any(self.stage.write(part).type.kind != "VARCHAR" for part in others):
+                    return False
+        return True
 
     def _add(
         self,

@@ -14,7 +14,7 @@ from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.released_relation import released
-from dpsql.contract.query.split import QueryKey, error_names
+from dpsql.contract.query.split import QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError
@@ -442,6 +442,22 @@ class CoreSelect:
         more = len(PARTS) * sum(map(bool, noisy)) if self._behind else 0
         behind = [*noisy, *[frozenset[tuple[str, str]]()] * more]
         return released(self.work, sql, stub, behind, within=self.env.outer is not None)
+
+
+def made_core(core: CoreDraft) -> QueryCore:
+    """Return a core that was put together."""
+    return QueryCore(
+        core.name,
+        core_source(core),
+        None if core.unit is None else UNIT,
+        tuple(key for _, key in core.keys),
+        core.private,
+        tuple(core.aggregates),
+        core.tables,
+        core.dates,
+        core.margin_of,
+        core.disjoint,
+    )
 
 
 def _packed(values: Iterable[str]) -> str:

@@ -108,6 +108,8 @@ class QueryCore:
     margin_of : str or None
         The name of the core of the same rows that has all keys of several grouping sets; its own name for that core.
         The groups of this one are unions of groups of that one, and its keys some of that one's, by their names.
+    disjoint : bool
+        Whether all its sums and numbers of values count conditions of which at most one holds for a row.
     """
 
     name: str
@@ -119,6 +121,7 @@ class QueryCore:
     tables: tuple[str, ...]
     dates: tuple[str, str] | None = None
     margin_of: str | None = None
+    disjoint: bool = False
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
-from dpsql.contract.query.cores import CoreSelect, core_source
+from dpsql.contract.query.cores import CoreSelect, made_core
 from dpsql.contract.query.expressions import RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
 from dpsql.contract.query.joined_values import joined_values
@@ -35,7 +35,6 @@ from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
     ROWS,
-    UNIT,
     KeyValues,
     PartOfQuery,
     Scope,
@@ -43,7 +42,7 @@ from dpsql.contract.query.relations import (
 )
 from dpsql.contract.query.released_relation import UnboundError, released, with_errors
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
-from dpsql.contract.query.split import QueryCore, Split
+from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.unions import released_union, union_of_rows
 from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
@@ -86,20 +85,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
             "sql returns rows of people. Ask for counts, sums, averages or quantiles, with GROUP BY columns whose "
             "values are public.",
         )
-    cores = tuple(
-        QueryCore(
-            core.name,
-            core_source(core),
-            None if core.unit is None else UNIT,
-            tuple(key for _, key in core.keys),
-            core.private,
-            tuple(core.aggregates),
-            core.tables,
-            core.dates,
-            core.margin_of,
-        )
-        for core in splitter.work.cores
-    )
+    cores = tuple(map(made_core, splitter.work.cores))
     if options.errors:
         relation = with_errors(splitter.work, relation, len(options.columns or relation.columns))
     names = options.columns or tuple((one.name, one.type.sql) for one in relation.columns)

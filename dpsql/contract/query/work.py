@@ -10,6 +10,7 @@ from dpsql.contract.expression.kinds import FLOATS, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
+from dpsql.contract.query.disjoint import Indicator, are_disjoint
 from dpsql.contract.query.expressions import RowExpressions, clock, simplified
 from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
@@ -63,6 +64,12 @@ class CoreDraft:
     aggregates: list[QueryAggregate] = field(default_factory=list)
     types: dict[str, Type] = field(default_factory=dict)
     margin_of: str | None = None  # as `QueryCore.margin_of`
+    indicators: dict[str, Indicator] = field(default_factory=dict)  # of targets that are 1 where a condition holds
+
+    @property
+    def disjoint(self) -> bool:
+        """As `QueryCore.disjoint`."""
+        return are_disjoint(self.aggregates, self.indicators)
 
 
 @dataclass

@@ -49,7 +49,14 @@ from dpsql.functions.grouped.aggregate_arguments import (
 from dpsql.functions.grouped.arguments import AUTO, CONFIDENCE, DDOF, GROUPS, NOISE, UNIT, UNIT_VALUE, read_noise
 from dpsql.functions.grouped.drawn_bounds import BOUNDS_SHARE, UNIT_BOUNDS, are_missing, read_share
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
-from dpsql.mechanisms.aggregates import GroupedNoise, expected_block, grouped_noise, log_errors, rows_to_sampling
+from dpsql.mechanisms.aggregates import (
+    GroupedNoise,
+    Lattice,
+    expected_block,
+    grouped_noise,
+    log_errors,
+    rows_to_sampling,
+)
 from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.interval_scan import ScannedInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
@@ -282,6 +289,16 @@ class AggregatePlan(LeftOutPlan):
         count = len(self.targets) or 1
         lattices = _grouped(part).lattices
         return round(log_errors(part.blocks[-count:], lattices[-count:], self.aggregates), 9)
+
+    @property
+    def target_laws(self) -> list[tuple[Block, Lattice]]:
+        """The block of each target, or of all rows, and the law of its noise."""
+        return self._laws_of(self.part)
+
+    def _laws_of(self, part: GroupedNoise | KeyedNoise | CubeVector) -> list[tuple[Block, Lattice]]:
+        noise = _grouped(part)
+        pairs = zip(noise.blocks, noise.lattices, strict=True)
+        return [(target, law) for block, law in pairs for target in block.targets][-(len(self.targets) or 1) :]
 
     @property
     def _drawn_blocks(self) -> tuple[Block, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -38,13 +39,13 @@ def _all_rows(frame: Frame) -> str:
     return str(frame.plan.max_rows_per_unit)
 
 
-def _of_pairs(*parts: str) -> list[str]:
-    return ["dpsql_unit // 2 AS unit_number", "''::BLOB AS unit_bytes"]
+def _of_pairs(frame: Frame) -> list[str]:
+    return ["dpsql_unit // 2 AS unit_number", "''::BLOB AS unit_bytes"][: len(frame.unit)]
 
 
 def _most_of_all(running: RowsCall, collector: Any) -> RowsCall:
     counts = np.flatnonzero(collector.cells.counts)
-    return replace(running, drawn=query_rows.LIMITS[int(counts.max()) if len(counts) else 0])
+    return replace(running, limit=query_rows.LIMITS[int(counts.max()) if len(counts) else 0])
 
 
 NO_LIMIT = Fault(
@@ -53,7 +54,7 @@ NO_LIMIT = Fault(
 )
 ROWS_OF_TWO = Fault(
     "Rows are counted for each value that DuckDB calls equal, which may be two persons.",
-    ((limits, "identities", _of_pairs),),
+    ((limits, "units", _of_pairs),),
 )
 MOST_OF_ALL = Fault("The limit is the number of rows of the person with most.", ((RowsCall, "after", _most_of_all),))
 
@@ -113,3 +114,10 @@ BOUNDS_OF_THE_DATA = Fault(
 ROWS_BEYOND_THE_LIMIT = Fault(
     "All rows of a person count where bounds are drawn.", ((values, "sampled", _all_of_a_unit),)
 )
+
+
+def _every_cell(count: int) -> Iterator[str]:
+    return (f"CASE WHEN v{cell} >= 0.5 THEN 0 END AS v{cell}" for cell in range(count))
+
+
+CELLS_OVERLAP = Fault("A row counts in every cell whose condition holds.", ((values, "_cells", _every_cell),))

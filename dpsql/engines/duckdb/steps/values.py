@@ -10,6 +10,7 @@ from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.rows import batches, turn, units
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import ITEM, GroupedFrame, Step, select
+from dpsql.functions.query_disjoint import DisjointPlan
 from dpsql.functions.query_pairs import PairsPlan, half_units
 from dpsql.rendering import call, cast, double, field, plus, struct, text
 from dpsql.statistics.aggregates import ValueBlock
@@ -73,7 +74,8 @@ def opened(frame: GroupedFrame) -> Step:
         parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
     for position, block in enumerate(plan.target_blocks):
         target = f"t{position}"
-        opaque = frame.number(target) if block is not None else _presence(field("dpsql_row", target), zero)
+        is_number = block is not None or isinstance(plan, DisjointPlan)
+        opaque = frame.number(target) if is_number else _presence(field("dpsql_row", target), zero)
         parts.append(f"{opaque} AS v{position}")
     condition = f"WHERE {frame.coding_ticket} IS NOT NULL"
     if frame.has_unit:
@@ -104,6 +106,8 @@ def valued(frame: GroupedFrame) -> Step:
         rows, left_out = f"{rows} CROSS JOIN {frame.name('drawn')}", [*values, "drawn"]
     if isinstance(frame.plan, PairsPlan):
         rows = f"(SELECT * REPLACE ({', '.join(_of_pairs(frame.plan))}) FROM {rows})"
+    if isinstance(frame.plan, DisjointPlan):
+        rows = f"(SELECT * REPLACE ({', '.join(_cells(len(values)))}) FROM {rows})"
     others = [f"* EXCLUDE ({', '.join(left_out)})" if values else "*"]
     if not (frame.identities or frame.has_unit) and values:
         others = []
@@ -142,6 +146,16 @@ def _drawn(position: int, *names: str) -> list[str]:
     """Return what is told of a column, once its bounds are drawn."""
     told = call("list_extract", "drawn", str(position + 1))
     return [field(told, name) for name in names]
+
+
+def _cells(count: int) -> Iterator[str]:
+    """Yield 0 in place of the first of some values that is 1, and NULL in place of all others.
+
+    So a row is in one cell at most, whatever its values are: the sensitivity of disjoint counts is that of one.
+    """
+    for cell in range(count):
+        before = "".join(f"WHEN v{other} >= 0.5 THEN NULL " for other in range(cell))
+        yield f"CASE {before}WHEN v{cell} >= 0.5 THEN 0 END AS v{cell}"
 
 
 def _of_pairs(plan: PairsPlan) -> Iterator[str]:
