@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from importlib import import_module
@@ -221,3 +221,9 @@ def test_the_rule_sees_imports(text: str, rooms: set[str]) -> None:
 )
 def test_the_rule_sees_entropy(text: str, entropy: bool) -> None:
     assert reads_entropy(ast.parse(text)) == entropy
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """pytest imports a test file by its name alone, so that of two one is not collected."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.engines.duckdb import keys
-from dpsql.engines.duckdb.steps import grouped, values
+from dpsql.engines.duckdb.steps import grouped, step, values
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions.grouped import aggregate
 from dpsql.functions.grouped.aggregate import AggregateCall
@@ -93,7 +93,7 @@ OVER_ALL_ROWS = Fault(
 )
 BY_ACCIDENT = Fault(
     "Which rows of a unit count hangs on their place in the table: rows of other units move.",
-    ((grouped, "short_place", _by_accident), (keys, "short_place", _by_accident)),
+    ((step, "short_place", _by_accident), (keys, "short_place", _by_accident)),
 )
 GROUPS_ALONE = Fault(
     "Groups of a unit are bounded, and its rows in each are not.",

@@ -14,7 +14,7 @@ from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.joins import Joining
 from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage
-from dpsql.engines.duckdb import query_answers, query_planner
+from dpsql.engines.duckdb import past_releases, query_answers, query_planner
 from dpsql.engines.duckdb.lineage import queries
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.functions import query_parts
@@ -58,7 +58,7 @@ FILTER_OUTSIDE_TRY = Fault(
     ((RowExpressions, "write", _unguarded),),
 )
 REPLAY_BEYOND_MAX_AGE = Fault(
-    "An answer is replayed however old it is.", ((query_planner, "_seconds_since", lambda recorded: -1.0),)
+    "An answer is replayed however old it is.", ((past_releases, "_seconds_since", lambda recorded: -1.0),)
 )
 MACRO_CAPTURED = Fault(
     "Functions are written without their schema: a caller's macro takes their place.", (splitting(_plain),)
