@@ -32,7 +32,7 @@ from dpsql.contract.plan import NOT_STATED, Pass, Quantity
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_arguments import TARGETS
 from dpsql.functions.grouped.arguments import UNIT
-from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall, TargetMagnitudes, bounds_noise, read_share
+from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall, TargetMagnitudes, bounds_noise, drawn_of, read_share
 from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.progress import Progress
@@ -126,9 +126,7 @@ class CoreBoundsCall(GroupedCall):
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
-        counts = collector.inner.cells.counts
-        drawn = (part.draw(column) for part, column in zip(self.plan.bounds_parts, counts, strict=True))
-        return replace(self, drawn=tuple(drawn))
+        return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Return the end of the part: no row is read again."""

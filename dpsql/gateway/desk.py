@@ -187,7 +187,7 @@ class Desk:
         granted = asked.granted(self._ledger)
         call = _Call(asked.function, asked.source, granted, asked, self._ledger)
         with self._context() as context:
-            return {"estimate": call.price(context)}, []
+            return {"estimate": call.price(context, lambda error: self._told(error, asked.principal))}, []
 
     def _datasets(self, asked: _Asked) -> Reply:
         return {"datasets": asked.granted(self._ledger).listed()}, []
@@ -396,8 +396,8 @@ class _Call:
             return context.query(self._source, **self._arguments)
         return getattr(context, self._function)(self._source, **self._arguments)
 
-    def price(self, context: Context) -> dict[str, Any]:
-        """Return what the call would cost."""
+    def price(self, context: Context, told: Callable[[DpsqlError], dict[str, object]]) -> dict[str, Any]:
+        """Return what the call would cost, and what is `told` of the error that would refuse it."""
         plan = self.plan(context)
         if plan is None:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
@@ -405,7 +405,7 @@ class _Call:
         try:
             free = context.check(plan) is not None
         except DpsqlError as error:
-            free, refusal = False, _told(error)
+            free, refusal = False, told(error)
         return {
             "function": self._function,
             "datasets": list(plan.charged),

@@ -298,6 +298,8 @@ def test_the_totals_of_a_dataset_are_for_those_who_may_see_them(served: Served) 
     reply, _ = served.ask("gus", **count("200"))
     assert reply["error"]["code"] == "B001"
     assert not any(letter.isdigit() for letter in reply["error"]["message"])
+    refusal = served.ask("gus", "estimate", **count("200"))[0]["estimate"]["refusal"]
+    assert refusal == reply["error"]
     assert "total_spent" not in served.ask("ana", "budget")[0]["budget"][0]
     assert "total_spent" in served.ask("eve", "budget")[0]["budget"][0]
 

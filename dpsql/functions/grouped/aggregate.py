@@ -22,7 +22,14 @@ from dpsql.contract.fold import Batch, Collector
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
 from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.grouped.drawn_bounds import NO_CODE, UNIT_BOUNDS, DrawnBoundsCall, TargetMagnitudes, ValueCode
+from dpsql.functions.grouped.drawn_bounds import (
+    NO_CODE,
+    UNIT_BOUNDS,
+    DrawnBoundsCall,
+    TargetMagnitudes,
+    ValueCode,
+    drawn_of,
+)
 from dpsql.functions.grouped.left_out import GROUP, RECORD, UNITS
 from dpsql.kernels.columns import to_doubles
 from dpsql.kernels.fixed_point import quantise
@@ -163,9 +170,7 @@ class AggregateCall(DrawnBoundsCall):
         """
         if not isinstance(collector, TargetMagnitudes):
             return self
-        counts = collector.inner.cells.counts
-        drawn = (part.draw(column) for part, column in zip(self.plan.bounds_parts, counts, strict=True))
-        return replace(self, drawn=tuple(drawn))
+        return replace(self, drawn=drawn_of(self.plan.bounds_parts, collector))
 
     def turn(self, collector: Collector, progress: Progress) -> Collector:
         """Begin the sums; after those, draw the noise of private keys, and begin the labels of released ones."""

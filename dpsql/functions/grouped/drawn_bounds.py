@@ -26,7 +26,7 @@ from dpsql.contract.parameters import known
 from dpsql.contract.plan import Pass, Quantity
 from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
 from dpsql.kernels.columns import to_doubles
-from dpsql.mechanisms.interval_scan import IntervalNoise
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.statistics.counts import MagnitudeHistogram
 
 BOUNDS_SHARE = share(
@@ -145,6 +145,12 @@ class TargetMagnitudes(RowTransform[MagnitudeHistogram]):
         for position in range(self._columns):
             values[position] = to_doubles(rows.field(position))
         self.add(np.zeros(len(rows)), values, batch)
+
+
+def drawn_of(parts: Sequence[ScannedInterval], found: TargetMagnitudes) -> tuple[PrivateInterval, ...]:
+    """Draw the bounds of each column at the end of the pass that counts its rows by magnitude; `parts` say how."""
+    counts = found.inner.cells.counts
+    return tuple(part.draw(column) for part, column in zip(parts, counts, strict=True))
 
 
 class DrawnBoundsCall(GroupedCall):
