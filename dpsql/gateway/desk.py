@@ -99,8 +99,8 @@ class Desk:
             grants = self._ledger.grants()
             principal = grants.principal_of(request.get("token"), datetime.now(UTC))
             self._rates.refuse(principal, "refusals")
-            if wanted == "known":  # whether the token holds
-                return {}, []
+            if wanted == "known":  # whether the token holds, and whose it is
+                return {"principal": principal}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:

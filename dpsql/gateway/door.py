@@ -107,7 +107,7 @@ class Door:
         DpsqlError
             It is refused, or failed: dpsql's own codes, and G codes.
         """
-        self._known(token)
+        self.principal(token)  # before a box is made for somebody without one
         with self._opened().open() as box:
             said = box.parse(sql)
             if said.settings:
@@ -121,7 +121,7 @@ class Door:
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
-        self._known(token)
+        self.principal(token)  # before a box is made for somebody without one
         with self._opened().open() as box:
             calls = [call.to_json() for call in box.parse(sql).calls]
         found = [
@@ -166,6 +166,10 @@ class Door:
         """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
         return self._ask(token, {"want": "ledger"})[0]
 
+    def principal(self, token: str) -> str:
+        """Return whose token this is."""
+        return str(self._ask(token, {"want": "known"})[0]["principal"])
+
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
         try:
@@ -180,10 +184,6 @@ class Door:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
-
-    def _known(self, token: str) -> None:
-        """Raise before a box is made for somebody without a token."""
-        self._ask(token, {"want": "known"})
 
     def _opened(self) -> _Opens:
         if self._boxes is None:

@@ -19,6 +19,7 @@ from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import Front, Listening
 from dpsql.gateway.mcp import Purse, over_http
+from dpsql.gateway.pages.asking import asking_routes
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ def serve(settings: FrontSettings, listens: Callable[[Listening], None]) -> None
     door = Door(settings.broker, Boxes(Path(settings.boxes)))
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, lifespan = over_http(door, Purse(cap), public_names=settings.public_names)
-    Front(application(door, more=[route], lifespan=lifespan), settings.where, listens).run()
+    Front(application(door, more=[route, *asking_routes(door)], lifespan=lifespan), settings.where, listens).run()
 
 
 def main() -> None:
