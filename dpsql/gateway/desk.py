@@ -189,8 +189,12 @@ class Desk:
             context.connection.interrupt()
 
         most = self._buckets.most(self._seconds)
-        charge = partial(self._session.reserve_named, plan.release)
-        with watched(most, charge=charge, interrupt=interrupt, end=self._end):
+
+        def end() -> None:
+            self._session.charge_before_end(plan)
+            self._end()
+
+        with watched(most, charge=partial(self._session.reserve_named, plan), interrupt=interrupt, end=end):
             yield
 
     def _estimate(self, asked: _Asked) -> Reply:

@@ -60,7 +60,7 @@ def watched(
         with stopping:  # what comes after it on this connection is not interrupted
             if not done.is_set():
                 interrupt()
-        if not done.wait(patience) and paid:
+        if not done.wait(patience) and paid and _succeeds(charge):  # it may have begun late
             end()
 
     watcher = threading.Thread(target=watch, daemon=True)

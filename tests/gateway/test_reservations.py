@@ -164,4 +164,4 @@ def test_the_watchdog_ends_what_was_charged_and_nothing_else(fails: bool) -> Non
     assert run(5.0, 0.0) == []
     assert run(5.0, 0.3) == (["charge", "interrupt"] if fails else ["charge"])
     assert run(0.05, 0.15) == ["charge", "interrupt"]
-    assert run(0.05, 0.6) == (["charge", "interrupt"] if fails else ["charge", "interrupt", "end"])
+    assert run(0.05, 0.8) == (["charge", "interrupt"] if fails else ["charge", "interrupt", "charge", "end"])

@@ -394,12 +394,19 @@ class Session(Calls):
             known = list(self._calls.values())
         return [one for one in known if name is not None and one.call.plan.release == name]
 
-    def reserve_named(self, name: str | None) -> None:
-        """Charge in full what runs under a name, unless it has ended or was charged: its process may be ended."""
-        for running in self._running_as(name):
+    def reserve_named(self, plan: Plan) -> None:
+        """Charge in full what runs under the name of a plan, unless it was charged: its process may be ended."""
+        for running in self._running_as(plan.release):
             with running.charging:
                 if running.reservation is None and not running.charged and running.entry is None:
                     self.reserve(running)
+
+    def charge_before_end(self, plan: Plan) -> None:
+        """Charge what a plan stands for before the process is ended, be it before its gate or behind it."""
+        if self._running_as(plan.release):
+            self.reserve_named(plan)
+        else:
+            self.charge_lost(plan)
 
     def stop_named(self, name: str | None) -> None:
         """Let what runs under a name fail at the next step of its long work."""
