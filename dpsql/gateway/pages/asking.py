@@ -35,8 +35,8 @@ from dpsql.gateway.pages.parts import (
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
-from dpsql.gateway.pages.sessions import KeptAnswer, Session, Sessions
-from dpsql.gateway.pages.visits import Entrance, Page, Visit, page_response, routes_of, see
+from dpsql.gateway.pages.sessions import KeptAnswer, Sessions, WebSession
+from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
 from dpsql.gateway.problems import Problem, problem_of
 
 SITE = Site(
@@ -253,7 +253,7 @@ def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Resp
     return _editor(door, visit.session, sql, settings, price=price, key=visit.field("key"))
 
 
-def _price(door: Any, session: Session, sql: str, settings: Mapping[str, str]) -> Element:
+def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]) -> Element:
     """Return what a statement would cost, or why it would be refused; nothing is read."""
     told = door.estimate(session.token, sql, settings)
     left = {str(one["dataset"]): one.get("epsilon_remaining") for one in door.budget(session.token)}
@@ -300,7 +300,7 @@ def _words(door: Any, visit: Visit) -> Response:
 
 def _editor(
     door: Any,
-    session: Session,
+    session: WebSession,
     sql: str,
     settings: Mapping[str, str],
     *,
@@ -389,7 +389,7 @@ def _kept(visit: Visit) -> KeptAnswer:
     return found
 
 
-def _result(session: Session, name: str, kept: KeptAnswer, title: str) -> Element:
+def _result(session: WebSession, name: str, kept: KeptAnswer, title: str) -> Element:
     charged = [one for one in kept.receipts if one.get("charged")]
     verdicts = [
         str((one.get("noise") or {}).get("verdict")) for one in kept.receipts if (one.get("noise") or {}).get("verdict")
@@ -477,17 +477,17 @@ def _release(door: Any, visit: Visit) -> Response:
 
 
 _PAGES = (
-    Page("GET", "/", lambda _door, _visit: see("/datasets")),
-    Page("GET", "/datasets", _datasets),
-    Page("GET", "/dataset", _dataset),
-    Page("GET", "/form", _form),
-    Page("POST", "/form", _filled),
-    Page("GET", "/ask", _ask),
-    Page("POST", "/ask", _asked, spends=True),
-    Page("POST", "/ask/price", _price_alone),
-    Page("GET", "/words", _words),
-    Page("GET", "/answers/{name}", _answer),
-    Page("GET", "/answers/{name}/{ending}", _file),
-    Page("GET", "/releases", _releases),
-    Page("GET", "/releases/{number}", _release),
+    WebPage("GET", "/", lambda _door, _visit: see("/datasets")),
+    WebPage("GET", "/datasets", _datasets),
+    WebPage("GET", "/dataset", _dataset),
+    WebPage("GET", "/form", _form),
+    WebPage("POST", "/form", _filled),
+    WebPage("GET", "/ask", _ask),
+    WebPage("POST", "/ask", _asked, spends=True),
+    WebPage("POST", "/ask/price", _price_alone),
+    WebPage("GET", "/words", _words),
+    WebPage("GET", "/answers/{name}", _answer),
+    WebPage("GET", "/answers/{name}/{ending}", _file),
+    WebPage("GET", "/releases", _releases),
+    WebPage("GET", "/releases/{number}", _release),
 )

@@ -25,7 +25,9 @@ _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][
 def arguments_of(function: str) -> list[Argument]:
     """Return the arguments that a form asks for: what is required, then what is usual, then everything else."""
     every = [one for name, one in FUNCTIONS[function].plan.arguments.items() if name not in _STATED]
-    return sorted(every, key=lambda one: (not one.required, one.name not in _USUAL, every.index(one)))
+    asked = [one for one in every if one.required]
+    usual = [one for one in every if is_usual(one) and not one.required]
+    return [*asked, *usual, *(one for one in every if not is_usual(one))]
 
 
 def is_usual(argument: Argument) -> bool:

@@ -10,7 +10,7 @@ from dpsql.contract.verdicts import VERDICTS
 from dpsql.gateway.encoding import plain
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.picture import number_text
-from dpsql.gateway.pages.sessions import Session
+from dpsql.gateway.pages.sessions import WebSession
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,7 @@ class Site:
     links: tuple[tuple[str, str], ...]
 
 
-def framed(site: Site, title: str, session: Session | None, here: str, *content: object) -> Element:
+def framed(site: Site, title: str, session: WebSession | None, here: str, *content: object) -> Element:
     """Return a whole page."""
     links = [
         h("a", {"href": address, "aria-current": "page" if address == here else None}, text)
@@ -84,7 +84,7 @@ def framed(site: Site, title: str, session: Session | None, here: str, *content:
     )
 
 
-def secret_field(session: Session) -> Element:
+def secret_field(session: WebSession) -> Element:
     """Return the hidden field by which a form is known to be this session's."""
     return h("input", {"type": "hidden", "name": "csrf", "value": session.secret})
 

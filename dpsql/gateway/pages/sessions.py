@@ -50,7 +50,7 @@ class KeptAnswer:
 
 
 @dataclass
-class Session:
+class WebSession:
     """One who is logged in.
 
     Attributes
@@ -97,7 +97,7 @@ class Sessions:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._of: OrderedDict[bytes, Session] = OrderedDict()
+        self._of: OrderedDict[bytes, WebSession] = OrderedDict()
         self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def begin(self, token: str, principal: str) -> str:
@@ -109,10 +109,10 @@ class Sessions:
                 del self._of[digest]
             while len(self._of) >= _MOST:
                 self._of.popitem(last=False)
-            self._of[_digest(cookie)] = Session(token, principal, now + SECONDS)
+            self._of[_digest(cookie)] = WebSession(token, principal, now + SECONDS)
         return cookie
 
-    def find(self, cookie: str | None) -> Session | None:
+    def find(self, cookie: str | None) -> WebSession | None:
         """Return the session of a cookie; None if there is none, or it has ended."""
         with self._lock:
             found = self._of.get(_digest(cookie or ""))
@@ -125,7 +125,7 @@ class Sessions:
         with self._lock:
             self._of.pop(_digest(cookie or ""), None)
 
-    def keep(self, session: Session, answer: KeptAnswer) -> str:
+    def keep(self, session: WebSession, answer: KeptAnswer) -> str:
         """Keep an answer, and return its name; the oldest ones of all sessions make room."""
         name = secrets.token_urlsafe(9)
         with self._lock:

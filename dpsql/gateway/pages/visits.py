@@ -23,7 +23,7 @@ from dpsql.gateway.http import Answering
 from dpsql.gateway.listening import is_local
 from dpsql.gateway.pages.elements import Element, document, h
 from dpsql.gateway.pages.parts import Site, alert, framed, heading
-from dpsql.gateway.pages.sessions import SECONDS, Session, Sessions
+from dpsql.gateway.pages.sessions import SECONDS, Sessions, WebSession
 from dpsql.gateway.problems import problem_of
 
 _HEADERS = {
@@ -56,7 +56,7 @@ class Visit:
 
     Attributes
     ----------
-    session : Session
+    session : WebSession
     fields : mapping of str to list of str
         Of the form, or of the address.
     path : mapping of str to str
@@ -64,7 +64,7 @@ class Visit:
     sessions : Sessions
     """
 
-    session: Session
+    session: WebSession
     fields: Mapping[str, list[str]]
     path: Mapping[str, str]
     sessions: Sessions
@@ -75,7 +75,7 @@ class Visit:
 
 
 @dataclass(frozen=True)
-class Page:
+class WebPage:
     """One address of a site.
 
     Attributes
@@ -106,7 +106,7 @@ def see(address: str) -> Response:
 def routes_of(
     door: Entrance,
     site: Site,
-    pages: Sequence[Page],
+    pages: Sequence[WebPage],
     *,
     admits: Callable[[Any, str], None] | None = None,
     sessions: Sessions | None = None,
@@ -117,7 +117,7 @@ def routes_of(
     ----------
     door : Entrance
     site : Site
-    pages : sequence of Page
+    pages : sequence of WebPage
     admits : callable, optional
         Takes the door and a token, and raises where its holder may not enter this site.
     sessions : Sessions, optional
@@ -137,7 +137,7 @@ def routes_of(
 
         return respond
 
-    def visited(page: Page) -> Callable[[Request, bytes], Response]:
+    def visited(page: WebPage) -> Callable[[Request, bytes], Response]:
         def work(request: Request, body: bytes) -> Response:
             cookie = request.cookies.get(_cookie_name(request, site))
             session = held.find(cookie)
@@ -213,7 +213,7 @@ def routes_of(
     ]
 
 
-def refused(site: Site, session: Session | None, error: Exception) -> Response:
+def refused(site: Site, session: WebSession | None, error: Exception) -> Response:
     """Return the page of an error: its code and text, or a number by which the owner finds it in the log."""
     problem = problem_of(error)
     page = framed(site, "Refused", session, "", heading("This was refused"), alert(problem))
