@@ -7,6 +7,7 @@ from __future__ import annotations
 import click
 
 from dpsql.cli.options import place_options, rows_option, runs
+from dpsql.contract.periods import PERIODS
 from dpsql.ledger.grants import ROLES, USUAL_DAYS
 
 
@@ -18,6 +19,7 @@ from dpsql.ledger.grants import ROLES, USUAL_DAYS
 )
 @click.option("--delta", type=float, help="The same of delta; none by default.")
 @click.option("--rho", type=float, help="In place of epsilon and delta, for a budget in rho.")
+@click.option("--per", type=click.Choice(PERIODS), help="The cap is for each such period of the calendar, in UTC.")
 @click.option("--default-epsilon", type=float, help="What a question spends that does not say.")
 @click.option("--functions", metavar="NAMES", help="Functions that may be called, separated by commas; all by default.")
 @click.option("--sources", metavar="NAMES", help="Tables or views to ask about; those of the dataset by default.")
@@ -34,6 +36,7 @@ def grant() -> None:
 
     \b
     dpsql grant ana --dataset visits --epsilon 5 --delta 1e-6 --db hospital.duckdb
+    dpsql grant ben --dataset visits --epsilon 1 --per month --db hospital.duckdb
     dpsql grant board --dataset visits --functions dp_count,dp_query --share \\
         --default-epsilon 0.1 --expires 30d --db hospital.duckdb
     """

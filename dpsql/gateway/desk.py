@@ -170,7 +170,8 @@ class Desk:
         """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
         is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
         release = context.release(entry) if is_whole else call.run(context)
-        return {"receipts": [receipt_of(release, self._ledger)]}, [release.value]
+        receipt = receipt_of(release, self._ledger)
+        return {"receipts": [{**receipt, "cap_period": call.cap_period(receipt)}]}, [release.value]
 
     @contextmanager
     def _watched(self, context: Context) -> Iterator[None]:
@@ -366,7 +367,7 @@ class _Call:
                 raise GatewayError(
                     "G009", f"{function} is not granted to you. List the datasets that you may ask about."
                 )
-        self._arguments = given
+        self._arguments, self._grants = given, grants
         taken = QUERY if is_query else function
         self._state("epsilon", asked.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
         if "delta" in _takes(taken):
@@ -381,6 +382,12 @@ class _Call:
                 self._arguments |= values_of({name: {"number": setting}}, _none)
             elif usual is not None:
                 self._arguments[name] = usual
+
+    def cap_period(self, receipt: Mapping[str, Any]) -> str | None:
+        """Return the period of the calendar whose cap a release counts in; None where the cap is not by periods."""
+        return next(
+            (g.period_at(receipt["recorded_at"]) for g in self._grants if g.dataset == receipt["dataset"]), None
+        )
 
     def plan(self, context: Context) -> Plan | None:
         """Return the plan of the call; None if it reads nobody's rows."""

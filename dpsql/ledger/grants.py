@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from dpsql.contract import parameters
+from dpsql.contract.periods import PERIODS, block_of
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, TOKEN, Row
@@ -56,6 +57,9 @@ class Grant:
         An analyst asks; an auditor reads the ledger and asks nothing new; an owner does both.
     cap : Budget or None
         What all of the principal's releases together may spend, beside the dataset's own budget; None for no cap.
+    per : str or None
+        Of `dpsql.contract.periods.PERIODS`: the cap is of the releases that are charged in one such period of the
+        calendar, in UTC, and the next one begins anew. None for a cap on all of them.
     default_epsilon : Fraction or None
         What a question spends that does not say.
     functions : tuple of str or None
@@ -80,6 +84,7 @@ class Grant:
     expires: str | None = None
     share: bool = False
     total: bool = False
+    per: str | None = None
 
     @classmethod
     def of(
@@ -91,6 +96,7 @@ class Grant:
         epsilon: object = None,
         delta: object = None,
         rho: object = None,
+        per: object = None,
         default_epsilon: object = None,
         functions: Iterable[str] | None = None,
         sources: Iterable[str] | None = None,
@@ -108,6 +114,8 @@ class Grant:
         if epsilon is None and rho is None and delta is not None:
             raise ParameterError("P015", "a cap must have either epsilon or rho. Give epsilon beside delta.")
         cap = None if epsilon is None and rho is None else Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+        if cap is None and per is not None:
+            raise ParameterError("P015", "per is of a cap. Give epsilon, and delta if need be, or rho beside it.")
         spends = None
         if default_epsilon is not None:
             spends = Budget.of(epsilon=default_epsilon).epsilon
@@ -122,6 +130,7 @@ class Grant:
             expires=after_days(days),
             share=bool(share),
             total=bool(total),
+            per=None if per is None else parameters.choice("per", per, PERIODS),
         )
 
     @property
@@ -136,6 +145,7 @@ class Grant:
             "expires": self.expires,
             "share": self.share or None,
             "total": self.total or None,
+            "per": self.per,
         }
         return {name: value for name, value in record.items() if value is not None}
 
@@ -150,13 +160,17 @@ class Grant:
         return cls(
             row["principal"], row["dataset"], facts["role"], None if cap is None else Budget.from_json(cap),
             None if spends is None else Fraction(spends), functions, sources, facts.get("expires"),
-            bool(facts.get("share")), bool(facts.get("total")),
+            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"),
         )  # fmt: skip
 
     @property
     def asks(self) -> bool:
         """Whether the principal may ask for new releases."""
         return self.role != "auditor"
+
+    def period_at(self, time: str) -> str | None:
+        """Return the name of the period whose cap counts what is charged at a time of the ledger; None for no such."""
+        return None if self.per is None else block_of(self.per, _time(time).date())
 
     def stands(self, now: datetime) -> bool:
         """Whether the grant has not expired."""
