@@ -149,9 +149,16 @@ class Remote(ContextMethods):
         """Return what is spent and what remains of each dataset."""
         return list(self._looked("/v1/budget")["budget"])
 
-    def releases(self) -> list[dict[str, Any]]:
-        """Return the own releases."""
-        return list(self._looked("/v1/releases")["releases"])
+    def releases(self, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        return list(self._looked("/v1/releases" + _page(before))["releases"])
+
+    def ledger(self, before: int | None = None) -> dict[str, Any]:
+        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+
+        The entries are the last ones, oldest first; those before an entry, if one is given.
+        """
+        return self._looked("/v1/ledger" + _page(before))
 
     def release(self, number: int) -> Release:
         """Return an own release again, at no cost."""
@@ -251,6 +258,10 @@ class Remote(ContextMethods):
 def connect_remote(url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> Remote:
     """Return a gateway to ask; see `Remote`."""
     return Remote(url, token, insecure_plaintext=insecure_plaintext)
+
+
+def _page(before: int | None) -> str:
+    return "" if before is None else f"?before={int(before)}"
 
 
 def _is_local(host: str) -> bool:

@@ -6,6 +6,7 @@ its text, of which the desk writes a text of its own.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -203,9 +204,7 @@ class Desk:
 
     def _releases(self, asked: _Asked) -> Reply:
         own = own_releases(self._ledger, asked.granted(self._ledger))
-        before = asked.request.get("before")
-        if isinstance(before, int):
-            own = [one for one in own if one.sequence < before]
+        own = [one for one in own if one.sequence < asked.before]
         return {"releases": [stored_receipt(one, self._ledger) for one in own[-_MOST_LISTED:]]}, []
 
     def _release(self, asked: _Asked) -> Reply:
@@ -223,7 +222,9 @@ class Desk:
     def _entries(self, asked: _Asked) -> Reply:
         """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
         datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
-        entries = [asdict(one) for one in self._ledger.entries() if one.dataset in datasets]
+        entries = [
+            asdict(one) for one in self._ledger.entries() if one.dataset in datasets and one.sequence < asked.before
+        ]
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
         return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
 
@@ -278,6 +279,14 @@ class _Asked:
         if not isinstance(found, str):
             raise GatewayError("G012", f"{name} must be a text.")
         return found
+
+    @property
+    def before(self) -> float:
+        """The entry before which those are that are asked for."""
+        found = self.request.get("before")
+        if found is not None and (not isinstance(found, int) or found is True):
+            raise GatewayError("G012", "before must be the number of an entry.")
+        return math.inf if found is None else found
 
     @property
     def function(self) -> str:

@@ -162,9 +162,12 @@ class Door:
         reply, tables = self._ask(token, {"want": "release", "number": number})
         return Answer(_table(tables[0]), reply["receipts"])
 
-    def ledger(self, token: str) -> dict[str, Any]:
-        """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
-        return self._ask(token, {"want": "ledger"})[0]
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+
+        The entries are the last ones, oldest first; those before an entry, if one is given.
+        """
+        return self._ask(token, {"want": "ledger", "before": before})[0]
 
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""

@@ -183,6 +183,7 @@ class LedgerRow:
     guarantee: str
     status: str
     event: str | None
+    principal: str | None
     hash: str
 
 
@@ -464,5 +465,6 @@ def ledger_row(row: Row) -> LedgerRow:
         guarantee=row["guarantee"],
         status=row["status"],
         event=row["event"],
+        principal=row.get("principal"),
         hash=row["hash"],
     )

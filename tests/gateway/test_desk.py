@@ -484,6 +484,10 @@ def test_an_auditor_sees_entries_and_grants(served: Served) -> None:
     told = served.ask("eve", "ledger")[0]
     assert {row["dataset"] for row in told["ledger"]} == {"patients"}
     assert "ana" in {row["principal"] for row in told["grants"]}
+    last = told["ledger"][-1]["sequence"]
+    assert served.ask("eve", "ledger", before=last)[0]["ledger"] == told["ledger"][:-1]
+    assert {row["principal"] for row in told["ledger"] if row["kind"] == "release"} <= {None, *GRANTS}
+    assert served.ask("eve", "ledger", before=True)[0]["error"]["code"] == "G012"
     assert served.ask("ana", "ledger")[0] == {"ledger": [], "grants": []}
 
 

@@ -235,6 +235,17 @@ def test_a_lost_broker_shows_in_health(door: FakeDoor, url: str) -> None:
     assert (status, json.loads(data)) == (503, {"broker": "lost"})
 
 
+def test_lists_have_pages_and_nothing_else_may_stand_behind_a_question_mark(door: FakeDoor, url: str) -> None:
+    for number in range(3):
+        ask(f"{url}/v1/query", {"sql": f"SELECT {number}"})
+    for path, name in (("/v1/releases", "releases"), ("/v1/ledger", "ledger")):
+        for query, entries in (("", [1, 2, 3]), ("?before=3", [1, 2]), ("?before=1", [])):
+            assert [row["entry"] for row in json.loads(ask(url + path + query)[2])[name]] == entries
+        for query in ("?before=", "?before=-1", "?before=1&before=2", "?token=x", "?before=1;", "?before=" + "9" * 16):
+            assert refused(url + path + query) == (400, "G021")
+    assert refused(f"{url}/v1/budget?before=3") == (400, "G021")
+
+
 def test_paths_that_are_not_there_are_refused_as_problems(url: str) -> None:
     assert refused(f"{url}/") == (404, "G031")
     assert refused(f"{url}/v1/query") == (405, "G031")

@@ -125,10 +125,14 @@ class FakeDoor:
         self._let_in(token)
         return [{"dataset": "patients", "epsilon": "5", "remaining": str(5 - 0.5 * len(self.charges))}]
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
         """Return what was charged."""
         self._let_in(token)
-        return [{"entry": entry} for entry in self.charges.values()]
+        return [{"entry": entry} for entry in self.charges.values() if before is None or entry < before]
+
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return what was charged, as to an auditor."""
+        return {"ledger": self.releases(token, before), "grants": []}
 
     def release(self, token: str, number: int) -> FakeAnswer:
         """Return a release again."""
