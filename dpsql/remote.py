@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -277,8 +278,9 @@ def _question(statement: str, settings: Mapping[str, object]) -> bytes:
     return json.dumps({"sql": statement, **spelled}, default=_spelled).encode()
 
 
-def _spelled(value: object) -> float:
-    return float(value)  # type: ignore[arg-type] # such as a Decimal; what is no number raises
+def _spelled(value: object) -> str | float:
+    """Return a number that JSON has no form of: a Decimal by its digits, and the nearest float of any other."""
+    return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else float(value)  # type: ignore[arg-type]
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -32,10 +32,11 @@ def serve_database(
     ledger: str | None,
     demo: bool,
     log: str | None,
+    log_refused: bool,
     seconds: float,
     fixed_time: float | None,
+    serial: bool,
     without_os_sandbox: bool,
-    public_names: tuple[str, ...],
     agent_epsilon: str | None,
     **where: object,
 ) -> None:
@@ -55,13 +56,14 @@ def serve_database(
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap).to_json())
+        return str(front.FrontSettings(broker, boxes, place, cap, serial).to_json())
 
     settings = serving.ServeSettings(
         database,
         told,
         ledger=ledger_place(database, ledger),
         log=log or f"{database}.dpsql-audit",
+        log_refused=log_refused,
         seconds=seconds,
         fixed_time=fixed_time,
         without_os_sandbox=without_os_sandbox,

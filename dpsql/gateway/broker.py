@@ -57,6 +57,8 @@ class BrokerSettings:
         How long one release may take.
     rates : float
         By which the limits of `dpsql.gateway.limits` are multiplied.
+    log_refused : bool
+        Write what was refused as it was asked.
     fixed_time : float or None
         Seconds after which every answer to a new question leaves; by default there are a few such times.
     """
@@ -68,6 +70,7 @@ class BrokerSettings:
     seconds: float = 120.0
     rates: float = 1.0
     fixed_time: float | None = None
+    log_refused: bool = False
 
 
 class Broker:
@@ -83,8 +86,8 @@ class Broker:
         for setting in _SETTINGS:
             self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
-        buckets = Buckets(settings.fixed_time)
-        self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds, buckets=buckets)
+        buckets, audit = Buckets(settings.fixed_time), Audit(settings.log, refused=settings.log_refused)
+        self._desk = Desk(self._context, audit, rates, seconds=settings.seconds, buckets=buckets)
         self._path = settings.socket
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket)
@@ -179,6 +182,7 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--seconds", type=float, default=120.0)
 @click.option("--rates", type=float, default=1.0)
 @click.option("--fixed-time", type=float)
+@click.option("--log-refused", is_flag=True)
 def main(
     database: str,
     path: str,
@@ -187,9 +191,10 @@ def main(
     seconds: float,
     rates: float,
     fixed_time: float | None,
+    log_refused: bool,
 ) -> None:
     """Run the broker of a database."""
-    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time))
+    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time, log_refused))
 
 
 if __name__ == "__main__":

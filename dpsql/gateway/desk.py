@@ -7,6 +7,7 @@ its text, of which the desk writes a text of its own.
 from __future__ import annotations
 
 import math
+import re
 import secrets
 import threading
 import time
@@ -25,7 +26,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
-from dpsql.gateway.audit import Audit, digest
+from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
@@ -100,6 +101,9 @@ class Desk:
             grants = self._ledger.grants()
             principal = grants.principal_of(request.get("token"), datetime.now(UTC))
             self._rates.refuse(principal, "refusals")
+            if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
+                code = _code(request.get("code"))
+                return {}, []
             if wanted == "known":  # whether the token holds
                 return {}, []
             self._rates.take(principal, "requests")
@@ -121,8 +125,8 @@ class Desk:
         finally:
             if wanted != "health" and (code or wanted != "known"):
                 if code and principal:
-                    self._count_refusal(principal)
-                self._audit.request(began, principal, wanted, digest(request), code, entry)
+                    self._rates.count(principal, "refusals")
+                self._audit.request(began, principal, request, code, entry)
 
     def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
@@ -134,12 +138,6 @@ class Desk:
                     "the dataset's budget does not allow this. Ask with less, or repeat an earlier question."
                 )
         return told
-
-    def _count_refusal(self, principal: str) -> None:
-        try:
-            self._rates.take(principal, "refusals")
-        except GatewayError:
-            return
 
     # What may be wanted.
 
@@ -257,6 +255,10 @@ def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.
     elif function not in FUNCTIONS or not FUNCTIONS[str(function)].spends:
         raise GatewayError("G007", f"{show(function)} is none of the private functions. Name one, such as 'dp_count'.")
     return context.dp_estimate(str(function), **given)
+
+
+def _code(told: object) -> str:
+    return told if isinstance(told, str) and re.fullmatch(r"DPSQL-[A-Z][0-9]{3}", told) else "?"
 
 
 class _Asked:

@@ -30,16 +30,17 @@ class FrontSettings:
     broker, boxes : str
         Their sockets.
     where : Listening
-    public_names : list of str
     agent_epsilon : str or None
         What models may spend for each token.
+    serial : bool
+        As of `Door`.
     """
 
     broker: str
     boxes: str
     where: Listening
-    public_names: list[str]
     agent_epsilon: str | None = None
+    serial: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -54,9 +55,9 @@ class FrontSettings:
 
 def serve(settings: FrontSettings, listens: Callable[[Listening], None]) -> None:
     """Answer requests until the process is told to end."""
-    door = Door(settings.broker, Boxes(Path(settings.boxes)))
+    door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
-    route, lifespan = over_http(door, Purse(cap), public_names=settings.public_names)
+    route, lifespan = over_http(door, Purse(cap), public_names=settings.where.public_names)
     Front(application(door, more=[route], lifespan=lifespan), settings.where, listens).run()
 
 

@@ -112,6 +112,8 @@ class ServeSettings:
         How long one release may take.
     fixed_time : float or None
         After how many seconds every new answer comes.
+    log_refused : bool
+        Write what was refused as it was asked.
     without_os_sandbox : bool
         Boxes are not locked by the operating system.
     front : callable
@@ -124,6 +126,7 @@ class ServeSettings:
     log: str | None = None
     seconds: float = 120.0
     fixed_time: float | None = None
+    log_refused: bool = False
     without_os_sandbox: bool = False
 
 
@@ -151,6 +154,7 @@ class Serving:
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
         seconds = ["--seconds", str(given.seconds)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
+        seconds += ["--log-refused"] if given.log_refused else []
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
         self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])

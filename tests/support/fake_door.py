@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.errors import BudgetError, GatewayError
+from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import CarefulProtocol, Front, Guarded, Listening
 
@@ -150,13 +151,20 @@ class FakeDoor:
 
 @contextmanager
 def listening(
-    door: Any, *, app: Any = None, head_seconds: float = 10, body_seconds: float = 30, **where: Any
+    door: Any,
+    *,
+    app: Any = None,
+    factor: float = 1000,
+    head_seconds: float = 10,
+    body_seconds: float = 30,
+    **where: Any,
 ) -> Iterator[str]:
     """Serve a door, or an application, on a free port of this machine; yield where."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = Listening(port=port, **where)
-    front = Front(application(door) if app is None else app, place)
+    addresses = Addresses(place.trusted_proxies, factor=factor)
+    front = Front(application(door) if app is None else app, place, addresses=addresses)
     guarded = front.config.loaded_app
     assert isinstance(guarded, Guarded)
     guarded.body_seconds = body_seconds
