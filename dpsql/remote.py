@@ -37,7 +37,7 @@ TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 - a name
 _SECONDS = 600.0
 
 
-class _Stay(HTTPRedirectHandler):
+class NoRedirection(HTTPRedirectHandler):
     """Follows no redirection: the token is for one address."""
 
     def redirect_request(
@@ -112,7 +112,7 @@ class Remote(ContextMethods):
             raise GatewayError("G040", f"without TLS others may read the token. Use https://{parts.netloc}.")
         self.url = url.rstrip("/")
         self._token = saved_token(self.url) if token is None else token
-        handlers = [_Stay(), *([ProxyHandler({})] if local else [])]
+        handlers = [NoRedirection(), *([ProxyHandler({})] if local else [])]
         self._opener = build_opener(*handlers)
 
     def __repr__(self) -> str:

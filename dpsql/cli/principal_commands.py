@@ -25,6 +25,7 @@ from dpsql.ledger.grants import ROLES, USUAL_DAYS
 @click.option("--sources", metavar="NAMES", help="Tables or views to ask about; those of the dataset by default.")
 @click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
 @click.option("--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help="Or never.")
+@click.option("--subject", help="What the identity provider of the gateway calls this principal.")
 @click.option("--share", is_flag=True, help="Equal questions of all who share have one answer, charged once.")
 @click.option("--total", is_flag=True, help="Show what is spent of the dataset as a whole.")
 @place_options

@@ -32,6 +32,11 @@ _agent_option = click.option(
     metavar="ADDRESS",
     help="Proxy whose X-Forwarded-For says who asks; any other's is ignored.",
 )
+@click.option("--oidc-issuer", metavar="URL", help="Identity provider whose tokens (JWT) are taken, too.")
+@click.option("--oidc-audience", metavar="NAME", help="What its tokens call this gateway.")
+@click.option(
+    "--oidc-keys", metavar="FILE|URL", help="Its public keys, a JWK Set; fetched from a URL every ten minutes."
+)
 @_agent_option
 @click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
 @click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")

@@ -15,8 +15,10 @@ import stat
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -57,6 +59,8 @@ class BrokerSettings:
         How long one release may take.
     rates : float
         By which the limits of `dpsql.gateway.limits` are multiplied.
+    oidc_issuer, oidc_audience, oidc_keys : str or None
+        Of an identity provider (see `dpsql.gateway.login`), whose keys are in a file.
     log_refused : bool
         Write what was refused as it was asked.
     fixed_time : float or None
@@ -71,6 +75,18 @@ class BrokerSettings:
     rates: float = 1.0
     fixed_time: float | None = None
     log_refused: bool = False
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_keys: str | None = None
+
+    def login(self) -> Callable[[object], str | None] | None:
+        """Return what says whose a token of the identity provider is; None where there is none."""
+        if not (self.oidc_issuer and self.oidc_audience and self.oidc_keys):
+            return None
+        # Here, because it loads libraries that a broker does without.
+        from dpsql.gateway.login import Login, Provider
+
+        return Login(Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)).subject
 
 
 class Broker:
@@ -87,7 +103,9 @@ class Broker:
             self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
         buckets, audit = Buckets(settings.fixed_time), Audit(settings.log, refused=settings.log_refused)
-        self._desk = Desk(self._context, audit, rates, seconds=settings.seconds, buckets=buckets)
+        self._desk = Desk(
+            self._context, audit, rates, seconds=settings.seconds, buckets=buckets, login=settings.login()
+        )
         self._path = settings.socket
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket)
@@ -183,18 +201,12 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--rates", type=float, default=1.0)
 @click.option("--fixed-time", type=float)
 @click.option("--log-refused", is_flag=True)
-def main(
-    database: str,
-    path: str,
-    ledger: str | None,
-    log: str | None,
-    seconds: float,
-    rates: float,
-    fixed_time: float | None,
-    log_refused: bool,
-) -> None:
+@click.option("--oidc-issuer")
+@click.option("--oidc-audience")
+@click.option("--oidc-keys")
+def main(database: str, path: str, **given: Any) -> None:
     """Run the broker of a database."""
-    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time, log_refused))
+    serve(BrokerSettings(database, path, **given))
 
 
 if __name__ == "__main__":

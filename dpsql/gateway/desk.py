@@ -32,7 +32,7 @@ from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
 from dpsql.ledger.caps import NO_DATASET
-from dpsql.ledger.grants import ROLES, Grants
+from dpsql.ledger.grants import PREFIX, ROLES, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
@@ -58,6 +58,8 @@ class Desk:
         How long one release may take.
     buckets : Buckets, optional
         When answers leave.
+    login : callable, optional
+        Returns the subject of a token of an identity provider; None for no such token.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Desk:
         *,
         seconds: float = _SECONDS,
         buckets: Buckets | None = None,
+        login: Callable[[object], str | None] | None = None,
     ) -> None:
         self._ledger = context.ledger
         self._audit = audit
@@ -75,6 +78,7 @@ class Desk:
         self._seconds = seconds
         self._lines = Lines()
         self._buckets = Buckets() if buckets is None else buckets
+        self._login = login
         self._questions = _Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
@@ -99,7 +103,7 @@ class Desk:
             if wanted == "health":
                 return {"health": {"broker": "ok"}}, []
             grants = self._ledger.grants()
-            principal = grants.principal_of(request.get("token"), datetime.now(UTC))
+            principal = self._principal(grants, request.get("token"))
             self._rates.refuse(principal, "refusals")
             if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
                 code = _code(request.get("code"))
@@ -127,6 +131,12 @@ class Desk:
                 if code and principal:
                     self._rates.count(principal, "refusals")
                 self._audit.request(began, principal, request, code, entry)
+
+    def _principal(self, grants: Grants, token: object) -> str:
+        """Return whose a token is, ours or that of the identity provider."""
+        if self._login is None or str(token).startswith(PREFIX):
+            return grants.principal_of(token, datetime.now(UTC))
+        return grants.principal_of_subject(self._login(token), datetime.now(UTC))
 
     def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""

@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -114,6 +115,8 @@ class ServeSettings:
         After how many seconds every new answer comes.
     log_refused : bool
         Write what was refused as it was asked.
+    oidc_issuer, oidc_audience, oidc_keys : str or None
+        Of an identity provider (see `dpsql.gateway.login`); its keys are in a file, or at an address.
     without_os_sandbox : bool
         Boxes are not locked by the operating system.
     front : callable
@@ -127,6 +130,9 @@ class ServeSettings:
     seconds: float = 120.0
     fixed_time: float | None = None
     log_refused: bool = False
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_keys: str | None = None
     without_os_sandbox: bool = False
 
 
@@ -151,17 +157,24 @@ class Serving:
         given = self._settings
         self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
+        keys = str(Path(self._folder.name, "keys"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
         seconds = ["--seconds", str(given.seconds)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         seconds += ["--log-refused"] if given.log_refused else []
+        of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
+        named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
+        seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
         self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
         self.front = Process("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
+        self._parts = [self.broker, self.boxes, self.front]
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
-            for part in (self.broker, self.boxes):
+            if is_address(given.oidc_keys or ""):
+                self._parts.insert(0, self._fetching(given.oidc_keys or "", keys))
+            for part in self._parts[:-1]:
                 part.start()
             door = Door(broker)
             self._wait(self.broker, lambda: door.health() == {"broker": "ok"})
@@ -188,7 +201,7 @@ class Serving:
         """
         while True:
             time.sleep(_PAUSE)
-            for part in (self.broker, self.boxes, self.front):
+            for part in self._parts:
                 if not part.runs:
                     self._again(part)
 
@@ -202,6 +215,12 @@ class Serving:
             self._start_front()
         else:
             part.start()
+
+    def _fetching(self, url: str, path: str) -> Process:
+        """Fetch the keys of an identity provider, and return the process that will do so again and again."""
+        fetch = import_module("dpsql.gateway.keys").fetch
+        fetch(url, Path(path))
+        return Process("keys", ["dpsql.gateway.keys", url, path])
 
     def _start_front(self) -> None:
         self.front.start()
@@ -220,9 +239,14 @@ class Serving:
 
     def _end(self) -> None:
         """End the front first, so that what it was asked is still answered."""
-        for part in (self.front, self.boxes, self.broker):
+        for part in reversed(self._parts):
             part.end()
         self._folder.cleanup()
+
+
+def is_address(keys: str) -> bool:
+    """Whether the keys of a provider are to be fetched, and not in a file."""
+    return "://" in keys
 
 
 def _listens(path: str) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.contract.cost import UNITS_PER_ONE
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.ledger import clock
 from dpsql.ledger.accounts import counted
@@ -106,13 +107,26 @@ class GrantingLedger(OpenLedger):
         -------
         recorded : bool
             False when the same grant stands.
+
+        Raises
+        ------
+        ParameterError
+            P013: its subject is another principal's.
         """
         dataset = folded_dataset(grant.dataset)
         grant = replace(grant, dataset=dataset)
 
         def work(transaction: Transaction) -> bool:
-            if transaction.grants(None).grants.get((grant.principal, dataset)) == grant:
+            standing = transaction.grants(None).grants
+            if standing.get((grant.principal, dataset)) == grant:
                 return False
+            subjects = {each.subject: each.principal for each in standing.values() if each.subject is not None}
+            if grant.subject is not None and subjects.get(grant.subject, grant.principal) != grant.principal:
+                raise ParameterError(
+                    "P013",
+                    f"subject {show(grant.subject)} is that of principal '{subjects[grant.subject]}'. Revoke its "
+                    "grants first.",
+                )
             _append(transaction, GRANT, dataset, grant.principal, grant.facts)
             return True
 

@@ -60,6 +60,8 @@ class Grant:
     per : str or None
         Of `dpsql.contract.periods.PERIODS`: the cap is of the releases that are charged in one such period of the
         calendar, in UTC, and the next one begins anew. None for a cap on all of them.
+    subject : str or None
+        What the owner's identity provider calls the principal.
     default_epsilon : Fraction or None
         What a question spends that does not say.
     functions : tuple of str or None
@@ -85,6 +87,7 @@ class Grant:
     share: bool = False
     total: bool = False
     per: str | None = None
+    subject: str | None = None
 
     @classmethod
     def of(
@@ -103,6 +106,7 @@ class Grant:
         days: object = USUAL_DAYS,
         share: bool = False,
         total: bool = False,
+        subject: object = None,
     ) -> Grant:
         """Check what an owner grants.
 
@@ -131,6 +135,7 @@ class Grant:
             share=bool(share),
             total=bool(total),
             per=None if per is None else parameters.choice("per", per, PERIODS),
+            subject=None if subject is None else parameters.text("subject", subject, hint="Give it as tokens have it."),
         )
 
     @property
@@ -146,6 +151,7 @@ class Grant:
             "share": self.share or None,
             "total": self.total or None,
             "per": self.per,
+            "subject": self.subject,
         }
         return {name: value for name, value in record.items() if value is not None}
 
@@ -160,7 +166,7 @@ class Grant:
         return cls(
             row["principal"], row["dataset"], facts["role"], None if cap is None else Budget.from_json(cap),
             None if spends is None else Fraction(spends), functions, sources, facts.get("expires"),
-            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"),
+            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"), facts.get("subject"),
         )  # fmt: skip
 
     @property
@@ -248,7 +254,21 @@ class Grants:
         if isinstance(text, str) and _is_token(text):
             found = self.tokens.get(digest_of(text))
         if found is None or not found.stands(now):
-            raise GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
+            raise no_token()
+        return found.principal
+
+    def principal_of_subject(self, subject: str | None, now: datetime) -> str:
+        """Return whom an identity provider calls by a name; one grant that stands says so.
+
+        Raises
+        ------
+        GatewayError
+            G020, as of `principal_of`.
+        """
+        standing = (grant for grant in self.grants.values() if grant.subject == subject and grant.stands(now))
+        found = None if subject is None else next(standing, None)
+        if found is None:
+            raise no_token()
         return found.principal
 
     def of(self, principal: str, now: datetime) -> list[Grant]:
@@ -268,6 +288,11 @@ class Grants:
     def principals(self) -> list[str]:
         """Whoever has a grant or a token."""
         return sorted({name for name, _ in self.grants} | {token.principal for token in self.tokens.values()})
+
+
+def no_token() -> GatewayError:
+    """Return the refusal of whatever is no token that holds."""
+    return GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
 
 
 class StandingGrants:
