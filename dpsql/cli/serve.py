@@ -58,6 +58,10 @@ def serve_database(
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
         datasets = [row.dataset for row in runner.ledger.budgets()]
+        for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
+            say(
+                f"Note: {name} may raise an error on a row, which tells of it: {', '.join(parts)}. Write TRY_CAST, TRY."
+            )
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
