@@ -65,7 +65,8 @@ def serve_database(
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        return str(front.FrontSettings(broker, boxes, place, cap, serial).to_json())
+        locked = not without_os_sandbox
+        return str(front.FrontSettings(broker, boxes, place, cap, serial, locked).to_json())
 
     settings = serving.ServeSettings(
         database,

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -24,13 +24,15 @@ from dpsql.context import Context
 from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.installation import install
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
-from dpsql.gateway.limits import Buckets, Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
+from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import PREFIX, ROLES, Grants
 
@@ -60,6 +62,8 @@ class Desk:
         When answers leave.
     login : callable, optional
         Returns the subject of a token of an identity provider; None for no such token.
+    end : callable
+        Ends this process, when a release cannot be interrupted.
     """
 
     def __init__(
@@ -71,15 +75,18 @@ class Desk:
         seconds: float = _SECONDS,
         buckets: Buckets | None = None,
         login: Callable[[object], str | None] | None = None,
+        end: Callable[[], None] = end_process,
     ) -> None:
+        self._session = install(context.connection)
         self._ledger = context.ledger
+        self._ledger.end_lost_reservations()  # of a broker before this one
         self._audit = audit
         self._rates = Rates() if rates is None else rates
-        self._seconds = seconds
+        self._seconds, self._end = seconds, end
         self._lines = Lines()
         self._buckets = Buckets() if buckets is None else buckets
         self._login = login
-        self._questions = _Questions()
+        self._questions = Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
             self._contexts.put(Context(context.connection.cursor()))
@@ -172,7 +179,7 @@ class Desk:
                     return self._given(call, context, plan, entry)
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
-            with self._buckets.padded(), self._context() as context, self._watched(context):
+            with self._buckets.padded(), self._context() as context, self._watched(context, plan):
                 return self._given(call, context)
 
     def _given(self, call: _Call, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
@@ -183,15 +190,21 @@ class Desk:
         return {"receipts": [{**receipt, "cap_period": call.cap_period(receipt)}]}, [release.value]
 
     @contextmanager
-    def _watched(self, context: Context) -> Iterator[None]:
-        """Interrupt what takes too long; it is charged whole."""
-        timer = threading.Timer(self._buckets.most(self._seconds), context.connection.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
+    def _watched(self, context: Context, plan: Plan) -> Iterator[None]:
+        """Charge what takes long, interrupt what takes too long, and end this process where that is of no use."""
+
+        def interrupt() -> None:
+            self._session.stop_named(plan.release)
+            context.connection.interrupt()
+
+        most = self._buckets.most(self._seconds)
+
+        def end() -> None:
+            self._session.charge_before_end(plan)
+            self._end()
+
+        with watched(most, charge=partial(self._session.reserve_named, plan), interrupt=interrupt, end=end):
             yield
-        finally:
-            timer.cancel()
 
     def _estimate(self, asked: _Asked) -> Reply:
         granted = asked.granted(self._ledger)
@@ -458,27 +471,3 @@ def _told(error: DpsqlError) -> dict[str, object]:
         if getattr(error, name, None) is not None:
             told[name] = getattr(error, name)
     return told
-
-
-class _Questions:
-    """Lets equal questions wait for each other: the first one is asked, and the others read its answer."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._of: dict[str, tuple[threading.Lock, int]] = {}
-
-    @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        with self._guard:
-            lock, waiting = self._of.get(name, (threading.Lock(), 0))
-            self._of[name] = lock, waiting + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, waiting = self._of[name]
-                if waiting == 1:
-                    del self._of[name]
-                else:
-                    self._of[name] = lock, waiting - 1

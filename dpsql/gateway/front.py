@@ -1,6 +1,6 @@
 """The process with the network: it takes requests, and has neither database nor ledger.
 
-It is started by `dpsql.gateway.serving`, says on standard output where it listens, and ends when it is told to.
+`dpsql.gateway.locked_front` starts it. It says on standard output where it listens, and ends when it is told to.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class FrontSettings:
         What models may spend for each token.
     serial : bool
         As of `Door`.
+    locked : bool
+        Whether the operating system keeps the process from files.
     """
 
     broker: str
@@ -41,6 +43,7 @@ class FrontSettings:
     where: Listening
     agent_epsilon: str | None = None
     serial: bool = False
+    locked: bool = True
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -66,7 +69,3 @@ def main() -> None:
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     serve(FrontSettings.from_json(sys.argv[1]), lambda where: print(where.url, flush=True))
-
-
-if __name__ == "__main__":
-    main()

@@ -23,6 +23,7 @@ _BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0, "tokens": 20.0}
 # Of so many buckets those that are full are forgotten.
 _MOST_BUCKETS = 10_000
 _MOST_WAITING, _MOST_OF_PRINCIPAL = 64, 4
+_INTERRUPTED = 0.8
 
 
 class Rates:
@@ -101,8 +102,11 @@ class Buckets:
         self._fixed, self._clock, self._sleep = fixed, clock, sleep
 
     def most(self, seconds: float) -> float:
-        """Return how long a release may take that may take some seconds."""
-        return seconds if self._fixed is None else min(seconds, self._fixed)
+        """Return after how long a release is interrupted that may take some seconds.
+
+        Under a fixed time that is a fifth before it, so that what was interrupted has failed when its answer leaves.
+        """
+        return seconds if self._fixed is None else min(seconds, _INTERRUPTED * self._fixed)
 
     def leaves(self, took: float) -> float:
         """Return when the answer of a release leaves that took some seconds."""
@@ -158,3 +162,28 @@ class Lines:
             with self._guard:
                 self._of_principal[principal] -= 1
                 self._waiting.subtract(names)
+
+
+class Questions:
+    """Lets equal questions wait for each other: the first one is asked, and the others read its answer."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._of: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Let nobody else ask the question of a name in the body of a with statement."""
+        with self._guard:
+            lock, waiting = self._of.get(name, (threading.Lock(), 0))
+            self._of[name] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, waiting = self._of[name]
+                if waiting == 1:
+                    del self._of[name]
+                else:
+                    self._of[name] = lock, waiting - 1
