@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -83,10 +84,10 @@ class BrokerSettings:
         """Return what says whose a token of the identity provider is; None where there is none."""
         if not (self.oidc_issuer and self.oidc_audience and self.oidc_keys):
             return None
-        # Here, because it loads libraries that a broker does without.
-        from dpsql.gateway.login import Login, Provider
-
-        return Login(Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)).subject
+        login = import_module("dpsql.gateway.login")  # it loads libraries that a broker does without
+        provider = login.Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)
+        found: Callable[[object], str | None] = login.Login(provider).subject
+        return found
 
 
 class Broker:
