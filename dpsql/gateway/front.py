@@ -31,9 +31,10 @@ class FrontSettings:
     broker, boxes : str
         Their sockets.
     where : Listening
-    public_names : list of str
     agent_epsilon : str or None
         What models may spend for each token.
+    serial : bool
+        As of `Door`.
     locked : bool
         Whether the operating system keeps the process from files.
     """
@@ -41,8 +42,8 @@ class FrontSettings:
     broker: str
     boxes: str
     where: Listening
-    public_names: list[str]
     agent_epsilon: str | None = None
+    serial: bool = False
     locked: bool = True
 
     def to_json(self) -> str:
@@ -58,9 +59,9 @@ class FrontSettings:
 
 def serve(settings: FrontSettings, listens: Callable[[Listening], None]) -> None:
     """Answer requests until the process is told to end."""
-    door = Door(settings.broker, Boxes(Path(settings.boxes)))
+    door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
-    route, lifespan = over_http(door, Purse(cap), public_names=settings.public_names)
+    route, lifespan = over_http(door, Purse(cap), public_names=settings.where.public_names)
     Front(application(door, more=[route, *asking_routes(door)], lifespan=lifespan), settings.where, listens).run()
 
 

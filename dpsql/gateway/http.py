@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -62,8 +63,11 @@ class Answering(Protocol):
     def budget(self, token: str) -> list[dict[str, Any]]:
         """Return what is left."""
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
-        """Return the own releases."""
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the own releases; at most 200, and those before an entry, if one is given."""
+
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return entries of the ledger and grants, to an auditor; at most 200 entries, as of `releases`."""
 
     def release(self, token: str, number: int) -> RowsAndReceipts:
         """Return an own release again."""
@@ -81,11 +85,14 @@ class Operation:
     method, path : str
     answer : callable
         Takes the door and the request, with its body, and returns the response; it runs on a thread.
+    pages : bool
+        Whether ``?before=NUMBER`` may stand behind the path.
     """
 
     method: str
     path: str
     answer: Callable[[Answering, Request, bytes], Response]
+    pages: bool = False
 
 
 def answered(door: Answering, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
@@ -139,6 +146,19 @@ def _release(door: Answering, request: Request, _: bytes) -> Response:
     return _as_asked(door.release(token, int(number)), request)
 
 
+def _releases(door: Answering, request: Request, _: bytes) -> Response:
+    return _as_json({"releases": door.releases(_token(request), _before(request))})
+
+
+def _ledger(door: Answering, request: Request, _: bytes) -> Response:
+    return _as_json(door.ledger(_token(request), _before(request)))
+
+
+def _before(request: Request) -> int | None:
+    found = _is_page(request.scope.get("query_string", b""))
+    return None if found is None else int(found[1])
+
+
 def _health(door: Answering, _request: Request, _body: bytes) -> Response:
     found = door.health()
     return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
@@ -158,11 +178,13 @@ OPERATIONS = (
         lambda door, request, _: _as_json(door.describe(_token(request), request.path_params["name"])),
     ),
     Operation("GET", "/v1/budget", lambda door, request, _: _as_json({"budget": door.budget(_token(request))})),
-    Operation("GET", "/v1/releases", lambda door, request, _: _as_json({"releases": door.releases(_token(request))})),
+    Operation("GET", "/v1/releases", _releases, pages=True),
     Operation("GET", "/v1/releases/{number}", _release),
+    Operation("GET", "/v1/ledger", _ledger, pages=True),
     Operation("GET", "/v1/openapi.json", _openapi),
     Operation("GET", "/health", _health),
 )
+_is_page = re.compile(rb"before=([0-9]{1,15})").fullmatch
 # Questions at once; further ones wait. What is free has threads of its own, so that it does not wait for releases.
 _ASKING, _LOOKING = 32, 16
 _SPENDING = ("/v1/query",)
@@ -204,7 +226,8 @@ def application(
 
 def _check(operation: Operation, request: Request) -> None:
     """Refuse what no operation takes: a query, in which a token might stand, and bodies of other kinds."""
-    if request.scope.get("query_string"):
+    query = request.scope.get("query_string")
+    if query and not (operation.pages and _is_page(query)):
         raise GatewayError("G021", "nothing may stand behind a question mark. Send tokens in the header alone.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if operation.method == "POST" and kind != JSON:

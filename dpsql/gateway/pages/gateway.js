@@ -10,7 +10,8 @@ if (editor) {
   const datasets = JSON.parse(editor.dataset.datasets);
   const known = new Set();
 
-  // The price: asked for when the writer pauses, and never twice for one text.
+  // The price: asked for when the writer pauses, and never twice for one text. A pause of a second keeps it below what
+  // the gateway allows of refusals.
   let pause = 0;
   let last = question();
 
@@ -35,7 +36,7 @@ if (editor) {
 
   form.addEventListener("input", () => {
     clearTimeout(pause);
-    pause = setTimeout(showPrice, 700);
+    pause = setTimeout(showPrice, 1000);
   });
 
   // Completion: a list below the editor that Alt and the arrow keys move in; Tab or Enter take what is chosen.

@@ -7,7 +7,6 @@ downloaded, and nothing that is kept is ever asked a second time.
 
 from __future__ import annotations
 
-import ipaddress
 import secrets
 import threading
 import time
@@ -147,31 +146,21 @@ class Sessions:
             G030.
         """
         with self._lock:
-            if self._left(_network(address)) < 1:
+            if self._left(address) < 1:
                 raise GatewayError("G030", "too many tokens that do not hold came from here. Wait a minute.")
 
     def count_failure(self, address: str) -> None:
         """Count a token that does not hold."""
         with self._lock:
-            network = _network(address)
-            self._failures[network] = (self._left(network) - 1, self._clock())
-            self._failures.move_to_end(network)
+            self._failures[address] = (self._left(address) - 1, self._clock())
+            self._failures.move_to_end(address)
             while len(self._failures) > _MOST_ADDRESSES:
                 self._failures.popitem(last=False)
 
-    def _left(self, network: str) -> float:
-        left, then = self._failures.get(network, (_FAILURES, self._clock()))
+    def _left(self, address: str) -> float:
+        left, then = self._failures.get(address, (_FAILURES, self._clock()))
         return min(_FAILURES, left + (self._clock() - then) * _FORGIVEN)
 
 
 def _digest(cookie: str) -> bytes:
     return sha256(b"dpsql session " + cookie.encode("utf-8", "replace")).digest()
-
-
-def _network(address: str) -> str:
-    """Return what one caller has of addresses: a whole /64 of IPv6."""
-    try:
-        found = ipaddress.ip_address(address)
-    except ValueError:
-        return address
-    return str(found if found.version == 4 else ipaddress.ip_network((found, 64), strict=False))
