@@ -42,6 +42,7 @@ def serve_database(
     oidc_issuer: str | None,
     oidc_audience: str | None,
     oidc_keys: str | None,
+    owner_port: int | None,
     **where: object,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
@@ -68,6 +69,10 @@ def serve_database(
         locked = not without_os_sandbox
         return str(front.FrontSettings(broker, boxes, place, cap, serial, locked).to_json())
 
+    def owning(broker: str, boxes: str) -> str:
+        here = listening.Listening(port=owner_port)
+        return str(front.FrontSettings(broker, boxes, here, locked=not without_os_sandbox, owner=True).to_json())
+
     settings = serving.ServeSettings(
         database,
         told,
@@ -80,9 +85,12 @@ def serve_database(
         oidc_audience=oidc_audience,
         oidc_keys=oidc_keys,
         without_os_sandbox=without_os_sandbox,
+        owner=None if owner_port is None else owning,
     )
     with serving.Serving(settings) as running:
         say(f"{running.url} answers. Ctrl-C ends it.")
+        if running.owner_url:
+            say(f"{running.owner_url} is for owners and auditors.")
         if issued is not None:
             say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
             click.echo(issued.text)

@@ -21,6 +21,9 @@ _agent_option = click.option(
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
+@click.option(
+    "--owner-port", type=click.IntRange(0, 65535), help="Pages for owners and auditors, on this machine alone."
+)
 @click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")

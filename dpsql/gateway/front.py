@@ -14,12 +14,15 @@ from dataclasses import asdict, dataclass
 from decimal import Decimal
 from pathlib import Path
 
+from starlette.applications import Starlette
+
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import Front, Listening
 from dpsql.gateway.mcp import Purse, over_http
 from dpsql.gateway.pages.asking import asking_routes
+from dpsql.gateway.pages.owning import owning_routes
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class FrontSettings:
         As of `Door`.
     locked : bool
         Whether the operating system keeps the process from files.
+    owner : bool
+        Whether this front has the pages of owners and auditors, and nothing else.
     """
 
     broker: str
@@ -45,6 +50,7 @@ class FrontSettings:
     agent_epsilon: str | None = None
     serial: bool = False
     locked: bool = True
+    owner: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -59,6 +65,9 @@ class FrontSettings:
 
 def serve(settings: FrontSettings, listens: Callable[[Listening], None]) -> None:
     """Answer requests until the process is told to end."""
+    if settings.owner:
+        Front(Starlette(routes=owning_routes(Door(settings.broker))), settings.where, listens).run()
+        return
     door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, lifespan = over_http(door, Purse(cap), public_names=settings.where.public_names)

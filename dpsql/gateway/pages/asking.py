@@ -21,6 +21,7 @@ from dpsql.gateway.pages.parts import (
     Site,
     alert,
     badge,
+    choice_field,
     cost_text,
     facts,
     framed,
@@ -32,6 +33,8 @@ from dpsql.gateway.pages.parts import (
     rows_of,
     secret_field,
     table_of,
+    text_field,
+    tick,
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
@@ -153,8 +156,8 @@ def _form(door: Any, visit: Visit) -> Response:
     choose = h(
         "form",
         {"method": "get", "action": "/form", "class": "card choose"},
-        _select("dataset", "Dataset", list(listed), source),
-        _select("function", "Function", granted, function),
+        choice_field("dataset", "Dataset", listed, source),
+        choice_field("function", "Function", granted, function),
         h("button", {}, "Show its form"),
     )
     shown = None
@@ -181,11 +184,6 @@ def _form(door: Any, visit: Visit) -> Response:
             h("p", {"class": "hint"}, "Nothing is asked yet: the next page shows the statement and what it costs."),
         )
     return page_response(framed(SITE, "Forms", visit.session, "/form", heading("Forms"), choose, shown))
-
-
-def _select(name: str, label: str, options: list[str], chosen: str) -> Element:
-    held = [h("option", {"value": one, "selected": one == chosen}, one) for one in options]
-    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
 
 
 def _filled(door: Any, visit: Visit) -> Response:
@@ -328,15 +326,12 @@ def _editor(
     fields = h(
         "div",
         {"class": "row"},
-        _number("epsilon", "Epsilon", settings, f"by default {usual}" if usual else "such as 0.5"),
-        _number("delta", "Delta", settings, "none"),
-        _number("max_age", "At most so many hours old", settings, "24"),
-        h(
-            "label",
-            {"class": "box"},
-            h("input", {"type": "checkbox", "name": "fresh", "value": "true", "checked": "fresh" in settings}),
-            "Draw anew, and pay again",
+        text_field(
+            "epsilon", "Epsilon", f"by default {usual}" if usual else "such as 0.5", value=settings.get("epsilon")
         ),
+        text_field("delta", "Delta", "none", value=settings.get("delta")),
+        text_field("max_age", "Oldest answer, hours", "24", value=settings.get("max_age")),
+        tick("fresh", "Draw anew, and pay again", ticked="fresh" in settings),
     )
     form = h(
         "form",
@@ -367,14 +362,6 @@ def _editor(
     ]
     content = heading("Ask"), h("div", {"class": "beside"}, form, h("aside", {"aria-label": "Your budgets"}, budgets))
     return page_response(framed(SITE, "Ask", session, "/ask", content), 200 if problem is None else problem.status)
-
-
-def _number(name: str, label: str, settings: Mapping[str, str], usual: str) -> Element:
-    given = {
-        "id": name, "name": name, "type": "text", "inputmode": "decimal", "autocomplete": "off", "maxlength": 40,
-        "value": settings.get(name), "placeholder": usual,
-    }  # fmt: skip
-    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", given))
 
 
 def _answer(_: Any, visit: Visit) -> Response:

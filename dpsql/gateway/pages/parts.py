@@ -89,6 +89,31 @@ def secret_field(session: WebSession) -> Element:
     return h("input", {"type": "hidden", "name": "csrf", "value": session.secret})
 
 
+def text_field(
+    name: str, label: str, usual: str, *, value: str | None = None, hint: str = "", needed: bool = False
+) -> Element:
+    """Return a field for a text, with its label; `usual` shows what holds where it is left empty."""
+    told = f"{name}-hint" if hint else None
+    given = {
+        "id": name, "name": name, "type": "text", "autocomplete": "off", "maxlength": 1000, "value": value,
+        "placeholder": usual or None, "required": needed, "aria-describedby": told,
+    }  # fmt: skip
+    doc = h("p", {"class": "hint", "id": told}, hint) if hint else None
+    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", given), doc)
+
+
+def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "") -> Element:
+    """Return a field for one of a few words."""
+    held = [h("option", {"value": one, "selected": one == chosen}, one) for one in options]
+    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
+
+
+def tick(name: str, text: str, *, ticked: bool = False) -> Element:
+    """Return a box that may be ticked."""
+    box = h("input", {"type": "checkbox", "name": name, "value": "true", "checked": ticked})
+    return h("label", {"class": "box"}, box, text)
+
+
 def heading(text: object, *more: object, focused: bool = False) -> Element:
     """Return the heading of a page; a focused one is where a reader begins."""
     return h("h1", {"tabindex": "-1", "autofocus": True} if focused else {}, text, *more)
@@ -155,9 +180,9 @@ def _cell(name: str, value: object) -> object:
     return h("bdi", {}, value if isinstance(value, str) else str(plain(value)))
 
 
-def badge(word: str) -> Element:
-    """Return a verdict, with a colour of its own beside the word."""
-    kind = word.replace(" ", "-") if word in VERDICTS else "other"
+def badge(word: str, kind: str = "other") -> Element:
+    """Return a word with a colour beside it: that of the verdict that it is, or of a kind."""
+    kind = word.replace(" ", "-") if word in VERDICTS else kind
     return h("span", {"class": f"badge {kind}"}, word)
 
 
