@@ -26,7 +26,7 @@ from dpsql.gateway.pages.downloads import csv_bytes
 from dpsql.gateway.pages.elements import h
 from dpsql.gateway.pages.forms import arguments_of, field_of, statement_of
 from dpsql.gateway.pages.picture import number_text, pictures
-from dpsql.gateway.pages.sessions import SECONDS, KeptAnswer, Sessions
+from dpsql.gateway.pages.sessions import SECONDS, KeptAnswer, Logins
 from support.fake_door import TOKEN, FakeDoor
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -55,7 +55,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def client(door: FakeDoor, clock: Clock) -> Iterator[TestClient]:
-    app = Guarded(Starlette(routes=asking_routes(door, Sessions(clock))), Addresses())
+    app = Guarded(Starlette(routes=asking_routes(door, Logins(clock))), Addresses())
     with TestClient(app, base_url="https://dpsql.example.org", follow_redirects=False) as found:
         yield found
 
@@ -364,7 +364,7 @@ def test_no_exception_is_shown(client: TestClient, door: FakeDoor, monkeypatch: 
 
 
 def test_old_answers_make_room(clock: Clock) -> None:
-    sessions = Sessions(clock)
+    sessions = Logins(clock)
     session = sessions.find(sessions.begin("a", "ana"))
     assert session is not None
     names = [sessions.keep(session, KeptAnswer("", {}, pa.table({"a": [1]}), [])) for _ in range(30)]

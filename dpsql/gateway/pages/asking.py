@@ -38,7 +38,7 @@ from dpsql.gateway.pages.parts import (
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
-from dpsql.gateway.pages.sessions import KeptAnswer, Sessions, WebSession
+from dpsql.gateway.pages.sessions import KeptAnswer, Logins, WebSession
 from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
 from dpsql.gateway.problems import Problem, problem_of
 
@@ -63,7 +63,7 @@ _WORDS = (
 _LISTED = 200
 
 
-def asking_routes(door: Entrance, sessions: Sessions | None = None) -> list[BaseRoute]:
+def asking_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
     """Return the routes of the site for those who ask."""
     return routes_of(door, SITE, _PAGES, sessions=sessions)
 

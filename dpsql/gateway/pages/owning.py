@@ -32,7 +32,7 @@ from dpsql.gateway.pages.parts import (
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
-from dpsql.gateway.pages.sessions import Sessions, WebSession
+from dpsql.gateway.pages.sessions import Logins, WebSession
 from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
 from dpsql.gateway.problems import problem_of
 
@@ -44,7 +44,7 @@ SITE = Site(
 _ROLES = ("analyst", "auditor")
 
 
-def owning_routes(door: Entrance, sessions: Sessions | None = None) -> list[BaseRoute]:
+def owning_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
     """Return the routes of the site for owners and auditors."""
     return routes_of(door, SITE, _PAGES, admits=_admit, sessions=sessions)
 

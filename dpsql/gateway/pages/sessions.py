@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SECONDS = 8 * 3600.0
-# Sessions at once; answers of one session, and bytes of all answers together.
+# Logins at once; answers of one session, and bytes of all answers together.
 _MOST, _MOST_ANSWERS, _MOST_BYTES = 512, 20, 256 << 20
 # Wrong tokens of one address: at once, and per second.
 _FAILURES, _FORGIVEN = 20.0, 20.0 / 60
@@ -57,7 +57,7 @@ class WebSession:
     token : str
     principal : str
     ends : float
-        By the clock of its `Sessions`.
+        By the clock of its `Logins`.
     secret : str
         What every form of it holds.
     answers : OrderedDict of str to KeptAnswer
@@ -84,7 +84,7 @@ class WebSession:
             )
 
 
-class Sessions:
+class Logins:
     """Those who are logged in; threads may share it.
 
     Parameters

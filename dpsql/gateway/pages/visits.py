@@ -23,7 +23,7 @@ from dpsql.gateway.http import Answering
 from dpsql.gateway.listening import is_local
 from dpsql.gateway.pages.elements import Element, document, h
 from dpsql.gateway.pages.parts import Site, alert, framed, heading
-from dpsql.gateway.pages.sessions import SECONDS, Sessions, WebSession
+from dpsql.gateway.pages.sessions import SECONDS, Logins, WebSession
 from dpsql.gateway.problems import problem_of
 
 _HEADERS = {
@@ -61,13 +61,13 @@ class Visit:
         Of the form, or of the address.
     path : mapping of str to str
         The parts of the address that stand for something.
-    sessions : Sessions
+    sessions : Logins
     """
 
     session: WebSession
     fields: Mapping[str, list[str]]
     path: Mapping[str, str]
-    sessions: Sessions
+    sessions: Logins
 
     def field(self, name: str) -> str:
         """Return what a field holds; empty where it is missing."""
@@ -109,7 +109,7 @@ def routes_of(
     pages: Sequence[WebPage],
     *,
     admits: Callable[[Any, str], None] | None = None,
-    sessions: Sessions | None = None,
+    sessions: Logins | None = None,
 ) -> list[BaseRoute]:
     """Return the routes of a site.
 
@@ -120,9 +120,9 @@ def routes_of(
     pages : sequence of WebPage
     admits : callable, optional
         Takes the door and a token, and raises where its holder may not enter this site.
-    sessions : Sessions, optional
+    sessions : Logins, optional
     """
-    held = Sessions() if sessions is None else sessions
+    held = Logins() if sessions is None else sessions
     limits = {True: CapacityLimiter(_ASKING), False: CapacityLimiter(_LOOKING)}
 
     def endpoint(work: Callable[[Request, bytes], Response], spends: bool) -> Callable[[Request], Awaitable[Response]]:
