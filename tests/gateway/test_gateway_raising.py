@@ -18,7 +18,7 @@ ROWS = """CREATE TABLE t AS SELECT * FROM (VALUES
 RAISE = {
     "CAST(s AS INTEGER)": "CAST from VARCHAR to INTEGER", "i::TINYINT": "CAST from INTEGER to TINYINT",
     "d::UTINYINT": "CAST from DOUBLE to UTINYINT", "i + 1": "+ of INTEGER", "i * 2": "* of INTEGER",
-    "-small": "- of TINYINT", "abs(small)": "abs of TINYINT",  
+    "-small": "- of TINYINT", "abs(small)": "abs of TINYINT",
     "strptime(s, '%Y')": "strptime()", "s::DATE": "CAST from VARCHAR to DATE", "day::TIMESTAMP": "CAST from DATE",
     "(SELECT u.i FROM t u)": "a subquery",  "upper(s::DATE::VARCHAR)": "CAST from VARCHAR",
     "factorial(i)": "factorial()", "make_date(i, 13, 1)": "make_date()",
