@@ -23,7 +23,8 @@ from dpsql.gateway.listening import Listening
 from dpsql.gateway.problems import PREFIX, problem_of
 
 MOST_MESSAGE = 1 << 20
-BODY_SECONDS = 10.0
+# How long a message of a client may take to come, and one of ours to leave.
+BODY_SECONDS, SEND_SECONDS = 10.0, 60.0
 _SERVICE = "/arrow.flight.protocol.FlightService/"
 _MOST_CALLS, _ASKING, _LOOKING = 256, 32, 16
 _LONGEST_TEXT = 1500
@@ -112,7 +113,8 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
                 sent += (("authorization", f"Bearer {caller.token}"),)
             await context.send_initial_metadata(sent)
             for part in reply.parts:
-                await context.write(part)
+                async with asyncio.timeout(SEND_SECONDS):
+                    await context.write(part)
         except Exception as error:
             if isinstance(error, DpsqlError) and error.code == f"{PREFIX}G024":
                 session = new_session()  # a session that is gone is told once
@@ -163,7 +165,11 @@ def _cookie(session: str | None) -> tuple[tuple[str, str], ...]:
 
 @asynccontextmanager
 async def serving(
-    door: AnsweringFlight, where: Listening, listens: Callable[[str], object] | None = None
+    door: AnsweringFlight,
+    where: Listening,
+    listens: Callable[[str], object] | None = None,
+    *,
+    body_seconds: float = BODY_SECONDS,
 ) -> AsyncIterator[None]:
     """Serve Flight SQL in the body of an ``async with`` statement.
 
@@ -173,6 +179,8 @@ async def serving(
     where : Listening
     listens : callable, optional
         Is told the address, once calls are taken; port 0 is one that was free.
+    body_seconds : float
+        How long a message of a client may take to come.
 
     Raises
     ------
@@ -181,7 +189,7 @@ async def serving(
     """
     where.check()
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
-    server.add_generic_rpc_handlers((FlightService(FlightSql(door)),))
+    server.add_generic_rpc_handlers((FlightService(FlightSql(door), body_seconds),))
     host = f"[{where.host}]" if ":" in where.host else where.host
     address = f"{host}:{where.port}"
     if where.tls_cert is not None and where.tls_key is not None:
