@@ -116,15 +116,14 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
                 async with asyncio.timeout(SEND_SECONDS):
                     await context.write(part)
         except Exception as error:
+            if context.done():  # nobody waits any more
+                return
             if isinstance(error, DpsqlError) and error.code == f"{PREFIX}G024":
                 session = new_session()  # a session that is gone is told once
-            await self._fail(error, context, session)
-
-    async def _fail(self, error: Exception, context: Any, session: str | None) -> None:
-        status, text = status_of(error)
-        context.set_code(status)
-        context.set_details(text)
-        context.set_trailing_metadata(_cookie(session))
+            status, text = status_of(error)
+            context.set_code(status)
+            context.set_details(text)
+            context.set_trailing_metadata(_cookie(session))
 
     async def _one(
         self, verb: Callable[[Caller, bytes], Reply], limit: CapacityLimiter, caller: Caller, context: Any

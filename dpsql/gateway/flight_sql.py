@@ -163,7 +163,7 @@ class FlightSql:
         """Bind values to a prepared statement; nothing else may be put."""
         found = [messages.read("FlightData", body) for body in bodies]
         name, command = _command(found[0].flight_descriptor) if found else ("", None)
-        if name != "CommandPreparedStatementQuery":
+        if name != "CommandPreparedStatementQuery" or command is None:
             raise GatewayError("G031", "nothing is written through the gateway. Ask one SELECT, as a query.")
         [prepared] = kept = self._prepared.get(caller.owner, command.prepared_statement_handle)
         values = read_values([(one.data_header, one.data_body) for one in found if one.data_header])

@@ -63,10 +63,13 @@ def still_answers(address: str) -> bool:
 
 
 @pytest.mark.parametrize("size", [flight.MOST_MESSAGE + 1, 5 << 20])
-def test_messages_that_are_too_long(door: FakeDoor, client: RawClient, address: str, size: int) -> None:
+def test_messages_that_are_too_long(
+    door: FakeDoor, client: RawClient, address: str, size: int, caplog: pytest.LogCaptureFixture
+) -> None:
     status, _ = client.refused("GetFlightInfo", descriptor(query("SELECT '" + "a" * size + "'")))
     assert status in ("RESOURCE_EXHAUSTED", "CANCELLED")
     assert door.asked == []
+    assert caplog.records == []  # who sends too much does not fill the log
     assert still_answers(address)
 
 
@@ -84,6 +87,7 @@ def test_streams_that_are_too_long(client: RawClient, address: str) -> None:
     assert still_answers(address)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [grpc.Compression.Gzip, grpc.Compression.Deflate])
 def test_compressed_messages_are_not_taken(
     door: FakeDoor, client: RawClient, address: str, kind: grpc.Compression
@@ -113,6 +117,7 @@ def test_connections_that_say_nothing_end(address: str) -> None:
     assert still_answers(address)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["GetFlightInfo", "DoPut", "DoAction"])
 def test_calls_without_a_message_end_and_hold_nobody_up(address: str, name: str) -> None:
     channels = [RawClient(address, bearer()) for _ in range(4)]
@@ -134,6 +139,20 @@ def test_calls_without_a_message_end_and_hold_nobody_up(address: str, name: str)
 def _never() -> Iterator[bytes]:
     time.sleep(3)
     yield b""
+
+
+@pytest.mark.long
+def test_who_leaves_does_not_fill_the_log(address: str, caplog: pytest.LogCaptureFixture) -> None:
+    for _ in range(5):
+        client = RawClient(address, bearer())
+        made = client.channel.stream_stream("/arrow.flight.protocol.FlightService/GetFlightInfo")
+        call = made(_never(), metadata=client.metadata, timeout=30)
+        time.sleep(0.05)
+        call.cancel()
+        client.close()
+    assert still_answers(address)
+    time.sleep(0.7)
+    assert caplog.records == []
 
 
 def test_bytes_that_are_no_messages(door: FakeDoor, client: RawClient, address: str) -> None:
@@ -245,6 +264,7 @@ def test_hostile_statements_over_flight(tmp_path: Path) -> None:
 # TLS.
 
 
+@pytest.mark.long
 def test_tls_is_spoken_and_plaintext_is_not(tmp_path: Path) -> None:
     dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"

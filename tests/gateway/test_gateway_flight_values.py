@@ -161,7 +161,8 @@ def test_what_is_not_one_row_of_plain_values(given_messages: list[tuple[bytes, b
         read_values(given_messages)
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.mark.long
+@settings(max_examples=2000, deadline=None)
 @given(st.data())
 def test_damaged_messages_are_refused_or_read(data: st.DataObject) -> None:
     """Bytes that are turned in a header or a body end as a refusal or as values; nothing else is raised."""

@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from adbc_driver_flightsql import dbapi
 from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -107,7 +108,6 @@ async def over_stdio(url: str, token: str) -> Any:
 
 def over_flight(folder: Path, token: str) -> tuple[list[Any], list[dict[str, Any]]]:
     """Ask by ADBC, where the command said that Flight SQL is."""
-    from adbc_driver_flightsql import dbapi
 
     [line] = [line for line in (folder / "said").read_text().splitlines() if "Flight SQL" in line]
     address = line.removeprefix("dpsql: ").partition(" ")[0]
