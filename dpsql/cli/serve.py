@@ -60,8 +60,8 @@ def serve_database(
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        port = None if no_flight else flight_port
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, port).to_json())
+        port, locked = None if no_flight else flight_port, not without_os_sandbox
+        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, port, locked=locked).to_json())
 
     settings = serving.ServeSettings(
         database,

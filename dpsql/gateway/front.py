@@ -1,6 +1,6 @@
 """The process with the network: it takes requests, and has neither database nor ledger.
 
-It is started by `dpsql.gateway.serving`, says on standard output where it listens, and ends when it is told to.
+`dpsql.gateway.locked_front` starts it. It says on standard output where it listens, and ends when it is told to.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class FrontSettings:
         What models may spend for each token.
     flight_port : int or None
         Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
+    locked : bool
+        Whether the operating system keeps the process from files.
     """
 
     broker: str
@@ -47,6 +49,7 @@ class FrontSettings:
     public_names: list[str]
     agent_epsilon: str | None = None
     flight_port: int | None = None
+    locked: bool = True
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -94,7 +97,3 @@ def main() -> None:
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     serve(FrontSettings.from_json(sys.argv[1]), lambda *addresses: print(*addresses, flush=True))
-
-
-if __name__ == "__main__":
-    main()
