@@ -13,7 +13,7 @@ _agent_option = click.option(
 )
 
 
-@click.command(short_help="Let others ask with a token: HTTP, MCP and Python.")
+@click.command(short_help="Let others ask with a token: HTTP, Flight SQL, MCP.")
 @click.argument("database", required=False)
 @ledger_option
 @click.option(
@@ -24,6 +24,10 @@ _agent_option = click.option(
 @click.option(
     "--owner-port", type=click.IntRange(0, 65535), help="Pages for owners and auditors, on this machine alone."
 )
+@click.option(
+    "--flight-port", type=click.IntRange(0, 65535), help="For Arrow Flight SQL; the one after --port by default."
+)
+@click.option("--no-flight", is_flag=True, help="Do not speak Arrow Flight SQL.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")

@@ -17,6 +17,8 @@ from urllib.parse import urlsplit
 from dpsql.errors import GatewayError
 from dpsql.gateway.limits import Rates
 
+# Where an application says that the token of a request held; a good answer alone does not, for some need no token.
+HELD = "dpsql.token_held"
 _MOST_TOKENS, _HOUR = 4096, 3600.0
 _SAFE = ("GET", "HEAD", "OPTIONS")
 Headers = Sequence[tuple[bytes, bytes]]
@@ -72,13 +74,15 @@ class Addresses:
         if digest is not None and not self._holds(digest):
             self._rates.refuse(address, "tokens")
 
-    def note(self, address: str, headers: Headers, status: int) -> None:
-        """Count what became of a request: 401 is a failure, and where work was done a token held."""
+    def failed(self, address: str, headers: Headers) -> None:
+        """Count a request whose token does not hold."""
+        self._held.pop(_digest(headers) or b"", None)
+        self._rates.count(address, "tokens")
+
+    def held(self, headers: Headers) -> None:
+        """Remember the token of a request, which the broker found to hold."""
         digest = _digest(headers)
-        if status == 401:
-            self._held.pop(digest or b"", None)
-            self._rates.count(address, "tokens")
-        elif digest is not None and status < 400:
+        if digest is not None:
             self._held[digest] = self._clock()
             self._held.move_to_end(digest)
             while len(self._held) > _MOST_TOKENS:

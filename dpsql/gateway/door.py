@@ -111,7 +111,7 @@ class Door:
         DpsqlError
             It is refused, or failed: dpsql's own codes, and G codes.
         """
-        self.principal(token)  # before a box is made for somebody without one
+        self.known(token)
         with self._alone, self._opened().open() as box:
             said = self._noted(token, sql, box.parse, sql)
             if said.settings:
@@ -125,7 +125,7 @@ class Door:
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
-        self.principal(token)  # before a box is made for somebody without one
+        self.known(token)
         with self._alone, self._opened().open() as box:
             calls = [call.to_json() for call in self._noted(token, sql, box.parse, sql).calls]
         found = [
@@ -196,6 +196,10 @@ class Door:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def known(self, token: str) -> None:
+        """Raise before a box is made for somebody without a token."""
+        self._ask(token, {"want": "known"})
 
     def _noted(self, token: str, sql: str, work: Callable[..., Any], given: object) -> Any:
         """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""

@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dpsql.errors import GatewayError
+from dpsql.gateway.addresses import HELD
 from dpsql.gateway.asked import read_question, read_token
 from dpsql.gateway.encoding import ARROW, JSON, arrow_bytes, json_bytes, table_document
 from dpsql.gateway.problems import MEDIA_TYPE, problem_of
@@ -184,6 +185,7 @@ OPERATIONS = (
     Operation("GET", "/v1/openapi.json", _openapi),
     Operation("GET", "/health", _health),
 )
+_OPEN = ("/v1/openapi.json", "/health")
 _is_page = re.compile(rb"before=([0-9]{1,15})").fullmatch
 # Questions at once; further ones wait. What is free has threads of its own, so that it does not wait for releases.
 _ASKING, _LOOKING = 32, 16
@@ -212,9 +214,11 @@ def application(
             try:
                 _check(operation, request)
                 body = await request.body()
-                return await to_thread.run_sync(operation.answer, door, request, body, limiter=limit)
+                response = await to_thread.run_sync(operation.answer, door, request, body, limiter=limit)
             except Exception as error:
                 return _refused(error)
+            request.scope[HELD] = operation.path not in _OPEN
+            return response
 
         return respond
 

@@ -18,7 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dpsql.errors import GatewayError
-from dpsql.gateway.addresses import Addresses, refuse_other_sites
+from dpsql.gateway.addresses import HELD, Addresses, refuse_other_sites
 from dpsql.gateway.asked import MOST_BODY
 from dpsql.gateway.encoding import json_bytes
 from dpsql.gateway.heads import END, check_growing, check_head
@@ -80,7 +80,10 @@ class Guarded:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                self._addresses.note(address, headers, message["status"])
+                if message["status"] == 401:
+                    self._addresses.failed(address, headers)
+                elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # the latter of MCP
+                    self._addresses.held(headers)
                 kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
                 message = {**message, "headers": [*kept, *_OUR_HEADERS]}
             await send(message)

@@ -34,10 +34,10 @@ def ask(url: str, token: str = TOKEN, body: object = None, **headers: str) -> tu
 def test_tokens_that_fail_are_limited_by_address_and_known_ones_are_not() -> None:
     now = 0.0
     addresses = Addresses(clock=lambda: now)
-    addresses.note("10.0.0.1", bearer("good"), 200)
+    addresses.held(bearer("good"))
     for number in range(20):
         addresses.refuse("10.0.0.1", bearer(str(number)))
-        addresses.note("10.0.0.1", bearer(str(number)), 401)
+        addresses.failed("10.0.0.1", bearer(str(number)))
     with pytest.raises(GatewayError, match="G030"):
         addresses.refuse("10.0.0.1", bearer("another"))
     addresses.refuse("10.0.0.1", bearer("good"))  # it held
@@ -45,7 +45,7 @@ def test_tokens_that_fail_are_limited_by_address_and_known_ones_are_not() -> Non
     addresses.refuse("10.0.0.2", bearer("another"))
     now = 3.1  # 20 in a minute are one in three seconds
     addresses.refuse("10.0.0.1", bearer("another"))
-    addresses.note("10.0.0.1", bearer("good"), 401)  # revoked
+    addresses.failed("10.0.0.1", bearer("good"))  # revoked
     with pytest.raises(GatewayError, match="G030"):
         addresses.refuse("10.0.0.1", bearer("good"))
     now = 4000.0
@@ -57,8 +57,8 @@ def test_a_flood_of_addresses_and_tokens_does_not_grow() -> None:
     addresses = Addresses(clock=lambda: now)
     for number in range(30_000):
         now += 1.0
-        addresses.note(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", bearer("x"), 401)
-        addresses.note("10.0.0.1", bearer(str(number)), 200)
+        addresses.failed(f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}", bearer("x"))
+        addresses.held(bearer(str(number)))
     assert len(addresses._rates._left) <= 10_000
     assert len(addresses._held) <= 4096
 
@@ -124,12 +124,15 @@ def test_both_hold_over_http() -> None:
         assert ask(f"{url}/v1/query", body=question, Sec_Fetch_Site="cross-site") == (403, "G022")
         assert ask(f"{url}/v1/query", body=question, Origin="https://evil.example") == (403, "G022")
         assert door.asked == []
-        assert ask(f"{url}/v1/query", body=question, Origin=url) == (200, "")
+        assert ask(f"{url}/v1/query", body=question, Origin=url) == (200, "")  # the token holds
         found: list[Any] = [ask(f"{url}/v1/budget", "wrong", X_Forwarded_For="192.0.2.1")[1] for _ in range(25)]
         assert found[:20] == ["G020"] * 20
         assert "G030" in found[20:]
         assert ask(f"{url}/v1/budget", X_Forwarded_For="192.0.2.1") == (200, "")
         assert ask(f"{url}/v1/budget", "wrong", X_Forwarded_For="192.0.2.2") == (401, "G020")
+        for path in ("/health", "/v1/openapi.json"):  # they need no token, so that they answer says nothing of one
+            ask(f"{url}{path}", "guess", X_Forwarded_For="192.0.2.3")
+        assert [ask(f"{url}/v1/budget", "guess", X_Forwarded_For="192.0.2.1")[1] for _ in range(2)] == ["G030"] * 2
 
 
 def test_a_proxy_has_an_address() -> None:

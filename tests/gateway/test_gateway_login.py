@@ -25,11 +25,17 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import DpsqlError, GatewayError, ParameterError
+from dpsql.gateway import keys
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
+from dpsql.gateway.front import FrontSettings
 from dpsql.gateway.keys import fetch
 from dpsql.gateway.limits import Rates
+from dpsql.gateway.listening import Listening
 from dpsql.gateway.login import MOST_BYTES, Login, Provider, keys_of
+from dpsql.gateway.sandbox import available
+from dpsql.gateway.serving import ServeSettings
+from dpsql.gateway.serving import Serving as Gateway
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
 from support.gateway_broker import made
@@ -55,8 +61,8 @@ def public(name: str, **more: object) -> dict[str, Any]:
     return {**written, "kid": name, **more}
 
 
-def jwks(*keys: dict[str, Any]) -> bytes:
-    return json.dumps({"keys": keys}).encode()
+def jwks(*listed: dict[str, Any]) -> bytes:
+    return json.dumps({"keys": listed}).encode()
 
 
 def claims(**more: object) -> dict[str, Any]:
@@ -228,6 +234,66 @@ def test_keys_are_fetched_over_https_alone_and_no_redirection_is_followed(
             fetch(place, tmp_path / "keys")
         server.shutdown()
     assert list(tmp_path.iterdir()) == []
+
+
+class Giving(http.server.BaseHTTPRequestHandler):
+    """Gives what it was told to."""
+
+    given = b""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.given)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Say nothing."""
+
+
+def test_what_is_fetched_is_kept_until_there_is_something_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, waits = tmp_path / "keys", list[float]()
+    answers = iter([jwks(public("r")), b"<html>", jwks(), b" " * (2 << 20), jwks(public("e"))])
+
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
+        Giving.given = next(answers, b"")
+        if not Giving.given:
+            raise KeyboardInterrupt
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Giving) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr("dpsql.gateway.keys.SCHEMES", ("http",))
+        monkeypatch.setattr("time.sleep", sleep)
+        monkeypatch.setattr("sys.argv", ["keys", f"http://127.0.0.1:{server.server_port}/keys", str(path)])
+        with pytest.raises(KeyboardInterrupt):
+            keys.main()
+        server.shutdown()
+    assert waits == [600, 600, 60, 60, 60, 600]
+    assert list(keys_of(path.read_bytes())) == ["e"]
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert capsys.readouterr().err.count("gives no keys") == 3
+
+
+@pytest.mark.long
+def test_a_gateway_takes_tokens_of_a_provider(tmp_path: Path) -> None:
+    gateway = made(tmp_path, ana={"epsilon": 1, "subject": "idp|ana"})
+    (tmp_path / "keys.json").write_bytes(jwks(public("r")))
+    provider = {"oidc_issuer": ISSUER, "oidc_audience": AUDIENCE, "oidc_keys": str(tmp_path / "keys.json")}
+
+    def front(broker: str, boxes: str) -> str:
+        return FrontSettings(broker, boxes, Listening(port=0)).to_json()
+
+    unlocked = not available().whole
+    with Gateway(ServeSettings(gateway.database, front, without_os_sandbox=unlocked, **provider)) as running:
+        by_login, by_token = (dpsql.connect_remote(running.url, token) for token in (GOOD, gateway.tokens["ana"]))
+        release = by_login.query("SELECT count(*) AS n FROM patients", epsilon=0.1)
+        assert by_token.query("SELECT count(*) AS n FROM patients", epsilon=0.1).value.equals(release.value)
+        assert [row["entry"] for row in by_token.releases()] == [release.ledger_id]
+        for name in ("none", "HS256 with the public key", "expired", "two signatures"):
+            with pytest.raises(GatewayError, match="G020"):
+                dpsql.connect_remote(running.url, str(FORGED[name])).datasets()
 
 
 @pytest.fixture(scope="module")

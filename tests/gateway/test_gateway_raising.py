@@ -18,11 +18,13 @@ ROWS = """CREATE TABLE t AS SELECT * FROM (VALUES
 RAISE = {
     "CAST(s AS INTEGER)": "CAST from VARCHAR to INTEGER", "i::TINYINT": "CAST from INTEGER to TINYINT",
     "d::UTINYINT": "CAST from DOUBLE to UTINYINT", "i + 1": "+ of INTEGER", "i * 2": "* of INTEGER",
-    "-small": "- of TINYINT", "abs(small)": "abs of TINYINT", "sqrt(d)": "sqrt()", "ln(d)": "ln()",
+    "-small": "- of TINYINT", "abs(small)": "abs of TINYINT",
     "strptime(s, '%Y')": "strptime()", "s::DATE": "CAST from VARCHAR to DATE", "day::TIMESTAMP": "CAST from DATE",
-    "(SELECT u.i FROM t u)": "a subquery", "acos(d - 1)": "acos()", "upper(s::DATE::VARCHAR)": "CAST from VARCHAR",
+    "(SELECT u.i FROM t u)": "a subquery",  "upper(s::DATE::VARCHAR)": "CAST from VARCHAR",
     "factorial(i)": "factorial()", "make_date(i, 13, 1)": "make_date()",
 }  # fmt: skip
+if duckdb.__version__.startswith("1."):  # NaN since 2.0
+    RAISE |= {"sqrt(d)": "sqrt()", "ln(d)": "ln()", "acos(d - 1)": "acos()"}
 # None of these raises, whatever the row holds.
 ANSWER = [
     "TRY_CAST(s AS INTEGER)", "i::BIGINT", "i::DOUBLE", "i::VARCHAR", "d * 2", "d + 1e308", "i / 0", "upper(s)",
