@@ -30,7 +30,7 @@ from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
-from dpsql.gateway.owned import Owned
+from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
 from dpsql.gateway.watchdog import end_process, watched
@@ -101,7 +101,7 @@ class Desk:
             "release": self._release,
             "ledger": self._entries,
         }
-        self._wants |= Owned(self._ledger, audit, self._unplaced).wants
+        self._wants |= OwnersDesk(self._ledger, audit, self._unplaced).wants
 
     def answer(self, request: Mapping[str, object]) -> Reply:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""

@@ -30,7 +30,7 @@ _NUMBERS = ("epsilon", "delta", "rho", "default_epsilon", "days")
 _NEVER = "never"
 
 
-class Asked(Protocol):
+class OwnersRequest(Protocol):
     """A request, whose principal is known."""
 
     principal: str
@@ -40,7 +40,7 @@ class Asked(Protocol):
         """Return a text of the request."""
 
 
-class Owned:
+class OwnersDesk:
     """What belongs to owners and auditors of a ledger's datasets.
 
     Parameters
@@ -69,11 +69,11 @@ class Owned:
             "token": self._token,
         }
 
-    def _standing(self, asked: Asked) -> Reply:
+    def _standing(self, asked: OwnersRequest) -> Reply:
         """Return the datasets of an owner, and those of an auditor."""
         return {"standing": {role: sorted(_of(self._grants(), asked.principal, role)) for role in ROLES[1:]}}, []
 
-    def _overview(self, asked: Asked) -> Reply:
+    def _overview(self, asked: OwnersRequest) -> Reply:
         """Return the budgets of the datasets, what was stated of them, and what was spent on each day."""
         grants = self._grants()
         seen = _seen(grants, asked.principal)
@@ -100,7 +100,7 @@ class Owned:
                 found[one.dataset][one.recorded_at[:10]] += one.epsilon or 0.0
         return found
 
-    def _granted(self, asked: Asked) -> Reply:
+    def _granted(self, asked: OwnersRequest) -> Reply:
         """Return the grants on the datasets, and the tokens behind them."""
         grants = self._grants()
         seen, own = _seen(grants, asked.principal), _of(grants, asked.principal, _OWNER)
@@ -114,21 +114,21 @@ class Owned:
         within = sorted(name for name in names if _is_within(grants, name, own))
         return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
 
-    def _verify(self, asked: Asked) -> Reply:
+    def _verify(self, asked: OwnersRequest) -> Reply:
         """Walk the chain; it is one for all datasets, and tells nothing of any."""
         _seen(self._grants(), asked.principal)
         head = asked.request.get("head")
         report = self._ledger.verify(head if isinstance(head, str) and head else None)
         return {"verify": asdict(report)}, []
 
-    def _refusals(self, asked: Asked) -> Reply:
+    def _refusals(self, asked: OwnersRequest) -> Reply:
         """Return the last refusals of those who may ask about the datasets."""
         grants = self._grants()
         seen = _seen(grants, asked.principal)
         names = {name for name, dataset in grants.grants if dataset in seen}
         return {"refusals": self._audit.refusals(names)}, []
 
-    def _grant(self, asked: Asked) -> Reply:
+    def _grant(self, asked: OwnersRequest) -> Reply:
         given, grants = _fields(asked.request.get("grant")), self._grants()
         own = _of(grants, asked.principal, _OWNER)
         numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
@@ -144,7 +144,7 @@ class Owned:
             raise _only_by_command("who owns a dataset")
         return {"granted": self._ledger.grant(grant)}, []
 
-    def _revoke(self, asked: Asked) -> Reply:
+    def _revoke(self, asked: OwnersRequest) -> Reply:
         given, grants = _fields(asked.request.get("revoke")), self._grants()
         own, principal = _of(grants, asked.principal, _OWNER), given.get("principal", "")
         if "token" in given:
@@ -159,7 +159,7 @@ class Owned:
         self._ledger.revoke(principal, found.dataset)
         return {}, []
 
-    def _token(self, asked: Asked) -> Reply:
+    def _token(self, asked: OwnersRequest) -> Reply:
         grants = self._grants()
         principal = asked.text("principal")
         self._check_within(grants, principal, _of(grants, asked.principal, _OWNER))

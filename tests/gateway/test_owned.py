@@ -90,7 +90,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("grant", {"grant": {**SAID, "principal": "olaf"}}, "G019"),
     ("grant", {"grant": {**SAID, "principal": "olga", "role": "auditor"}}, "G019"),
     ("grant", {"grant": {**SAID, "role": "king"}}, "P005"),
-    ("grant", {"grant": {**SAID, "epsilon": "-1"}}, "P001"),
+    ("grant", {"grant": {**SAID, "epsilon": "-1"}}, "P024"),
     ("grant", {"grant": {**SAID, "epsilon": "1; DROP"}}, "G012"),
     ("grant", {"grant": {**SAID, "sources": "staff"}}, "G012"),
     ("grant", {"grant": {**SAID, "subject": "me"}}, "G012"),
