@@ -126,7 +126,9 @@ class ServeSettings:
     fixed_time : float or None
         After how many seconds every new answer comes.
     without_os_sandbox : bool
-        Boxes are not locked by the operating system.
+        Boxes and front are not locked by the operating system.
+    rates : float
+        By which the limits of requests are multiplied.
     front : callable
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
     """
@@ -138,6 +140,7 @@ class ServeSettings:
     seconds: float = 120.0
     fixed_time: float | None = None
     without_os_sandbox: bool = False
+    rates: float = 1.0
 
 
 class Serving:
@@ -162,7 +165,7 @@ class Serving:
         self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
-        seconds = ["--seconds", str(given.seconds)]
+        seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
