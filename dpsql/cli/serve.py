@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
+from typing import Any
 
 import click
 
@@ -37,7 +38,9 @@ def serve_database(
     without_os_sandbox: bool,
     public_names: tuple[str, ...],
     agent_epsilon: str | None,
-    **where: object,
+    flight_port: int | None,
+    no_flight: bool,
+    **where: Any,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
     front = _needing_extra("dpsql.gateway.front")
@@ -45,6 +48,8 @@ def serve_database(
     cap = _amount(agent_epsilon)
     place = listening.Listening(**where)
     place.check()
+    if flight_port is None:
+        flight_port = place.port + 1 if 0 < place.port < 65535 else 0
     if database is None and not demo:
         raise click.UsageError("give DATABASE, or --demo for the example tables.")
     database = database or str(Path(mkdtemp(prefix="dpsql-demo-"), "demo.duckdb"))
@@ -55,8 +60,8 @@ def serve_database(
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        locked = not without_os_sandbox
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, locked=locked).to_json())
+        port, locked = None if no_flight else flight_port, not without_os_sandbox
+        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, port, locked=locked).to_json())
 
     settings = serving.ServeSettings(
         database,
@@ -69,6 +74,8 @@ def serve_database(
     )
     with serving.Serving(settings) as running:
         say(f"{running.url} answers. Ctrl-C ends it.")
+        if running.flight_url:
+            say(f"{running.flight_url} is for drivers of Arrow Flight SQL.")
         if issued is not None:
             say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
             click.echo(issued.text)
@@ -87,7 +94,7 @@ def serve_models(url: str, agent_epsilon: str | None) -> None:
 
 def _needing_extra(module: str) -> ModuleType:
     """Return a module that needs the extra `serve`, or say so."""
-    if not all(map(find_spec, ("starlette", "uvicorn", "mcp"))):
+    if not all(map(find_spec, ("starlette", "uvicorn", "mcp", "grpc"))):
         raise click.ClickException("a gateway needs more packages. Run: pip install 'dpsql[serve]'")
     return import_module(module)
 

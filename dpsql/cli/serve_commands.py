@@ -13,7 +13,7 @@ _agent_option = click.option(
 )
 
 
-@click.command(short_help="Let others ask with a token: HTTP, MCP and Python.")
+@click.command(short_help="Let others ask with a token: HTTP, Flight SQL, MCP.")
 @click.argument("database", required=False)
 @ledger_option
 @click.option(
@@ -21,6 +21,10 @@ _agent_option = click.option(
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
+@click.option(
+    "--flight-port", type=click.IntRange(0, 65535), help="For Arrow Flight SQL; the one after --port by default."
+)
+@click.option("--no-flight", is_flag=True, help="Do not speak Arrow Flight SQL.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")

@@ -107,7 +107,7 @@ class Door:
         DpsqlError
             It is refused, or failed: dpsql's own codes, and G codes.
         """
-        self._known(token)
+        self.known(token)
         with self._opened().open() as box:
             said = box.parse(sql)
             if said.settings:
@@ -121,7 +121,7 @@ class Door:
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
-        self._known(token)
+        self.known(token)
         with self._opened().open() as box:
             calls = [call.to_json() for call in box.parse(sql).calls]
         found = [
@@ -181,7 +181,7 @@ class Door:
         for connection in idle:
             connection.close()
 
-    def _known(self, token: str) -> None:
+    def known(self, token: str) -> None:
         """Raise before a box is made for somebody without a token."""
         self._ask(token, {"want": "known"})
 

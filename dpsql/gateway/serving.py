@@ -152,13 +152,13 @@ class Serving:
 
     Attributes
     ----------
-    url : str
-        Where it listens.
+    url, flight_url : str
+        Where it listens: over HTTP, and for Flight SQL; empty for nowhere.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
-        self.url = ""
+        self.url = self.flight_url = ""
 
     def __enter__(self) -> Self:
         given = self._settings
@@ -206,11 +206,13 @@ class Serving:
 
     def _start_front(self) -> None:
         self.front.start()
-        self.url = self.front.first_line(_START_SECONDS)
+        self.url, _, self.flight_url = self.front.first_line(_START_SECONDS).partition(" ")
         if not self.url:
-            raise GatewayError("G043", "the front does not listen. Is the port free?")
+            raise GatewayError("G043", "the front does not listen. Is the port free, and the one of Flight SQL?")
         module, given = self.front.words[0], json.loads(self.front.words[1])
         given["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
+        if self.flight_url:
+            given["flight_port"] = urlsplit(self.flight_url).port
         self.front.words = [module, json.dumps(given)]
 
     def _wait(self, part: Process, works: Callable[[], bool]) -> None:

@@ -64,6 +64,10 @@ class FakeDoor:
         if token != TOKEN:
             raise GatewayError("G020", "the token is not known. Ask the owner for one.")
 
+    def known(self, token: str) -> None:
+        """Raise for who has another token."""
+        self._let_in(token)
+
     def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> FakeAnswer:
         """Answer ``SELECT nasty``, ``SELECT spent``, and anything else with 42.5; an equal question is free."""
         self._let_in(token)
