@@ -16,6 +16,7 @@ import click
 from dpsql.cli.messages import say
 from dpsql.cli.output import ledger_location, ledger_place
 from dpsql.cli.runner import Runner
+from dpsql.errors import GatewayError
 from dpsql.ledger.grants import Grant, Issued
 from dpsql.ledger.ledger import Ledger
 from dpsql.manual.demonstration import TABLES, fill
@@ -33,17 +34,22 @@ def serve_database(
     ledger: str | None,
     demo: bool,
     log: str | None,
+    log_refused: bool,
     seconds: float,
     fixed_time: float | None,
+    serial: bool,
     without_os_sandbox: bool,
-    public_names: tuple[str, ...],
     agent_epsilon: str | None,
+    oidc_issuer: str | None,
+    oidc_audience: str | None,
+    oidc_keys: str | None,
     flight_port: int | None,
     no_flight: bool,
     **where: Any,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
     front = _needing_extra("dpsql.gateway.front")
+    _check_provider(oidc_issuer, oidc_audience, oidc_keys)
     listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
     cap = _amount(agent_epsilon)
     place = listening.Listening(**where)
@@ -57,19 +63,27 @@ def serve_database(
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
         datasets = [row.dataset for row in runner.ledger.budgets()]
+        for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
+            say(
+                f"Note: {name} may raise an error on a row, which tells of it: {', '.join(parts)}. Write TRY_CAST, TRY."
+            )
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
         port, locked = None if no_flight else flight_port, not without_os_sandbox
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, port, locked=locked).to_json())
+        return str(front.FrontSettings(broker, boxes, place, cap, serial, port, locked).to_json())
 
     settings = serving.ServeSettings(
         database,
         told,
         ledger=ledger_place(database, ledger),
         log=log or f"{database}.dpsql-audit",
+        log_refused=log_refused,
         seconds=seconds,
         fixed_time=fixed_time,
+        oidc_issuer=oidc_issuer,
+        oidc_audience=oidc_audience,
+        oidc_keys=oidc_keys,
         without_os_sandbox=without_os_sandbox,
     )
     with serving.Serving(settings) as running:
@@ -97,6 +111,22 @@ def _needing_extra(module: str) -> ModuleType:
     if not all(map(find_spec, ("starlette", "uvicorn", "mcp", "grpc"))):
         raise click.ClickException("a gateway needs more packages. Run: pip install 'dpsql[serve]'")
     return import_module(module)
+
+
+def _check_provider(issuer: str | None, audience: str | None, keys: str | None) -> None:
+    """Refuse half of an identity provider, and a file without keys."""
+    if issuer is None and audience is None and keys is None:
+        return
+    if not (issuer and audience and keys):
+        raise GatewayError("G025", "an identity provider needs --oidc-issuer, --oidc-audience and --oidc-keys.")
+    if not all(map(find_spec, ("jwt", "cryptography"))):
+        raise click.ClickException("tokens of an identity provider need more packages: pip install 'dpsql[oidc]'")
+    try:
+        usable = "://" in keys or bool(import_module("dpsql.gateway.login").keys_of(Path(keys).read_bytes()))
+    except (OSError, ValueError):
+        usable = False
+    if not usable:
+        raise GatewayError("G025", "the file of --oidc-keys is not there, or has no keys that can be used.")
 
 
 def _amount(given: str | None) -> str | None:

@@ -34,9 +34,10 @@ class FrontSettings:
     broker, boxes : str
         Their sockets.
     where : Listening
-    public_names : list of str
     agent_epsilon : str or None
         What models may spend for each token.
+    serial : bool
+        As of `Door`.
     flight_port : int or None
         Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
     locked : bool
@@ -46,8 +47,8 @@ class FrontSettings:
     broker: str
     boxes: str
     where: Listening
-    public_names: list[str]
     agent_epsilon: str | None = None
+    serial: bool = False
     flight_port: int | None = None
     locked: bool = True
 
@@ -71,9 +72,9 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
     listens : callable
         Is told the addresses of HTTP and of Flight SQL, which may be empty, once both listen.
     """
-    door = Door(settings.broker, Boxes(Path(settings.boxes)))
+    door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
-    route, models = over_http(door, Purse(cap), public_names=settings.public_names)
+    route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
     addresses: list[str] = []
 
     @asynccontextmanager
