@@ -24,6 +24,7 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
@@ -116,6 +117,31 @@ class Context(ContextMethods):
         """Return ``keys``, ``quantile``, ``value``, ``lower``, ``upper``, ``verdict`` of a released histogram, free."""
         asked = call("list_value", *map(double, read_quantiles(quantiles)))
         return self._curve("dp_histogram_quantile", release, dataset, asked)
+
+    def dp_synthetic_rows(
+        self,
+        release: str | int | Release,
+        n: int | None = None,
+        seed: str | int | None = None,
+        dataset: str | None = None,
+    ) -> pa.Table:
+        """Return rows of a released synthetic table, with the source's names and types; costs nothing.
+
+        Parameters
+        ----------
+        release
+            Of `dp_synthetic`: the release, its name, or its number in the ledger.
+        n : int, optional
+            Number of rows, from 0 to 5000000; by default about as many as the source has.
+        seed : str or int, optional
+            Public: the same seed gives the same rows. By default one that the release drew.
+        dataset : str, optional
+            As for `model`.
+        """
+        count, text_of_seed = read_count(n), read_seed(seed)
+        asked = [f"n := {count}"] if count is not None else []
+        asked += [f"seed := {literal(text_of_seed)}"] if text_of_seed is not None else []
+        return self._curve("dp_synthetic_rows", release, dataset, *asked)
 
     def _curve(self, view: str, release: object, dataset: object, *more: str, by_name: bool = False) -> pa.Table:
         key = release.ledger_id if isinstance(release, Release) else release

@@ -15,7 +15,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.errors import ParameterError
-from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNTHETICS, function_of
 from dpsql.ledger.charge import folded_dataset
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
@@ -110,6 +110,10 @@ class PastReleases:
         step = "Give release := a name to dp_histogram."
         found = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
         return view(found.result, speaks_of(found.arguments))
+
+    def synthetic(self, key: object, dataset: str | None) -> StoredRelease:
+        """Return a released model of a table; `key` and errors as for `model`."""
+        return self._one_release(SYNTHETICS, dataset, key, "synthetic table", "Give release := a name to dp_synthetic.")
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
         """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
