@@ -24,12 +24,12 @@ from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
-from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement

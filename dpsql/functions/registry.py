@@ -47,7 +47,8 @@ from dpsql.functions.roc import RocCall, RocPlan
 from dpsql.functions.score_filter import ScoreFilterCall
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.functions.sis import SisCall, SisPlan
-from dpsql.functions.synthetic import SyntheticCall, SyntheticPlan
+from dpsql.functions.synthetic import SyntheticCall
+from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.released.shapes import (
     AGGREGATED,

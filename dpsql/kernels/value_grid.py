@@ -49,7 +49,7 @@ class ValueGrid:
     def of_integers(cls, lower: Fraction, upper: Fraction) -> ValueGrid:
         """Return the cells of integers within bounds, which are rounded outwards; within ``2**53``."""
         limit = int(_LARGEST)
-        low, high = max(math.floor(lower), -limit), min(math.ceil(upper), limit)
+        low, high = (min(max(end, -limit), limit) for end in (math.floor(lower), math.ceil(upper)))
         count = high - low + 1
         if count <= _EACH:
             return cls(tuple(float(low + place) for place in range(count)), float(high), discrete=True)

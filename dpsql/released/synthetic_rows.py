@@ -1,7 +1,7 @@
 """Rows of a table that a released tree describes: the same bytes from the same seed, on every platform.
 
-Everything is integer arithmetic on stored integers. Words come from Philox, a counter-based generator with a public
-seed, and are read as they are; no order depends on equal keys. Where n rows are to be divided by weights, each cell
+Everything is integer arithmetic on stored integers. Words come from a public seed
+(`dpsql.noise.seeded`); no order depends on equal keys. Where n rows are to be divided by weights, each cell
 gets its share rounded down, and what is left goes to cells in turn by their remainders, from a random start: so every
 cell has its share of the rows on average. Rows are post-processing of what was released, whatever the seed.
 """
@@ -9,16 +9,15 @@ cell has its share of the rows on average. Rows are post-processing of what was 
 from __future__ import annotations
 
 import datetime
-import hashlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict
+from collections.abc import Callable, Mapping
+from typing import TypedDict
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-from dpsql.arrays import Doubles, Longs
+from dpsql.arrays import Longs
 from dpsql.kernels.value_grid import ValueGrid
+from dpsql.noise.seeded import SeededWords
 
 # Weights of one division are below this in sum, and so are products with numbers of rows below 2**62.
 _WEIGHT_BITS = 32
@@ -84,23 +83,7 @@ class StoredTree(TypedDict):
     tables: list[list[int]]
 
 
-class _Words:
-    """Uniform words of 64 bits from a seed."""
-
-    def __init__(self, seed: str) -> None:
-        key = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:16], "little")
-        self._bits = np.random.Philox(key=key)
-
-    def take(self, count: int) -> NDArray[np.uint64]:
-        """Return the next words."""
-        return np.asarray(self._bits.random_raw(count), dtype=np.uint64)
-
-    def order(self, count: int) -> NDArray[np.intp]:
-        """Return a permutation."""
-        return np.argsort(self.take(count), kind="stable")
-
-
-def _divided(count: int, weights: Longs, words: _Words) -> Longs:
+def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
     """Return how many of some rows each cell gets; the weights are integers >= 0."""
     total = int(weights.sum())
     if not total:
@@ -118,10 +101,11 @@ def _divided(count: int, weights: Longs, words: _Words) -> Longs:
     return found + np.diff(met, prepend=0)
 
 
-def _spread(groups: Longs, weights: Longs, words: _Words) -> Longs:
+def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
     """Return a cell for each row, by the weights of the row's group, shape (groups, cells)."""
     found = np.zeros(len(groups), dtype=np.int64)
-    order = np.lexsort((words.order(len(groups)).argsort(kind="stable"), groups))
+    order = words.order(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
     counts = np.bincount(groups, minlength=len(weights))
     start = 0
     for group, count in enumerate(counts.tolist()):
@@ -134,7 +118,7 @@ def _spread(groups: Longs, weights: Longs, words: _Words) -> Longs:
 
 def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
     """Return the united cell of each column in each of some rows."""
-    words, width = _Words(seed), len(stored["columns"])
+    words, width = SeededWords(seed), len(stored["columns"])
     sizes = [len(margin) for margin in stored["margins"]]
     tables = {
         (i, j): np.array(table, dtype=np.int64).reshape(sizes[i], sizes[j])
@@ -154,7 +138,7 @@ def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
     return [found[column] for column in range(width)]
 
 
-def _fine_cells(column: StoredColumn, united: Longs, words: _Words) -> Longs:
+def _fine_cells(column: StoredColumn, united: Longs, words: SeededWords) -> Longs:
     """Return the cell of each row from its united cell."""
     places, shares = (np.array(column[name], dtype=np.int64) for name in ("places", "shares"))
     weights = np.zeros((int(places.max(initial=0)) + 1, len(places)), dtype=np.int64)
@@ -164,7 +148,7 @@ def _fine_cells(column: StoredColumn, united: Longs, words: _Words) -> Longs:
     return _spread(united, weights, words)
 
 
-def _texts(column: StoredColumn, cells: Longs, words: _Words) -> pa.Array:
+def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
     """Return a column's values as texts that SQL casts to its type; cell 0 is NULL."""
     absent = cells == 0
     if column["keys"] is not None:
@@ -234,7 +218,7 @@ def synthetic_columns(stored: StoredTree, count: int | None, seed: str | None) -
     rows = stored["rows"] if count is None else count
     text = stored["seed"] if seed is None else seed
     united = united_cells(stored, rows, text)
-    words = _Words(f"{text} values")
+    words = SeededWords(f"{text} values")
     return [
         _texts(column, _fine_cells(column, cells, words), words)
         for column, cells in zip(stored["columns"], united, strict=True)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,9 +84,7 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float) -> Doubles:
     if count < 2 or off <= (count - 1) + _SEEN * math.sqrt(2.0 * (count - 1)):
         return np.maximum(even, 0.0)
     half = count // 2
-    return np.concatenate(
-        [smoothed(noisy[:half], widths[:half], sigma), smoothed(noisy[half:], widths[half:], sigma)]
-    )
+    return np.concatenate([smoothed(noisy[:half], widths[:half], sigma), smoothed(noisy[half:], widths[half:], sigma)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +173,7 @@ class FittedTree:
         if not path:
             return np.outer(self.margins[start], self.margins[end] / self.margins[end].sum())
         found = np.diag(self.margins[start])
-        for one, other in zip(path, path[1:], strict=False):
+        for one, other in pairwise(path):
             table = self.tables[one, other] if one < other else self.tables[other, one].T
             found = found @ (table * _ratio(np.ones_like(self.margins[one]), self.margins[one])[:, None])
         return found
@@ -197,9 +196,7 @@ class FittedTree:
         return path[::-1]
 
 
-def fitted(
-    noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTree, total: float
-) -> FittedTree:
+def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTree, total: float) -> FittedTree:
     """Fit a tree.
 
     Parameters

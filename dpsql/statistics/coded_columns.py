@@ -7,6 +7,7 @@ sensitivities.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -50,6 +51,14 @@ def to_numbers(column: pa.Array) -> Doubles:
     values = to_doubles(column if kind == column.type else column.cast(kind))
     digits = decimals(kind)
     return np.rint(values * 10.0**digits) if digits else values
+
+
+def hashed(column: pa.Array) -> Doubles:
+    """Return a number for each text, the same for equal ones; NaN for NULL."""
+    listed = to_texts(column).dictionary_encode()
+    words = [hashlib.blake2b((text or "").encode(), digest_size=6).digest() for text in listed.dictionary.to_pylist()]
+    numbers_of = np.array([*(int.from_bytes(word) for word in words), np.nan])
+    return np.asarray(numbers_of[listed.indices.fill_null(len(words)).to_numpy()], dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -140,14 +149,16 @@ class ColumnCounts(Fold):
         return texts, np.array([self.texts[place][text] for text in texts], dtype=np.int64)
 
     def state(self) -> pa.RecordBatch:
-        """Return the counts, and the texts in their order."""
-        flat = np.concatenate([*self.counts, [self.rows]])
-        state: dict[str, NDArray[np.int64] | pa.Array] = {"counts": flat}
-        for place in self.texts:
-            texts, found = self.occurring(place)
-            state[f"texts{place}"] = pa.array(texts, type=pa.string())
-            state[f"found{place}"] = found
-        return record(state)
+        """Return the counts, and the texts of each column in their order."""
+        listed = [self.occurring(place) for place in self.texts]
+        return record(
+            {
+                "counts": np.concatenate([*self.counts, [self.rows]]),
+                "names": pa.array([text.encode() for texts, _ in listed for text in texts], type=pa.binary()),
+                "found": np.concatenate([np.zeros(0, dtype=np.int64), *(found for _, found in listed)]),
+                "lengths": [len(texts) for texts, _ in listed],
+            }
+        )
 
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add other counts."""
@@ -156,9 +167,12 @@ class ColumnCounts(Fold):
         parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in self.counts])[:-1])
         for counts, more in zip(self.counts, parts, strict=True):
             counts += more
-        for place in self.texts:
-            found = pa.array(numbers(state, f"found{place}"))
-            self._count(place, pa.StructArray.from_arrays([field(state, f"texts{place}"), found], ["text", "count"]))
+        texts, found = field(state, "names").cast(pa.string()), field(state, "found")
+        start = 0
+        for place, length in zip(self.texts, numbers(state, "lengths").tolist(), strict=True):
+            part = [column.slice(start, length) for column in (texts, found)]
+            self._count(place, pa.StructArray.from_arrays(part, ["text", "count"]))
+            start += length
 
 
 class PairTables(Fold):
@@ -193,8 +207,7 @@ class PairTables(Fold):
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
         """Count a batch of rows, given by column."""
         united = [
-            place[coded.cells(column)]
-            for coded, place, column in zip(self.columns, self.places, columns, strict=True)
+            place[coded.cells(column)] for coded, place, column in zip(self.columns, self.places, columns, strict=True)
         ]
         for (i, j), start in self._starts.items():
             length = self.sizes[i] * self.sizes[j]
