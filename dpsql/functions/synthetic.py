@@ -30,19 +30,7 @@ from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.typed_cells import TypedCells, decimals
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.mechanisms.gaussian import gaussian_counts
-from dpsql.mechanisms.prefix_bounds import prefix_bounds
-from dpsql.mechanisms.private_tree import (
-    BOUNDS,
-    CELLS,
-    ONE,
-    REPORT,
-    distance,
-    distance_sensitivity,
-    draw_tree,
-    key_reach,
-    noisy_tables,
-)
+from dpsql.mechanisms.private_tree import ONE, distance, draw_tree, key_reach
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
 from dpsql.released.synthetic import synthetic_record
@@ -269,17 +257,9 @@ def draw_grids(call: SyntheticCall, fine: Sequence[Longs]) -> list[CodedColumn]:
     """
     plan, columns = call.plan, list(call.coded)
     kinds = {place: number_type(call.kinds[place]) for place in call.unbounded}
-    rho = plan.noise_part.spend(BOUNDS)
-    if not kinds:
-        return columns
     cells = [TypedCells.of(kind) for kind in kinds.values()]
-    drawn = prefix_bounds(
-        [of.counts(counts) for of, counts in zip(cells, fine, strict=True)],
-        cells,
-        squared_mus=[2 * rho / len(cells)] * len(cells),
-        neighbours=plan.neighbours,
-        max_rows_per_unit=plan.max_rows_per_unit,
-    )
+    exact = [of.counts(counts) for of, counts in zip(cells, fine, strict=True)]
+    drawn = plan.noise_part.draw_bounds(exact, cells, **plan.unit)
     for (place, kind), found in zip(kinds.items(), drawn, strict=True):
         columns[place] = replace(columns[place], grid=_grid(kind, found.interval))
     return columns
@@ -303,7 +283,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     ]
     if plan.private_keys:
         exact.append(np.array([statistic.rows]))
-    noisy = noisy_tables(np.concatenate(exact), width + plan.private_keys, part.spend(CELLS), **plan.unit)
+    noisy = part.draw_columns(np.concatenate(exact), width + plan.private_keys, **plan.unit)
     parts = np.split(noisy.values, np.cumsum([len(counts) for counts in exact])[:-1])
     whole = [counts for place, counts in enumerate(parts) if place not in texts]
     weights = np.array([1.0 / len(counts) for counts in whole])
@@ -369,10 +349,5 @@ def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Dou
     found = [
         distance(table, np.rint(counts * ONE).astype(np.int64)) for table, counts in zip(exact, model, strict=True)
     ]
-    noisy = gaussian_counts(
-        np.array(found, dtype=object),
-        squared_sensitivity=distance_sensitivity(len(found), **plan.unit),
-        squared_mu=2 * plan.noise_part.spend(REPORT),
-        one=ONE,
-    )
+    noisy = plan.noise_part.draw_distances(found, **plan.unit)
     return noisy.values, noisy.sigma

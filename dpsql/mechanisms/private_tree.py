@@ -63,7 +63,9 @@ from dpsql.contract.events import Approximate, Event, PrivateTree
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.contract.measurement import Part, one_of, take
 from dpsql.contract.relation import relation_of
+from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.mechanisms.prefix_bounds import ColumnBounds, prefix_bounds
 from dpsql.mechanisms.select import select
 from dpsql.statistics.counts import squared_l2_sensitivity
 
@@ -135,6 +137,26 @@ class TreeNoise(Part):
         """Use up the one draw of a step, and return the rho that it may spend."""
         take(self, share)
         return self.rho_of(share)
+
+    def draw_bounds(
+        self, counts: Sequence[Longs], cells: Sequence[TypedCells], *, neighbours: str, rows: int
+    ) -> list[ColumnBounds]:
+        """Return private bounds of some columns; see `prefix_bounds`, whose squared mu add up."""
+        rho = self.spend(BOUNDS)
+        if not counts:
+            return []
+        shares = [2 * rho / len(counts)] * len(counts)
+        return prefix_bounds(counts, cells, squared_mus=shares, neighbours=neighbours, max_rows_per_unit=rows)
+
+    def draw_columns(self, counts: Longs, tables: int, *, neighbours: str, rows: int) -> GaussianRelease:
+        """Return the counts of the cells of all columns; see `noisy_tables`."""
+        return noisy_tables(counts, tables, self.spend(CELLS), neighbours=neighbours, rows=rows)
+
+    def draw_distances(self, distances: Sequence[int], *, neighbours: str, rows: int) -> GaussianRelease:
+        """Return the distances of some pairs, in units of ``2**-20`` rows, with Gaussian noise, in rows."""
+        squared = distance_sensitivity(len(distances), neighbours, rows)
+        exact = np.array(distances, dtype=object)
+        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=2 * self.spend(REPORT), one=ONE)
 
 
 def table_sensitivity(tables: int, neighbours: str, rows: int) -> int:

@@ -87,6 +87,23 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float) -> Doubles:
     return np.concatenate([smoothed(noisy[:half], widths[:half], sigma), smoothed(noisy[half:], widths[half:], sigma)])
 
 
+def _unseen(column: CodedColumn, counts: Doubles, sigma: float) -> list[int]:
+    """Return the cells of NULL and of other texts, as far as noise explains what is in them."""
+    cells = [0, *([len(counts) - 1] if column.other else [])]
+    return [cell for cell in cells if counts[cell] < _SEEN * sigma]
+
+
+def _united_texts(column: CodedColumn, counts: Doubles, sigma: float, most: int) -> Longs:
+    """Return the united cells of texts; NULL and others that are not seen are in the largest one, and hold nothing."""
+    unseen = _unseen(column, counts, sigma)
+    others = [cell for cell in range(len(counts)) if cell not in unseen]
+    found = np.zeros(len(counts), dtype=np.int64)
+    if others:
+        found[others] = united_values(counts[others], sigma, most)
+        found[unseen] = found[others[int(np.argmax(counts[others]))]]
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class ReleasedColumns:
     """The noisy counts of every column.
@@ -118,7 +135,7 @@ class ReleasedColumns:
         places = []
         for column, counts in zip(columns, noisy, strict=True):
             if column.grid is None:
-                places.append(united_values(counts, sigma, most))
+                places.append(_united_texts(column, counts, sigma, most))
                 continue
             runs = united_runs(counts[1:], sigma, total)
             # NULL has a cell of its own where it is seen; else it is in the first one, which holds it for noise.
@@ -142,8 +159,9 @@ class ReleasedColumns:
         """Return what each cell of a column holds of its union, >= 0; NULL nothing where it is not seen."""
         column, counts, place = self.columns[number], self.noisy[number], self.places[number]
         found = np.maximum(counts, 0.0)
-        if counts[0] < _SEEN * self.sigma and len(counts) > 1:
-            found[0] = 0.0
+        unseen = _unseen(column, counts, self.sigma)
+        if len(unseen) < len(counts):
+            found[unseen] = 0.0
         if column.grid is not None:
             for union in np.unique(place[1:]).tolist():
                 cells = 1 + np.flatnonzero(place[1:] == union)

@@ -32,7 +32,7 @@ def read_count(given: object) -> int | None:
     Raises
     ------
     ParameterError
-        P002: it is no integer from 0 to `MOST_ROWS`.
+        P002, P050: it is no integer from 0 to `MOST_ROWS`.
     """
     if given is None:
         return None

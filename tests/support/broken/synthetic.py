@@ -71,7 +71,7 @@ BROKEN_SYNTHETIC = {
         "a row is in one cell of each column, not in one alone", ((private_tree, "table_sensitivity", _one_table),)
     ),
     "distances of one pair": Fault(
-        "a row moves the distance of every pair", ((synthetic, "distance_sensitivity", _one_pair),)
+        "a row moves the distance of every pair", ((private_tree, "distance_sensitivity", _one_pair),)
     ),
     "one-way qualities": Fault(
         "a replaced row leaves one cell and comes to another", ((private_tree, "quality_sensitivity", _one_way),)
