@@ -16,12 +16,13 @@ import pyarrow as pa
 from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install
+from dpsql.engines.duckdb.past_releases import rows_asked, view_sql
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
@@ -29,7 +30,6 @@ from dpsql.engines.duckdb.query_running import expected_query, planned_query, ru
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
-from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import DpsqlError, ParameterError, SourceError
 from dpsql.functions.estimate import ESTIMATE, estimate
 from dpsql.functions.noise_statement import noise_statement
@@ -119,37 +119,15 @@ class Context(ContextMethods):
         return self._curve("dp_histogram_quantile", release, dataset, asked)
 
     def dp_synthetic_rows(
-        self,
-        release: str | int | Release,
-        n: int | None = None,
-        seed: str | int | None = None,
-        dataset: str | None = None,
+        self, release: str | int | Release, n: int | None = None, seed: object = None, dataset: str | None = None
     ) -> pa.Table:
-        """Return rows of a released synthetic table, with the source's names and types; costs nothing.
-
-        Parameters
-        ----------
-        release
-            Of `dp_synthetic`: the release, its name, or its number in the ledger.
-        n : int, optional
-            Number of rows, from 0 to 5000000; by default about as many as the source has.
-        seed : str or int, optional
-            Public: the same seed gives the same rows. By default one that the release drew.
-        dataset : str, optional
-            As for `model`.
-        """
-        count, text_of_seed = read_count(n), read_seed(seed)
-        asked = [f"n := {count}"] if count is not None else []
-        asked += [f"seed := {literal(text_of_seed)}"] if text_of_seed is not None else []
-        return self._curve("dp_synthetic_rows", release, dataset, *asked)
+        """Return n rows of a released synthetic table, the same for the same public seed; costs nothing."""
+        return self._curve("dp_synthetic_rows", release, dataset, *rows_asked(n, seed))
 
     def _curve(self, view: str, release: object, dataset: object, *more: str, by_name: bool = False) -> pa.Table:
         key = release.ledger_id if isinstance(release, Release) else release
-        named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
-        of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
-        first = f"release := {named}" if by_name else str(named)
         with self._errors_in_python():
-            return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
+            return self.sql(view_sql(view, key, dataset, *more, by_name=by_name))
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
@@ -219,7 +197,6 @@ class Context(ContextMethods):
         """Return the rows of a source with a column ``prediction``, as an Arrow table; costs nothing.
 
         On an engine it is a lazy frame of the engine, which computes the predictions where its rows are.
-
         Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
         a model of long rows there is one row per row id.
 

@@ -154,9 +154,10 @@ class TreeNoise(Part):
 
     def draw_distances(self, distances: Sequence[int], *, neighbours: str, rows: int) -> GaussianRelease:
         """Return the distances of some pairs, in units of ``2**-20`` rows, with Gaussian noise, in rows."""
+        squared_mu = 2 * self.spend(REPORT)
         squared = distance_sensitivity(len(distances), neighbours, rows)
         exact = np.array(distances, dtype=object)
-        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=2 * self.spend(REPORT), one=ONE)
+        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=squared_mu, one=ONE)
 
 
 def table_sensitivity(tables: int, neighbours: str, rows: int) -> int:

@@ -11,9 +11,10 @@ from typing import TypedDict, TypeVar
 
 from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNTHETICS, function_of
 from dpsql.ledger.charge import folded_dataset
@@ -23,6 +24,7 @@ from dpsql.released.histogram import Histogram
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
+from dpsql.rendering import text as literal
 
 Result = TypeVar("Result")
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -227,6 +229,33 @@ class PastReleases:
     def forget_models(self) -> None:
         """Forget the cached models: after another release, a name without a dataset may stand for two models."""
         self._models.clear()
+
+
+def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool = False) -> str:
+    """Return the query of a table function that reads a release again, by the release's name or number.
+
+    Parameters
+    ----------
+    view : str
+        The function.
+    key, dataset : object
+        As for `PastReleases.model`.
+    *more : str
+        Further arguments, as SQL.
+    by_name : bool
+        Whether the release is a named argument.
+    """
+    named = str(key) if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
+    of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
+    first = f"release := {named}" if by_name else named
+    return f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})"
+
+
+def rows_asked(count: object, seed: object) -> list[str]:
+    """Return the arguments of dp_synthetic_rows that are given, as SQL; for errors see `read_count`, `read_seed`."""
+    number, given = read_count(count), read_seed(seed)
+    asked = [] if number is None else [f"n := {number}"]
+    return asked if given is None else [*asked, f"seed := {literal(given)}"]
 
 
 def digest_of(value: Json) -> str:
