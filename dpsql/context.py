@@ -22,7 +22,7 @@ from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install
-from dpsql.engines.duckdb.past_releases import rows_asked, view_sql
+from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
@@ -41,11 +41,10 @@ from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import StoredRelease, replay_of
 from dpsql.manual.slips import mended, no_method, with_column
 from dpsql.methods import ContextMethods
-from dpsql.released.histogram import read_quantiles
 from dpsql.released.model import LinearModel
 from dpsql.released.release import Release
 from dpsql.released.shapes import key_types
-from dpsql.rendering import call, double
+from dpsql.rendering import call
 from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
 
@@ -116,8 +115,7 @@ class Context(ContextMethods):
         self, release: str | int | Release, quantiles: object = 0.5, dataset: str | None = None
     ) -> pa.Table:
         """Return ``keys``, ``quantile``, ``value``, ``lower``, ``upper``, ``verdict`` of a released histogram, free."""
-        asked = call("list_value", *map(double, read_quantiles(quantiles)))
-        return self._curve("dp_histogram_quantile", release, dataset, asked)
+        return self._curve("dp_histogram_quantile", release, dataset, quantiles_asked(quantiles))
 
     def dp_synthetic_rows(
         self, release: str | int | Release, n: int | None = None, seed: object = None, dataset: str | None = None
@@ -126,9 +124,8 @@ class Context(ContextMethods):
         return self._curve("dp_synthetic_rows", release, dataset, *rows_asked(n, seed))
 
     def _curve(self, view: str, release: object, dataset: object, *more: str, by_name: bool = False) -> pa.Table:
-        key = release.ledger_id if isinstance(release, Release) else release
         with self._errors_in_python():
-            return self.sql(view_sql(view, key, dataset, *more, by_name=by_name))
+            return self.sql(view_sql(view, getattr(release, "ledger_id", release), dataset, *more, by_name=by_name))
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""

@@ -20,10 +20,11 @@ from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNT
 from dpsql.ledger.charge import folded_dataset
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
-from dpsql.released.histogram import Histogram
+from dpsql.released.histogram import Histogram, read_quantiles
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
+from dpsql.rendering import call, double
 from dpsql.rendering import text as literal
 
 Result = TypeVar("Result")
@@ -249,6 +250,11 @@ def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool 
     of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
     first = f"release := {named}" if by_name else named
     return f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})"
+
+
+def quantiles_asked(quantiles: object) -> str:
+    """Return the quantiles that are asked for, as SQL; for errors see `read_quantiles`."""
+    return call("list_value", *map(double, read_quantiles(quantiles)))
 
 
 def rows_asked(count: object, seed: object) -> list[str]:
