@@ -131,7 +131,9 @@ class ServeSettings:
     oidc_issuer, oidc_audience, oidc_keys : str or None
         Of an identity provider (see `dpsql.gateway.login`); its keys are in a file, or at an address.
     without_os_sandbox : bool
-        Boxes are not locked by the operating system.
+        Boxes and front are not locked by the operating system.
+    rates : float
+        By which the limits of requests are multiplied.
     front : callable
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
     """
@@ -147,6 +149,7 @@ class ServeSettings:
     oidc_audience: str | None = None
     oidc_keys: str | None = None
     without_os_sandbox: bool = False
+    rates: float = 1.0
 
 
 class Serving:
@@ -172,7 +175,7 @@ class Serving:
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
         keys = str(Path(self._folder.name, "keys"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
-        seconds = ["--seconds", str(given.seconds)]
+        seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         seconds += ["--log-refused"] if given.log_refused else []
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
