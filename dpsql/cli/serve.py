@@ -55,7 +55,8 @@ def serve_database(
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap).to_json())
+        locked = not without_os_sandbox
+        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap, locked=locked).to_json())
 
     settings = serving.ServeSettings(
         database,

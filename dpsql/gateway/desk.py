@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,6 +23,7 @@ from dpsql.context import Context
 from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.installation import install
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit, digest
@@ -29,6 +31,7 @@ from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
+from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import ROLES, Grants
 
@@ -56,6 +59,8 @@ class Desk:
         How long one release may take.
     buckets : Buckets, optional
         When answers leave.
+    end : callable
+        Ends this process, when a release cannot be interrupted.
     """
 
     def __init__(
@@ -66,11 +71,14 @@ class Desk:
         *,
         seconds: float = _SECONDS,
         buckets: Buckets | None = None,
+        end: Callable[[], None] = end_process,
     ) -> None:
+        self._session = install(context.connection)
         self._ledger = context.ledger
+        self._ledger.end_lost_reservations()  # of a broker before this one
         self._audit = audit
         self._rates = Rates() if rates is None else rates
-        self._seconds = seconds
+        self._seconds, self._end = seconds, end
         self._lines = Lines()
         self._buckets = Buckets() if buckets is None else buckets
         self._questions = _Questions()
@@ -163,7 +171,7 @@ class Desk:
                     return self._given(call, context, plan, entry)
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
-            with self._buckets.padded(), self._context() as context, self._watched(context):
+            with self._buckets.padded(), self._context() as context, self._watched(context, plan):
                 return self._given(call, context)
 
     def _given(self, call: _Call, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
@@ -173,15 +181,21 @@ class Desk:
         return {"receipts": [receipt_of(release, self._ledger)]}, [release.value]
 
     @contextmanager
-    def _watched(self, context: Context) -> Iterator[None]:
-        """Interrupt what takes too long; it is charged whole."""
-        timer = threading.Timer(self._buckets.most(self._seconds), context.connection.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
+    def _watched(self, context: Context, plan: Plan) -> Iterator[None]:
+        """Charge what takes long, interrupt what takes too long, and end this process where that is of no use."""
+
+        def interrupt() -> None:
+            self._session.stop_named(plan.release)
+            context.connection.interrupt()
+
+        most = self._buckets.most(self._seconds)
+
+        def end() -> None:
+            self._session.charge_before_end(plan)
+            self._end()
+
+        with watched(most, charge=partial(self._session.reserve_named, plan), interrupt=interrupt, end=end):
             yield
-        finally:
-            timer.cancel()
 
     def _estimate(self, asked: _Asked) -> Reply:
         granted = asked.granted(self._ledger)

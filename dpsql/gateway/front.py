@@ -1,6 +1,6 @@
 """The process with the network: it takes requests, and has neither database nor ledger.
 
-It is started by `dpsql.gateway.serving`, says on standard output where it listens, and ends when it is told to.
+`dpsql.gateway.locked_front` starts it. It says on standard output where it listens, and ends when it is told to.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class FrontSettings:
     public_names : list of str
     agent_epsilon : str or None
         What models may spend for each token.
+    locked : bool
+        Whether the operating system keeps the process from files.
     """
 
     broker: str
@@ -40,6 +42,7 @@ class FrontSettings:
     where: Listening
     public_names: list[str]
     agent_epsilon: str | None = None
+    locked: bool = True
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -65,7 +68,3 @@ def main() -> None:
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     serve(FrontSettings.from_json(sys.argv[1]), lambda where: print(where.url, flush=True))
-
-
-if __name__ == "__main__":
-    main()

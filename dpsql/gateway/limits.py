@@ -21,6 +21,7 @@ REQUESTS, RELEASES, REFUSALS = 10.0, 2.0, 1.0
 # How many may come at once before the rate counts.
 _BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0}
 _MOST_WAITING, _MOST_OF_PRINCIPAL = 64, 4
+_INTERRUPTED = 0.8
 
 
 class Rates:
@@ -85,8 +86,11 @@ class Buckets:
         self._fixed, self._clock, self._sleep = fixed, clock, sleep
 
     def most(self, seconds: float) -> float:
-        """Return how long a release may take that may take some seconds."""
-        return seconds if self._fixed is None else min(seconds, self._fixed)
+        """Return after how long a release is interrupted that may take some seconds.
+
+        Under a fixed time that is a fifth before it, so that what was interrupted has failed when its answer leaves.
+        """
+        return seconds if self._fixed is None else min(seconds, _INTERRUPTED * self._fixed)
 
     def leaves(self, took: float) -> float:
         """Return when the answer of a release leaves that took some seconds."""

@@ -7,6 +7,7 @@ statement each. This process has none of these: it starts the others, and waits.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
@@ -28,8 +30,8 @@ from dpsql.gateway.door import Door
 _PARENT_DEATH = 1
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
-# A part that ends so often within a minute does not begin again.
-_MOST_ENDS = 5
+# A part begins again at once; one that has ended more often within a minute waits twice as long each time.
+_MOST_ENDS, _FIRST_REST = 6, 0.1
 
 
 @dataclass
@@ -46,6 +48,8 @@ class Process:
     process : Popen or None
     ends : deque of float
         When it ended lately.
+    due : float or None
+        When it begins again; None while it runs.
     """
 
     name: str
@@ -53,6 +57,7 @@ class Process:
     says: bool = False
     process: subprocess.Popen[str] | None = None
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
+    due: float | None = None
 
     def start(self) -> None:
         """Start it."""
@@ -69,6 +74,14 @@ class Process:
     def runs(self) -> bool:
         """Whether it is there."""
         return self.process is not None and self.process.poll() is None
+
+    def is_due(self, now: float) -> bool:
+        """Whether it has ended, and is to begin again now."""
+        if self.due is None:
+            self.ends.append(now)
+            often = sum(now - one < 60 for one in self.ends)
+            self.due = now + (_FIRST_REST * 2**often if often > 1 else 0.0)
+        return now >= self.due
 
     def end(self) -> None:
         """Let it finish what it does, and end it."""
@@ -154,7 +167,7 @@ class Serving:
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
         self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
-        self.front = Process("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
+        self.front = Process("front", ["dpsql.gateway.locked_front", given.front(broker, boxes)], says=True)
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
             for part in (self.broker, self.boxes):
@@ -175,35 +188,27 @@ class Serving:
         self._end()
 
     def watch(self) -> None:
-        """Start again what ends; return only by an exception.
-
-        Raises
-        ------
-        GatewayError
-            G043: a part ends again and again.
-        """
+        """Start again what ends, and never return."""
         while True:
             time.sleep(_PAUSE)
-            for part in (self.broker, self.boxes, self.front):
-                if not part.runs:
-                    self._again(part)
+            self.mend(time.monotonic())
 
-    def _again(self, part: Process) -> None:
-        now = time.monotonic()
-        if len(part.ends) == _MOST_ENDS and now - part.ends[0] < 60:
-            raise GatewayError("G043", f"the {part.name} ended {_MOST_ENDS} times within a minute.")
-        part.ends.append(now)
-        part.end()
-        if part is self.front:
-            self._start_front()
-        else:
-            part.start()
+    def mend(self, now: float) -> None:
+        """Start again what has ended; until it works, the front says that it does not (503)."""
+        for part in (self.broker, self.boxes, self.front):
+            if not part.runs and part.is_due(now):
+                print(f"dpsql: the {part.name} ended, and begins again.", file=sys.stderr, flush=True)
+                part.end()
+                part.start()
 
     def _start_front(self) -> None:
         self.front.start()
         self.url = self.front.first_line(_START_SECONDS)
         if not self.url:
             raise GatewayError("G043", "the front does not listen. Is the port free?")
+        module, given = self.front.words[0], json.loads(self.front.words[1])
+        given["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
+        self.front.words = [module, json.dumps(given)]
 
     def _wait(self, part: Process, works: Callable[[], bool]) -> None:
         end = time.monotonic() + _START_SECONDS

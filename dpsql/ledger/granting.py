@@ -23,6 +23,7 @@ from dpsql.ledger.grants import (
     time_text,
 )
 from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.reservations import end_lost
 from dpsql.ledger.rows import StoredRelease
 from dpsql.ledger.transaction import Transaction
 
@@ -94,6 +95,14 @@ class GrantingLedger(OpenLedger):
         known = self._grants
         found = self._grants = self._read(lambda transaction: transaction.grants(known))
         return found
+
+    def end_lost_reservations(self) -> list[int]:
+        """End what principals had reserved when the process that worked for them was lost; return their entries.
+
+        Only where no such process is left. What was charged stays charged, and asked again it is charged again: how a
+        call ended its process may have told something.
+        """
+        return self._write(end_lost) if self._read(lambda transaction: transaction.lost_reservations()) else []
 
     def grant(self, grant: Grant) -> bool:
         """Let a principal ask about a dataset, in place of what it was granted before.

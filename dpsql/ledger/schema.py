@@ -228,6 +228,8 @@ class Statements:
         The number of the row that ends the reservation `:hold`.
     open_reservations : Select
         The numbers of the reservations under `:name` of `:dataset` that no row ends, the last first.
+    lost_reservations : Select
+        The numbers of all reservations of principals that no row ends.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
@@ -257,6 +259,9 @@ class Statements:
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
         reserved = of_name & (row.c.status == RESERVED)
         self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
+        of_any = (row.c.status == RESERVED) & (row.c.kind == "release") & row.c.principal.is_not(None)
+        of_any &= row.c.name.is_not(None)  # the entries of further datasets have none
+        self.lost_reservations = select(row.c.sequence).where(of_any & ~ended).order_by(row.c.sequence)
         self.declarations = one.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
         self.grants = one.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
         asked = (row.c.principal == bindparam("principal")) & row.c.result.is_not(None)

@@ -7,14 +7,15 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InternalError, LedgerError, ParameterError
+from dpsql.errors import LedgerError, ParameterError
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import (
     CHAIN,
+    CHARGE,
     DECLARED,
     GRANTED,
     Draft,
@@ -215,19 +216,8 @@ class Transaction:
 
     def standing(self, reservation: int | None, name: str | None) -> int | None:
         """Return a call's reservation; None where another driver of the same name has ended it."""
-        ended = reservation is not None and name is not None and self._has_ended(reservation)
+        ended = reservation is not None and name is not None and self.has_ended(reservation)
         return None if ended else reservation
-
-    def refuse_other_reservation(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> None:
-        """Raise unless an entry, and those after it for further datasets, reserve this very call, not yet ended."""
-        if self._reserved(reservation, draft, datasets) is None:
-            raise InternalError(
-                "I035", f"entry {reservation} does not reserve this call. Nothing was released. Report it."
-            )
-        if self._has_ended(reservation):
-            raise InternalError(
-                "I035", f"the reservation in entry {reservation} has ended. Nothing was released. Report it."
-            )
 
     def open_reservation(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
         """Return the reservation of this very call, under its name, that no row has ended yet."""
@@ -235,19 +225,28 @@ class Transaction:
             return None
         of_name = {"dataset": draft["dataset"], "name": draft["name"]}
         for (reservation,) in self._connection.execute(self._statements.open_reservations, of_name).all():
-            row = self._reserved(reservation, draft, datasets)
+            row = self.reserved(reservation, draft, datasets)
             if row is not None:
                 return self._entry(row, None, replayed=False)
         return None
 
-    def _has_ended(self, reservation: int) -> bool:
+    def has_ended(self, reservation: int) -> bool:
+        """Whether an entry ends a reservation."""
         return self._connection.execute(self._statements.end_of_reservation, {"hold": reservation}).first() is not None
 
-    def _reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
+    def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
         """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
-        rows = [self._at(reservation + offset) for offset in range(len(datasets))]
-        same = completes(draft, rows[0]) and [row and row["dataset"] for row in rows] == list(datasets)
-        return rows[0] if same else None
+        found = self._at(reservation)
+        rows = (self._at(reservation + offset) for offset in count())
+        present = takewhile(lambda row: row is not None, rows)
+        names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
+        same = completes(draft, found) and list(islice(names, len(datasets))) == list(datasets)
+        return found if same else None
+
+    def lost_reservations(self) -> list[Row]:
+        """Return the reservations of principals that no row has ended, the first first."""
+        numbers = self._connection.execute(self._statements.lost_reservations).all()
+        return [row for (number,) in numbers if (row := self._at(number)) is not None]
 
     def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
         """Return an entry with a result, which is JSON text."""
