@@ -14,11 +14,12 @@ from pathlib import Path
 
 from dpsql.gateway.sandbox import lock_front
 
-# Libraries, time zones, certificates, and how names are looked up.
+# Libraries, time zones, certificates, how names are looked up, and randomness for gRPC.
 _OF_SYSTEM = (
     *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
     *("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"),
-    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf", "/dev/null"),
+    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf"),
+    *("/dev/null", "/dev/urandom"),
 )
 
 

@@ -47,7 +47,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     gateway = made(tmp_path_factory.mktemp("processes"), ana={"epsilon": 40})
 
     def front(broker: str, boxes: str) -> str:
-        return FrontSettings(broker, boxes, Listening(port=0), []).to_json()
+        return FrontSettings(broker, boxes, Listening(port=0)).to_json()
 
     with Serving(ServeSettings(gateway.database, front)) as serving:
         yield Served(serving, gateway.tokens["ana"])

@@ -132,7 +132,7 @@ def run(folder: Path, kills: int, seed: int) -> tuple[Counter[str], list[Client]
     location = f"{gateway.database}.dpsql-ledger"
 
     def front(broker: str, boxes: str) -> str:
-        return FrontSettings(broker, boxes, Listening(port=0), []).to_json()
+        return FrontSettings(broker, boxes, Listening(port=0)).to_json()
 
     settings = ServeSettings(gateway.database, front, without_os_sandbox=not available().whole)
     seen: Counter[str] = Counter()
