@@ -25,11 +25,13 @@ from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import install
+from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
+from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
 from dpsql.gateway.watchdog import end_process, watched
@@ -100,6 +102,7 @@ class Desk:
             "release": self._release,
             "ledger": self._entries,
         }
+        self._wants |= OwnersDesk(self._ledger, audit, self._unplaced).wants
 
     def answer(self, request: Mapping[str, object]) -> Reply:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
@@ -115,8 +118,8 @@ class Desk:
             if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
                 code = _code(request.get("code"))
                 return {}, []
-            if wanted == "known":  # whether the token holds
-                return {}, []
+            if wanted == "known":  # whether the token holds, and whose it is
+                return {"principal": principal}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:
@@ -177,6 +180,8 @@ class Desk:
                 entry = context.check(plan)
                 if entry is not None and (not asked.asker.fresh or asked.asker.key):
                     return self._given(call, context, plan, entry)
+                if entry is not None:
+                    plan = call.plan(context) or plan  # under its next name
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
             with self._buckets.padded(), self._context() as context, self._watched(context, plan):
@@ -248,6 +253,10 @@ class Desk:
         ]
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
         return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
+
+    def _unplaced(self) -> list[dict[str, Any]]:
+        with self._context() as context:
+            return context.dp_unplaced().to_pylist()
 
     def _told_table(self, function: str, asked: _Asked, granted: Granted) -> pa.Table:
         if function == "dp_budget":
@@ -384,6 +393,7 @@ class _Call:
             if is_query and name in given:
                 raise GatewayError("G016", f"{name} is not stated in a call here. Write SET.")
         self._function, self._is_query = function, is_query
+        self._planned: QueryStatement | None = None
         if is_query:
             given.pop("free", None)
             names: list[str] = []
@@ -427,12 +437,15 @@ class _Call:
         """Return the plan of the call; None if it reads nobody's rows."""
         context = context.asked_by(self._asker)
         if self._is_query:
-            return context.planned_query(self._source, dict(self._arguments))
+            self._planned = context.planned_query(self._source, dict(self._arguments))
+            return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
 
     def run(self, context: Context) -> Any:
         """Return the release."""
         context = context.asked_by(self._asker)
+        if self._planned is not None:
+            return context.run_planned(self._planned)
         if self._is_query:
             return context.query(self._source, **self._arguments)
         return getattr(context, self._function)(self._source, **self._arguments)

@@ -131,9 +131,13 @@ class ServeSettings:
     oidc_issuer, oidc_audience, oidc_keys : str or None
         Of an identity provider (see `dpsql.gateway.login`); its keys are in a file, or at an address.
     without_os_sandbox : bool
-        Boxes are not locked by the operating system.
+        Boxes and front are not locked by the operating system.
+    rates : float
+        By which the limits of requests are multiplied.
     front : callable
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
+    owner : callable, optional
+        The same for a front of its own with the pages of owners, on this machine.
     """
 
     database: str
@@ -147,6 +151,8 @@ class ServeSettings:
     oidc_audience: str | None = None
     oidc_keys: str | None = None
     without_os_sandbox: bool = False
+    owner: Callable[[str, str], str] | None = None
+    rates: float = 1.0
 
 
 class Serving:
@@ -160,11 +166,13 @@ class Serving:
     ----------
     url, flight_url : str
         Where it listens: over HTTP, and for Flight SQL; empty for nowhere.
+    owner_url : str
+        Where the pages of owners are; empty for nowhere.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
-        self.url = self.flight_url = ""
+        self.url = self.flight_url = self.owner_url = ""
 
     def __enter__(self) -> Self:
         given = self._settings
@@ -172,7 +180,7 @@ class Serving:
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
         keys = str(Path(self._folder.name, "keys"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
-        seconds = ["--seconds", str(given.seconds)]
+        seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
         seconds += ["--log-refused"] if given.log_refused else []
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
@@ -194,6 +202,8 @@ class Serving:
             door.close()
             self._wait(self.boxes, lambda: _listens(boxes))
             self._start_front()
+            if given.owner is not None:
+                self._start_owner(given.owner(broker, boxes))
         except BaseException:
             self._end()
             raise
@@ -234,6 +244,18 @@ class Serving:
         if self.flight_url:
             given["flight_port"] = urlsplit(self.flight_url).port
         self.front.words = [module, json.dumps(given)]
+
+    def _start_owner(self, given: str) -> None:
+        """Start the front of owners: a process of its own, so that no token of theirs passes through the other one."""
+        part = Process("owner's front", ["dpsql.gateway.locked_front", given], says=True)
+        self._parts.append(part)
+        part.start()
+        self.owner_url = part.first_line(_START_SECONDS).strip()
+        if not self.owner_url:
+            raise GatewayError("G043", "the front of owners does not listen. Is the port free?")
+        settings = json.loads(given)
+        settings["where"]["port"] = urlsplit(self.owner_url).port
+        part.words = [part.words[0], json.dumps(settings)]
 
     def _wait(self, part: Process, works: Callable[[], bool]) -> None:
         end = time.monotonic() + _START_SECONDS

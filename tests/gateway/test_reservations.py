@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -112,56 +112,68 @@ def test_what_is_quick_is_charged_where_it_ends(gateway: Gateway, monkeypatch: p
         assert charged(context)[1] == 1
 
 
-def test_what_is_not_quick_after_all_is_charged_while_it_runs(
-    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("before", [False, True])
+def test_what_is_not_quick_after_all_is_charged_before_its_process_ends(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """The watchdog reserves first, then interrupts, and kills last; each of them waits for the one before."""
+    """The watchdog's steps while rows are summed, or before the call has passed its gate."""
     seen: list[object] = []
+    steps: dict[str, Callable[[], None]] = {}
     finish = Session.finish
 
+    @contextmanager
+    def staged(_: float, **given: Callable[[], None]) -> Iterator[None]:
+        steps.update(given)
+        if before:
+            given["charge"]()
+            given["end"]()
+        yield
+
     def slow(self: Session, *arguments: Any) -> Any:
-        ended.wait(30)
+        if not before:
+            steps["charge"]()
+            seen.append(charged(contexts[0]))
+            steps["end"]()
         return finish(self, *arguments)
 
-    ended = threading.Event()
-
-    def end() -> None:
-        seen.append(charged(ctx))
-        ended.set()
-
     monkeypatch.setattr(Session, "finish", slow)
-    monkeypatch.setattr("dpsql.gateway.desk.watched", partial(watched, patience=0.2))
-    with desk_of(gateway, seconds=0.2, end=end) as (desk, ctx):
-        asked(desk, gateway, count("0.5"))
-        assert seen == [(0.5, 1)]
-        assert charged(ctx) == (0.5, 1)
+    monkeypatch.setattr("dpsql.gateway.desk.watched", staged)
+    contexts: list[dpsql.Context] = []
+    with desk_of(gateway, end=lambda: seen.append(charged(contexts[0]))) as (desk, ctx):
+        contexts.append(ctx)
+        assert "error" not in asked(desk, gateway, count("0.5"))
+        assert seen == ([(0.5, 1)] if before else [(0.5, 1)] * 2)
+        assert charged(ctx) == ((1.0, 2) if before else (0.5, 1))  # here nothing ended it, after all
         assert ctx.ledger.verify().ok
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_watchdog_ends_what_was_charged_and_nothing_else(fails: bool) -> None:
-    seen: list[str] = []
+@pytest.mark.parametrize(
+    ("until", "given", "seen"),
+    [
+        ("", {"seconds": 1000}, []),
+        ("charge", {"seconds": 1000, "charged": 0.01}, ["charge"]),
+        ("interrupt", {"seconds": 0.01, "patience": 1000}, ["charge", "interrupt"]),
+        ("end", {"seconds": 0.01, "patience": 0.01}, ["charge", "interrupt", "charge", "end"]),
+        ("fails", {"seconds": 1000, "charged": 0.01, "patience": 0.01}, ["charge", "interrupt"]),
+    ],
+)
+def test_the_watchdog_ends_what_was_charged_and_nothing_else(
+    until: str, given: dict[str, Any], seen: list[str]
+) -> None:
+    found: list[str] = []
+    reached = {name: threading.Event() for name in ("charge", "interrupt", "end")}
 
-    def charge() -> None:
-        seen.append("charge")
-        if fails:
-            raise ValueError("full")
+    def step(name: str) -> None:
+        found.append(name)
+        reached[name].set()
+        if name == "charge" and until == "fails":
+            raise ValueError("the ledger is full")
 
-    def run(seconds: float, body: float) -> list[str]:
-        seen.clear()
-        with watched(
-            seconds,
-            charge=charge,
-            interrupt=lambda: seen.append("interrupt"),
-            end=lambda: seen.append("end"),
-            charged=0.1,
-            patience=0.2,
-        ):
-            time.sleep(body)
-        time.sleep(0.3)
-        return list(seen)
-
-    assert run(5.0, 0.0) == []
-    assert run(5.0, 0.3) == (["charge", "interrupt"] if fails else ["charge"])
-    assert run(0.05, 0.15) == ["charge", "interrupt"]
-    assert run(0.05, 0.8) == (["charge", "interrupt"] if fails else ["charge", "interrupt", "charge", "end"])
+    steps: dict[str, Any] = {name: partial(step, name) for name in reached}
+    with watched(given.pop("seconds"), **steps, **given):
+        if until == "fails":
+            assert reached["interrupt"].wait(60)
+            time.sleep(0.2)  # the end that must not come
+        elif until:
+            assert reached[until].wait(60)
+    assert found == seen
