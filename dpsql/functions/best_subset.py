@@ -42,6 +42,8 @@ MOST_FEATURES = 5000
 MOST_LISTED = 1_000_000
 # So many subsets 'auto' takes for one draw: with 250 features and k = 5 hard tables take a minute.
 MOST_AT_ONCE = 10**10
+# So few are listed without a search.
+MOST_LISTED_AT_ONCE = 4096
 # Most that steps may cost, in nanoseconds of a processor, about.
 MOST_WORK = 10**11
 # Below this range all coefficients are zero; above it the noise exceeds any signal. It also keeps the integers short.
@@ -161,9 +163,10 @@ class BestSubsetPlan(SelectionPlan):
         """Return which law is drawn from when there are `features` features: 'exact', 'steps' or 'top_r'."""
         if self.method != "auto":
             return self.method
-        # With at most two columns there is one step, which is the same law and ends in a public time.
-        few = self.k > 2 and few_subsets(features, self.k, MOST_AT_ONCE)
-        return "exact" if few else "steps"
+        # Two columns are one step, which is the same law, and whose time is public.
+        return (
+            "exact" if few_subsets(features, self.k, MOST_AT_ONCE if self.k > 2 else MOST_LISTED_AT_ONCE) else "steps"
+        )
 
     def sizes(self, features: int) -> tuple[int, ...]:
         """Return how many columns each step chooses. An odd one comes first, where a score moves least."""
@@ -220,7 +223,6 @@ class BestSubsetPlan(SelectionPlan):
             meaning = f"with {n_rows:,} rows no loss of R² below this can be excluded, as no variance exceeds 1"
             out.append(("r2_loss", loss / n_rows, meaning))
         return out
-
 
     def _noise_of_steps(self, n_features: int, scale: float) -> list[Quantity]:
         sizes = self.sizes(n_features)

@@ -107,7 +107,11 @@ def completion_floors(
         fast.duals(matrix, vector, constant, radius, own, others, taken, low, high, starts, duals, signals.stop)
         signals.done[thread] += starts[high] - starts[low]
 
-    workers.run(job, len(edges) - 1, total, progress=None if tick is None else lambda share: tick())
+    def report(share: float) -> None:
+        if tick is not None:
+            tick()
+
+    workers.run(job, len(edges) - 1, total, progress=report)
     return _units(duals, margin(problem, len(chosen) + taken))
 
 

@@ -29,13 +29,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
-from dpsql.mechanisms.subset_exponential import coefficient_of, excess_over, rejection_threshold
+from dpsql.mechanisms.subset_exponential import Scores, coefficient_of, excess_over, rejection_threshold
 from dpsql.mechanisms.subsets import uniform_below
 from dpsql.noise.discrete import LazyExponential
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
@@ -49,14 +50,15 @@ _GROWTH = 8
 _LARGEST_BATCH = 4096
 
 Chosen = NDArray[np.intp]
+Completions = Callable[[Chosen, int, NDArray[np.intp]], NDArray[np.intp]]
 
 
 def subset_steps(
     sizes: Sequence[int],
     *,
     floors: Callable[[Chosen, Chosen, int], ArrayLike],
-    completions: Callable[[Chosen, int, NDArray[np.intp]], NDArray[np.intp]],
-    score: Callable[[NDArray[np.intp]], ArrayLike],
+    completions: Completions,
+    score: Scores,
     n_candidates: int,
     utility_ranges: Sequence[Fraction | int],
     epsilon: Fraction,
@@ -118,20 +120,27 @@ def subset_steps(
     chosen: Chosen = np.empty(0, dtype=np.intp)
     for size in sizes:
         others = np.setdiff1d(np.arange(n_candidates), chosen)
-
-        def sets(places: NDArray[np.intp], kept: Chosen = chosen, left: Chosen = others, taken: int = size) -> Chosen:
-            more = completions(left, taken, places)
-            return np.sort(np.column_stack((np.broadcast_to(kept, (len(more), len(kept))), more)), axis=1)
-
+        sets = partial(_sets, completions, chosen, others, size)
         place = exponential_above_floors(
             floors(chosen, others, size),
-            lambda places, sets=sets: score(sets(places)),
+            partial(_scored, score, sets),
             coefficient=coefficient,
             source=source,
             progress=progress,
         )
         chosen = sets(np.array([place]))[0]
     return tuple(chosen.tolist())
+
+
+def _sets(
+    completions: Completions, chosen: Chosen, others: Chosen, size: int, places: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    more = completions(others, size, places)
+    return np.sort(np.column_stack((np.broadcast_to(chosen, (len(more), len(chosen))), more)), axis=1)
+
+
+def _scored(score: Scores, sets: Callable[[NDArray[np.intp]], Chosen], places: NDArray[np.intp]) -> ArrayLike:
+    return score(sets(places))
 
 
 def exponential_above_floors(
@@ -174,7 +183,7 @@ def exponential_above_floors(
         scores = integer_scores(score(places))
         if (scores < least[places]).any():
             raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
-        for place, found, word in zip(places.tolist(), scores.tolist(), words.tolist(), strict=True):
+        for place, found, word in zip(map(int, places), scores.tolist(), words.tolist(), strict=True):
             threshold = rejection_threshold(int(weights[place]), 1 << bits, coefficient * (found - reference))
             if LazyExponential(reader, word).exceeds(threshold):
                 return place
