@@ -55,6 +55,7 @@ def test_one_step_is_the_law_of_all_subsets() -> None:
         assert steps(k=k, epsilon=3).law(PAIR[0]) == pytest.approx(at_once)
 
 
+@pytest.mark.long
 def test_sql_draws_from_the_law() -> None:
     law = steps(epsilon=6, radius=1).law(PAIR[1])
     with dpsql.connect() as connection:
@@ -91,11 +92,12 @@ def audited(opened: list[Any], pair: tuple[Table, Table], *, epsilon: float, cla
     return str(report.verdict)
 
 
-# One row for a alone and against d; where it is left out, d is level.
-SPLIT = (*PINNED, (1.0, 1.0, 1.0, -1.0, 1.0), (1.0, 1.0, -1.0, -1.0, 1.0), (1.0, -1.0, 1.0, -1.0, 1.0))
-SPLITS = SPLIT, (*SPLIT, AGAINST)
+# With a 40th of the ranges one row takes {a, b, d} from .45 to .0001.
+SPLIT = (*PINNED[:8], (-1.0, -1.0, -1.0, 1.0, 1.0), (-1.0, 1.0, 1.0, -1.0, 1.0))
+SPLITS = SPLIT, (*SPLIT, (1.0, -1.0, 1.0, -1.0, 1.0))
 
 
+@pytest.mark.long
 def test_audit(opened: list[Any]) -> None:
     assert audited(opened, SPLITS, epsilon=4, claimed=4, runs=400) != "violates"
 
