@@ -23,6 +23,8 @@ from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import Front, Listening
 from dpsql.gateway.mcp import Purse, over_http
+from dpsql.gateway.pages.asking import asking_routes
+from dpsql.gateway.pages.owning import owning_routes
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class FrontSettings:
         Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
     locked : bool
         Whether the operating system keeps the process from files.
+    owner : bool
+        Whether this front has the pages of owners and auditors, and nothing else.
     """
 
     broker: str
@@ -51,6 +55,7 @@ class FrontSettings:
     serial: bool = False
     flight_port: int | None = None
     locked: bool = True
+    owner: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -72,6 +77,13 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
     listens : callable
         Is told the addresses of HTTP and of Flight SQL, which may be empty, once both listen.
     """
+    if settings.owner:
+        Front(
+            Starlette(routes=owning_routes(Door(settings.broker))),
+            settings.where,
+            lambda where: listens(where.url, ""),
+        ).run()
+        return
     door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
@@ -87,7 +99,7 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
                 yield
 
     Front(
-        application(door, more=[route], lifespan=beside),
+        application(door, more=[route, *asking_routes(door)], lifespan=beside),
         settings.where,
         lambda where: listens(where.url, "".join(addresses)),
     ).run()

@@ -257,6 +257,27 @@ CALLS: dict[str, list[dict[str, str]]] = {
             "max_rows_per_unit": "2",
         },
     ],
+    "dp_synthetic": [
+        {
+            "epsilon": "1",
+            **DELTA,
+            "columns": "['u', 'b']",
+            "target": "'b'",
+            "lower": "{'u': 0}",
+            "upper": "{'u': 9}",
+            "report_share": "0.1",
+            "privacy_unit": "'u'",
+            "max_rows_per_unit": "2",
+        },
+        {
+            "epsilon": "1",
+            **DELTA,
+            "columns": "['u', 'b']",
+            "keys": "{'b': [true, false]}",
+            "private_keys": "true",
+            "bounds_share": "0.2",
+        },
+    ],
     "dp_quantile": [
         {**ONE, **BOUNDS},
         {**ONE, "bounds_share": "0.25"},
