@@ -289,10 +289,9 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
       factor of two under add_remove.
     - **Does not protect**: running time; that of steps has a public bound.
     """
+    from dpsql.kernels import subset_floors, subset_strata
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
     from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
-    from dpsql.kernels.subset_floors import completion_floors, completions
-    from dpsql.kernels.subset_strata import subset_strata
     from dpsql.mechanisms.subset_exponential import Strata
 
     forced = int(plan.intercept)
@@ -308,8 +307,8 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
         return part.draw(
             law,
             plan.sizes(features),
-            floors=lambda chosen, others, taken: completion_floors(problem, chosen, others, taken, tick),
-            completions=completions,
+            floors=lambda chosen, others, taken: subset_floors.completion_floors(problem, chosen, others, taken, tick),
+            completions=subset_floors.completions,
             score=problem.scores,
             utility_ranges=ranges,
             **common,
@@ -337,6 +336,6 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
         found.lower_bound,
         score=problem.scores,
         floor=lambda subsets: score_floors(problem, subsets),
-        strata=lambda: Strata(*subset_strata(problem, found)),
+        strata=lambda: Strata(*subset_strata.subset_strata(problem, found)),
         **common,
     )
