@@ -95,7 +95,8 @@ class SyntheticCall(Call):
         if not isinstance(plan, SyntheticPlan):
             raise TypeError("the plan is of another function")
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
-        positions, left_out = [], []
+        positions: list[int] = []
+        left_out: list[int] = []
         if plan.columns is not None:
             for name in plan.columns:
                 position, kind = column_of(kinds, "column", name)
@@ -215,7 +216,7 @@ class SyntheticCall(Call):
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw bounds, or the counts of the columns, and return the collector of the next pass."""
         if isinstance(collector, MagnitudeHistogram):
-            return ColumnCounts(draw_grids(self, collector.cells.counts))
+            return ColumnCounts(draw_grids(self, list(collector.cells.counts)))
         return TreePass(draw_columns(self.plan, collector))
 
     def prepare(self, statistic: TreePass, progress: Progress) -> Callable[[], Json]:
