@@ -280,7 +280,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     texts = {place: statistic.occurring(place) for place in statistic.texts}
     exact = [
         np.concatenate([counts, texts[place][1]]) if place in texts else counts
-        for place, counts in enumerate(statistic.counts)
+        for place, counts in enumerate(statistic.cell_counts)
     ]
     if plan.private_keys:
         exact.append(np.array([statistic.rows]))
