@@ -18,6 +18,7 @@ from pathlib import Path
 from starlette.applications import Starlette
 
 from dpsql.gateway import flight
+from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
@@ -87,7 +88,8 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
     door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
-    addresses: list[str] = []
+    spoken: list[str] = []
+    known = Addresses(settings.where.trusted_proxies)
 
     @asynccontextmanager
     async def beside(app: Starlette) -> AsyncIterator[None]:
@@ -95,13 +97,15 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
             if settings.flight_port is None:
                 yield
                 return
-            async with flight.serving(door, replace(settings.where, port=settings.flight_port), addresses.append):
+            place = replace(settings.where, port=settings.flight_port)
+            async with flight.serving(door, place, spoken.append, addresses=known):
                 yield
 
     Front(
         application(door, more=[route, *asking_routes(door)], lifespan=beside),
         settings.where,
-        lambda where: listens(where.url, "".join(addresses)),
+        lambda where: listens(where.url, "".join(spoken)),
+        known,
     ).run()
 
 
