@@ -199,7 +199,7 @@ class SyntheticCall(Call):
         taken = self._columns(rows)
         if isinstance(collector, MagnitudeHistogram):
             found = [to_numbers(taken[place]) for place in self.unbounded]
-            collector.add(np.empty(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
+            collector.add(np.zeros(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
         else:
             collector.add_columns(taken)
 
