@@ -31,6 +31,7 @@ from dpsql.contract.parameters import known
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
+from dpsql.functions.regression.additive import AdditiveModel
 from dpsql.functions.regression.boosted import BoostedAdaSsp
 from dpsql.functions.regression.method import FittingPlan, Method, refuse_too_many
 from dpsql.functions.regression.tukey import Tukey
@@ -38,7 +39,12 @@ from dpsql.kernels.fixed_point import affine_map
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 
-_METHODS: Mapping[str, type[Method]] = {"ada_ssp": AdaSsp, "boosted_ada_ssp": BoostedAdaSsp, "tukey": Tukey}
+_METHODS: Mapping[str, type[Method]] = {
+    "ada_ssp": AdaSsp,
+    "boosted_ada_ssp": BoostedAdaSsp,
+    "tukey": Tukey,
+    "additive": AdditiveModel,
+}
 _public_hint = "Give a public number, not one from the table."
 # Several copies of the products of this many columns are held in memory.
 MOST_FEATURES = 2000
