@@ -1,9 +1,9 @@
 """Steps per feature on the residuals of a linear fit: an additive model, as explainable boosting machines fit it [1]_.
 
-First rows are counted per cell of each feature, and per size of their residual. Neighbouring cells are joined to *bins*
-of about as many rows each, and the bound B of residuals is the size that a tenth of the rows exceed. Then rounds go over
-the features, each feature `VISITS` times: in a round the residuals of the rows are summed per bin of a few features, and
-the steps of these follow.
+First rows are counted per cell of each feature, and per size of their residual. Neighbouring cells are joined to
+*bins* of about as many rows each, and the bound B of residuals is the size that a tenth of the rows exceed. Then rounds
+go over the features, each feature `VISITS` times: in a round the residuals of the rows are summed per bin of a few
+features, and the steps of these follow.
 
 *Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the steps that are looked
 for: ``s = N f`` plus noise of known variance, that of the release and that of the rows themselves. Steps of
@@ -22,21 +22,19 @@ add up to 1. Bins, B and steps are functions of earlier releases.
 References
 ----------
 .. [1] H. Nori, R. Caruana, Z. Bu, J. H. Shen, J. Kulkarni, Accuracy, interpretability, and differential privacy via
-   explainable boosting, ICML 2021. There the rounds are many, each with equal steps' sums and no prior.
+   explainable boosting, ICML 2021. There the rounds are many, and nothing ties the steps of neighbouring bins.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.kernels.gram import one_thread
-from dpsql.mechanisms.gaussian import gaussian_counts
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.additive import (
     CELLS,
@@ -52,6 +50,10 @@ from dpsql.statistics.additive import (
 BINS = 32
 VISITS = 2
 MOST_ROUNDS = 16
+# Rows of a feature are fewer than all where they are so many deviations below.
+_FEWER = 3.0
+# Rows per bin differ from even ones by about half of these.
+_NOISE_WEIGHT = 2.0
 # Share of the rows whose residual exceeds B, about.
 _BEYOND = 0.1
 # Variances of the random walk, over the square of B, that are tried.
@@ -87,6 +89,7 @@ def release_bins(
     max_rows_per_unit: int = 1,
     *,
     squared_mu: Fraction,
+    total: float | None = None,
     source: BitSource = SYSTEM,
 ) -> Bins:
     """Release bins that hold about as many rows each.
@@ -99,6 +102,8 @@ def release_bins(
     max_rows_per_unit : int
     squared_mu : Fraction
         > 0.
+    total : float, optional
+        Rows, released before. A feature's rows are taken for these where they are no fewer than noise explains.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -118,17 +123,26 @@ def release_bins(
         source=source,
     )
     of, rows = np.zeros(counts.shape, dtype=np.int64), []
+    far = _FEWER * noisy.sigma * CELLS**0.5
     for place, found in enumerate(noisy.values.reshape(counts.shape)):
-        wanted = max(1.0, float(found.sum())) / BINS
-        left, held = float(found.sum()), 0.0
+        here = float(found.sum())
+        here = max(1.0, here if total is None or here < total - far else total)
+        wanted, left, held = here / BINS, here, 0.0
         for cell in range(1, CELLS):
             held += found[cell - 1]
             left -= found[cell - 1]
             ends = held >= wanted and left >= wanted / 2
             held = 0.0 if ends else held
             of[place, cell] = of[place, cell - 1] + ends
-        rows.append(np.maximum(np.bincount(of[place], found), 1.0))
+        rows.append(_rows_per_bin(np.bincount(of[place], found), np.bincount(of[place]), here, noisy.sigma))
     return Bins(of, rows)
+
+
+def _rows_per_bin(found: Doubles, cells: Longs, total: float, sigma: float) -> Doubles:
+    """Return likely rows per bin: between what was seen and as many in each, by how much noise there is."""
+    even = total / len(found)
+    weight = even**2 / (even**2 + (_NOISE_WEIGHT * sigma) ** 2 * cells)
+    return np.maximum(weight * found + (1.0 - weight) * even, max(1.0, even / 8))
 
 
 def release_bound(
@@ -158,6 +172,35 @@ def release_bound(
     within = beyond <= _BEYOND * max(1.0, float(noisy.values.sum()))
     last = len(SIZES) if within.all() else int(np.argmin(within))
     return int(SIZES[max(0, last - 1)])
+
+
+def release_residuals(
+    sums: Integers,
+    neighbours: str,
+    features: int,
+    most: int,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> GaussianRelease:
+    """Add noise to the sums of residuals per bin of some features.
+
+    Parameters
+    ----------
+    sums : ndarray of Python ints
+        Exact, of all bins of these features.
+    neighbours, features, most, max_rows_per_unit
+        As for `dpsql.statistics.additive.residuals_sensitivity`, whose sensitivity it has.
+    squared_mu, source
+        As for `release_bins`, whose guarantee it has.
+    """
+    return gaussian_counts(
+        sums,
+        squared_sensitivity=residuals_sensitivity(neighbours, features, most, max_rows_per_unit),
+        squared_mu=squared_mu,
+        source=source,
+    )
 
 
 @dataclass(frozen=True)
@@ -247,9 +290,12 @@ class StepRounds:
         bins = [self._bins.of[place] for place in places]
         lengths = [len(self._bins.rows[place]) for place in places]
         exact = np.concatenate([_joined(row, of, length) for row, of, length in zip(sums, bins, lengths, strict=True)])
-        noisy = gaussian_counts(
+        noisy = release_residuals(
             exact,
-            squared_sensitivity=residuals_sensitivity(self._unit[0], len(places), self._most, self._unit[1]),
+            self._unit[0],
+            len(places),
+            self._most,
+            self._unit[1],
             squared_mu=self._mu**2 * Fraction(len(places), len(self._bins.places) * VISITS),
             source=self._source,
         )
@@ -264,11 +310,6 @@ class StepRounds:
     def result(self) -> AdditiveSteps:
         """Return the steps once no round is left."""
         return AdditiveSteps(self._values[:, :CELLS], np.sqrt(self._variances))
-
-
-def rounds_of(features: int) -> int:
-    """Return how many rounds there are at most with so many features."""
-    return VISITS * min(features, MOST_ROUNDS)
 
 
 def _groups(places: list[int], visit: int) -> list[list[int]]:

@@ -94,7 +94,8 @@ def plot_release(
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
         a ROC curve; of an additive model ``'shapes'`` (the default), what each feature adds; of a model with bounds
-        ``'effects'`` (else the default), on one scale for all features, or ``'coefficients'``; the name of an aggregate, or ``'avg of days'`` where there are several targets.
+        ``'effects'`` (else the default), on one scale for all features, or ``'coefficients'``; the name of an
+        aggregate, or ``'avg of days'`` where there are several targets.
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 

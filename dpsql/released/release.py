@@ -185,8 +185,8 @@ class Release:
     def shapes(self) -> pa.Table:
         """What each feature adds to a prediction of an additive model, piece by piece; costs nothing.
 
-        A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it adds
-        at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
+        A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it
+        adds at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
         """
         if not isinstance(self.result, dict) or "terms" not in self.result:
             raise AttributeError(f"a release of {self.function} has no shapes")

@@ -77,9 +77,7 @@ def test_the_noise_of_bins(noise: Callable[..., list[np.ndarray]], relation: str
     def draw(factor: float, runs: int) -> np.ndarray:
         found: list[np.ndarray] = []
         while sum(map(len, found)) < runs:
-            found += noise(
-                factor, lambda: release_bins(COUNTS, relation, 2, squared_mu=MU**2, source=source)
-            )
+            found += noise(factor, lambda: release_bins(COUNTS, relation, 2, squared_mu=MU**2, source=source))
         return np.concatenate(found)[:runs] / (2 * math.sqrt(CELL_MOVES[relation]) / float(MU))
 
     check(draw)

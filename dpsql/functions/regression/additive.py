@@ -9,6 +9,7 @@ their released number, the linear fit gets all of it, and there are no steps: `A
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
@@ -22,6 +23,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.regression.boosted import BoostedAdaSsp, BoostedRows
 from dpsql.functions.regression.least_squares import Columns
 from dpsql.functions.regression.method import KeptFeatures
+from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.additive import (
     MOST_ROUNDS,
     VISITS,
@@ -29,18 +31,17 @@ from dpsql.mechanisms.additive import (
     StepRounds,
     release_bins,
     release_bound,
-    rounds_of,
 )
-from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.additive import CellRows, CodedRows, ResidualSums, StepRows
 from dpsql.statistics.regression import RowMap, Scales
 
 # Share of the linear fit, and shares of the steps: bins, the bound of residuals, and the rounds.
 _LINEAR = Fraction(1, 2)
-_STEPS = (("bins", Fraction(1, 10)), ("residuals", Fraction(3, 100)), ("steps", Fraction(87, 100)))
-# Rows times mu, per feature, from which steps tell more than they cost; `benchmarks/papers/additive.py`.
-WORTH_STEPS = 25.0
+_STEPS = (("bins", Fraction(3, 20)), ("residuals", Fraction(3, 100)), ("steps", Fraction(82, 100)))
+# Rows times mu, over the root of the features and per row of a unit, from which steps tell more than they cost: where
+# the noise on a cell's rows is some twice the rows in it. `benchmarks/papers/additive_models.py` has what it is worth.
+WORTH_STEPS = 300.0
 
 
 class AdditiveModel(BoostedAdaSsp):
@@ -70,7 +71,11 @@ class AdditiveModel(BoostedAdaSsp):
         """Whether there are steps: always where the number of rows was not released, and some feature is kept."""
         features = len(mapped.scales.middle)
         rows = None if mapped.standard is None else mapped.standard.rows
-        return features > 0 and (rows is None or rows * float(self.mu) >= WORTH_STEPS * features)
+        return features > 0 and (rows is None or rows >= self._rows_needed(features))
+
+    def _rows_needed(self, features: int) -> float:
+        """Return from how many rows there are steps."""
+        return WORTH_STEPS * math.sqrt(features) * self.plan.max_rows_per_unit / float(self.mu)
 
     def spend_fit(self, mapped: RowMap) -> Fraction:
         """Return the mu of the linear fit: that of the steps, too, where there are none."""
@@ -82,7 +87,7 @@ class AdditiveModel(BoostedAdaSsp):
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the linear stage would be, and from how many rows there are steps."""
-        needed = WORTH_STEPS * max(1, n_features) / float(self.mu)
+        needed = self._rows_needed(max(1, n_features))
         return [
             *super().noise(n_features, n_rows),
             ("steps_rows_needed", needed, "rows from which there are steps, about; with fewer the model is linear"),
@@ -117,7 +122,9 @@ class Stage:
         plan = self.columns.plan
         part: GaussianNoise = plan.measurement["fit"]
         unit = plan.neighbours, plan.max_rows_per_unit
-        bins = release_bins(counted.cells, *unit, squared_mu=part.spend("bins") ** 2)
+        standard = self.rows.mapped.standard
+        rows = None if standard is None else standard.rows
+        bins = release_bins(counted.cells, *unit, squared_mu=part.spend("bins") ** 2, total=rows)
         most = release_bound(counted.sizes, *unit, squared_mu=part.spend("residuals") ** 2)
         return StepRounds(
             bins, most, mu=part.spend("steps"), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit

@@ -23,7 +23,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
-from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.gram import ColumnMoments
