@@ -124,7 +124,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         "unit": unit if resolution is not None else None,
         "rows_needed": needed,
         **({name: result[name] for name in ("lead", "lead_std_error")} if has_lead else {}),
-        **({"glass_box": glass_box(result)} if isinstance(result, Mapping) and result.get("steps") else {}),
+        **_glass_box(result),
         **_drawn_bounds(result),
         **_left_out(result, whole_verdict(verdicts) if verdicts else None),
     }
@@ -135,6 +135,11 @@ def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
     if not isinstance(result, Mapping) or "left_out" not in result:
         return {}
     return {"left_out": left_out_statement(result), **({"next_step": RAISE_LIMITS} if verdict == BIASED else {})}
+
+
+def _glass_box(result: Any) -> dict[str, Json]:
+    """Return what each feature of an additive model adds."""
+    return {"glass_box": glass_box(result)} if isinstance(result, Mapping) and result.get("steps") else {}
 
 
 def _drawn_bounds(result: Any) -> dict[str, Json]:

@@ -134,11 +134,13 @@ def release_bins(
             ends = held >= wanted and left >= wanted / 2
             held = 0.0 if ends else held
             of[place, cell] = of[place, cell - 1] + ends
-        rows.append(_rows_per_bin(np.bincount(of[place], found), np.bincount(of[place]), here, noisy.sigma))
+        rows.append(
+            _rows_per_bin(np.bincount(of[place], found), np.bincount(of[place]).astype(float), here, noisy.sigma)
+        )
     return Bins(of, rows)
 
 
-def _rows_per_bin(found: Doubles, cells: Longs, total: float, sigma: float) -> Doubles:
+def _rows_per_bin(found: Doubles, cells: Doubles, total: float, sigma: float) -> Doubles:
     """Return likely rows per bin: between what was seen and as many in each, by how much noise there is."""
     even = total / len(found)
     weight = even**2 / (even**2 + (_NOISE_WEIGHT * sigma) ** 2 * cells)

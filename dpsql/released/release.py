@@ -14,6 +14,7 @@ from dpsql.released.covariance import MATRICES
 from dpsql.released.glass_box import shapes_table
 from dpsql.released.html import cell_text, release_html
 from dpsql.released.plots import plot_release, svg
+from dpsql.released.results import Fitted
 from dpsql.released.shapes import SPEAKS_OF
 
 if TYPE_CHECKING:
@@ -188,9 +189,10 @@ class Release:
         A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it
         adds at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
         """
-        if not isinstance(self.result, dict) or "terms" not in self.result:
+        found: Fitted = self.result
+        if not isinstance(found, dict) or "terms" not in found:
             raise AttributeError(f"a release of {self.function} has no shapes")
-        return shapes_table(self.result)
+        return shapes_table(found)
 
     @property
     def features(self) -> list[str]:

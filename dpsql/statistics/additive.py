@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Integers, Longs
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, record
 from dpsql.contract.relation import relation_of
 from dpsql.kernels.clipped_rows import fixed_coefficients
@@ -256,7 +256,7 @@ class ResidualSums(Fold):
         """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25`` at once."""
         self._sums.add(_per_cell(codes, self._steps.residuals(codes, start), self._places))
 
-    def sums(self) -> NDArray[np.object_]:
+    def sums(self) -> Integers:
         """Return the sums, shape (features, CELLS), as Python ints."""
         return self._sums.total()
 

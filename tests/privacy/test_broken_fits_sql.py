@@ -25,7 +25,7 @@ FIT = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], ep
 ADA = f"{FIT}, method := 'ada_ssp', {PUBLIC}"
 FREE = f"{FIT}, method := 'ada_ssp'"
 BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
-ADDITIVE = f"{FIT.replace('epsilon := 1', 'epsilon := 4')}, method := 'additive', rounds := 2, {PUBLIC}"
+ADDITIVE = f"{FIT.replace('epsilon := 1', 'epsilon := 30')}, method := 'additive', rounds := 2, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
 INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
