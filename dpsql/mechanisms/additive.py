@@ -134,9 +134,9 @@ def release_bins(
             ends = held >= wanted and left >= wanted / 2
             held = 0.0 if ends else held
             of[place, cell] = of[place, cell - 1] + ends
-        rows.append(
-            _rows_per_bin(np.bincount(of[place], found), np.bincount(of[place]).astype(float), here, noisy.sigma)
-        )
+        cells = np.bincount(of[place]).astype(np.float64)
+        held_rows = np.bincount(of[place], found).astype(np.float64)
+        rows.append(_rows_per_bin(held_rows, cells, here, noisy.sigma))
     return Bins(of, rows)
 
 
