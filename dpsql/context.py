@@ -26,6 +26,7 @@ from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
 from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
+from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
@@ -228,13 +229,15 @@ class Context(ContextMethods):
         with self._errors_in_python(source), self._planned(function, source, dict(arguments)) as plan:
             return plan
 
-    def planned_query(self, sql: str, arguments: Mapping[str, object]) -> Plan | None:
-        """Return the checked plan of a query of plain SQL; None if it reads nobody's rows."""
-        with self._errors_in_python():
+    def planned_query(self, sql: str, arguments: Mapping[str, object]) -> QueryStatement | None:
+        """Return a query of plain SQL, checked, for `run_planned`; None if it reads nobody's rows."""
+        with self._errors_in_python(), self._turns.alone():
             refuse_unknown(arguments, function_of(QUERY).plan.arguments, QUERY)
-            with self._turns.alone():
-                found, _ = planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)
-            return None if found is None else found.plan
+            return planned_query(self._session, self._plain_turns(), sql, arguments, self._asker)[0]
+
+    def run_planned(self, planned: QueryStatement) -> Any:
+        """Return the release of a query that was planned."""
+        return self._query(planned, {})
 
     def check(self, plan: Plan) -> int | None:
         """Return the entry of a call whose answer is stored, and free; else raise where grants or budgets refuse it."""

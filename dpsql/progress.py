@@ -106,10 +106,12 @@ class Progress:
     ----------
     label : str
         What is being done; public.
+    stopped : Event, optional
+        Once it is set, the work is to stop, and no other.
     """
 
-    def __init__(self, label: str) -> None:
-        self._label = label
+    def __init__(self, label: str, stopped: threading.Event | None = None) -> None:
+        self._label, self._stopped = label, stopped
         self._interrupts = _interrupts
         self._started = time.monotonic()
         self._bar: rich_progress.Progress | None = None  # of one task
@@ -121,6 +123,8 @@ class Progress:
         ------
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
+        TimeoutError
+            This work alone was stopped.
         """
         bar = self._visible_bar()
         if bar is not None:
@@ -133,6 +137,8 @@ class Progress:
         ------
         KeyboardInterrupt
             Ctrl-C was pressed since the work began.
+        TimeoutError
+            This work alone was stopped.
         """
         bar = self._visible_bar()
         if bar is not None:
@@ -142,6 +148,8 @@ class Progress:
         """Check for Ctrl-C; return the bar once it is shown, which it is after a while."""
         if _interrupts != self._interrupts:
             raise KeyboardInterrupt
+        if self._stopped is not None and self._stopped.is_set():
+            raise TimeoutError("stopped")
         if self._bar is None and time.monotonic() - self._started >= _SHOWN_AFTER and sys.stderr.isatty():
             self._open()
         return self._bar

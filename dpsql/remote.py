@@ -11,6 +11,7 @@ import json
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
 from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -36,7 +37,7 @@ TOKEN_VARIABLE = "DPSQL_TOKEN"  # noqa: S105 - a name
 _SECONDS = 600.0
 
 
-class _Stay(HTTPRedirectHandler):
+class NoRedirection(HTTPRedirectHandler):
     """Follows no redirection: the token is for one address."""
 
     def redirect_request(
@@ -111,7 +112,7 @@ class Remote(ContextMethods):
             raise GatewayError("G040", f"without TLS others may read the token. Use https://{parts.netloc}.")
         self.url = url.rstrip("/")
         self._token = saved_token(self.url) if token is None else token
-        handlers = [_Stay(), *([ProxyHandler({})] if local else [])]
+        handlers = [NoRedirection(), *([ProxyHandler({})] if local else [])]
         self._opener = build_opener(*handlers)
 
     def __repr__(self) -> str:
@@ -149,9 +150,16 @@ class Remote(ContextMethods):
         """Return what is spent and what remains of each dataset."""
         return list(self._looked("/v1/budget")["budget"])
 
-    def releases(self) -> list[dict[str, Any]]:
-        """Return the own releases."""
-        return list(self._looked("/v1/releases")["releases"])
+    def releases(self, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the receipts of the last 200 own releases, oldest first; of those before an entry, if one is given."""
+        return list(self._looked("/v1/releases" + _page(before))["releases"])
+
+    def ledger(self, before: int | None = None) -> dict[str, Any]:
+        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+
+        The entries are the last ones, oldest first; those before an entry, if one is given.
+        """
+        return self._looked("/v1/ledger" + _page(before))
 
     def release(self, number: int) -> Release:
         """Return an own release again, at no cost."""
@@ -253,6 +261,10 @@ def connect_remote(url: str, token: str | None = None, *, insecure_plaintext: bo
     return Remote(url, token, insecure_plaintext=insecure_plaintext)
 
 
+def _page(before: int | None) -> str:
+    return "" if before is None else f"?before={int(before)}"
+
+
 def _is_local(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -266,8 +278,9 @@ def _question(statement: str, settings: Mapping[str, object]) -> bytes:
     return json.dumps({"sql": statement, **spelled}, default=_spelled).encode()
 
 
-def _spelled(value: object) -> float:
-    return float(value)  # type: ignore[arg-type] # such as a Decimal; what is no number raises
+def _spelled(value: object) -> str | float:
+    """Return a number that JSON has no form of: a Decimal by its digits, and the nearest float of any other."""
+    return f"{value:f}" if isinstance(value, Decimal) and value.is_finite() else float(value)  # type: ignore[arg-type]
 
 
 def _object(data: bytes) -> dict[str, Any]:

@@ -205,6 +205,7 @@ _LEDGER = {
     "guarantee": "VARCHAR",
     "status": "VARCHAR",
     "event": "VARCHAR",
+    "principal": "VARCHAR",
     "hash": "VARCHAR",
 }
 

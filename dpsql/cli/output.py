@@ -116,6 +116,7 @@ def ledger_view(rows: Sequence[LedgerRow]) -> Table:
     for row in rows:
         call = f"{row.function} {row.dataset}" + (f" release {row.release}" if row.release else "")
         call += f" block {row.block}" if row.block is not None else ""
+        call += f" by {row.principal}" if row.principal is not None else ""
         recorded = row.recorded_at[:16].replace("T", " ")
         view.add_row(str(row.sequence), recorded, call, row.guarantee, row.status, row.hash[:8])
     return view

@@ -7,6 +7,7 @@ from __future__ import annotations
 import click
 
 from dpsql.cli.options import place_options, rows_option, runs
+from dpsql.contract.periods import PERIODS
 from dpsql.ledger.grants import ROLES, USUAL_DAYS
 
 
@@ -18,11 +19,13 @@ from dpsql.ledger.grants import ROLES, USUAL_DAYS
 )
 @click.option("--delta", type=float, help="The same of delta; none by default.")
 @click.option("--rho", type=float, help="In place of epsilon and delta, for a budget in rho.")
+@click.option("--per", type=click.Choice(PERIODS), help="The cap is for each such period of the calendar, in UTC.")
 @click.option("--default-epsilon", type=float, help="What a question spends that does not say.")
 @click.option("--functions", metavar="NAMES", help="Functions that may be called, separated by commas; all by default.")
 @click.option("--sources", metavar="NAMES", help="Tables or views to ask about; those of the dataset by default.")
 @click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
 @click.option("--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help="Or never.")
+@click.option("--subject", help="What the identity provider of the gateway calls this principal.")
 @click.option("--share", is_flag=True, help="Equal questions of all who share have one answer, charged once.")
 @click.option("--total", is_flag=True, help="Show what is spent of the dataset as a whole.")
 @place_options
@@ -34,6 +37,7 @@ def grant() -> None:
 
     \b
     dpsql grant ana --dataset visits --epsilon 5 --delta 1e-6 --db hospital.duckdb
+    dpsql grant ben --dataset visits --epsilon 1 --per month --db hospital.duckdb
     dpsql grant board --dataset visits --functions dp_count,dp_query --share \\
         --default-epsilon 0.1 --expires 30d --db hospital.duckdb
     """

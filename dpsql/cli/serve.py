@@ -9,12 +9,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 from types import ModuleType
+from typing import Any
 
 import click
 
 from dpsql.cli.messages import say
 from dpsql.cli.output import ledger_location, ledger_place
 from dpsql.cli.runner import Runner
+from dpsql.errors import GatewayError
 from dpsql.ledger.grants import Grant, Issued
 from dpsql.ledger.ledger import Ledger
 from dpsql.manual.demonstration import TABLES, fill
@@ -32,19 +34,28 @@ def serve_database(
     ledger: str | None,
     demo: bool,
     log: str | None,
+    log_refused: bool,
     seconds: float,
     fixed_time: float | None,
+    serial: bool,
     without_os_sandbox: bool,
-    public_names: tuple[str, ...],
     agent_epsilon: str | None,
-    **where: object,
+    oidc_issuer: str | None,
+    oidc_audience: str | None,
+    oidc_keys: str | None,
+    flight_port: int | None,
+    no_flight: bool,
+    **where: Any,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
     front = _needing_extra("dpsql.gateway.front")
+    _check_provider(oidc_issuer, oidc_audience, oidc_keys)
     listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
     cap = _amount(agent_epsilon)
     place = listening.Listening(**where)
     place.check()
+    if flight_port is None:
+        flight_port = place.port + 1 if 0 < place.port < 65535 else 0
     if database is None and not demo:
         raise click.UsageError("give DATABASE, or --demo for the example tables.")
     database = database or str(Path(mkdtemp(prefix="dpsql-demo-"), "demo.duckdb"))
@@ -52,22 +63,33 @@ def serve_database(
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
         datasets = [row.dataset for row in runner.ledger.budgets()]
+        for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
+            say(
+                f"Note: {name} may raise an error on a row, which tells of it: {', '.join(parts)}. Write TRY_CAST, TRY."
+            )
     issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
 
     def told(broker: str, boxes: str) -> str:
-        return str(front.FrontSettings(broker, boxes, place, list(public_names), cap).to_json())
+        port, locked = None if no_flight else flight_port, not without_os_sandbox
+        return str(front.FrontSettings(broker, boxes, place, cap, serial, port, locked).to_json())
 
     settings = serving.ServeSettings(
         database,
         told,
         ledger=ledger_place(database, ledger),
         log=log or f"{database}.dpsql-audit",
+        log_refused=log_refused,
         seconds=seconds,
         fixed_time=fixed_time,
+        oidc_issuer=oidc_issuer,
+        oidc_audience=oidc_audience,
+        oidc_keys=oidc_keys,
         without_os_sandbox=without_os_sandbox,
     )
     with serving.Serving(settings) as running:
         say(f"{running.url} answers. Ctrl-C ends it.")
+        if running.flight_url:
+            say(f"{running.flight_url} is for drivers of Arrow Flight SQL.")
         if issued is not None:
             say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
             click.echo(issued.text)
@@ -86,9 +108,25 @@ def serve_models(url: str, agent_epsilon: str | None) -> None:
 
 def _needing_extra(module: str) -> ModuleType:
     """Return a module that needs the extra `serve`, or say so."""
-    if not all(map(find_spec, ("starlette", "uvicorn", "mcp"))):
+    if not all(map(find_spec, ("starlette", "uvicorn", "mcp", "grpc"))):
         raise click.ClickException("a gateway needs more packages. Run: pip install 'dpsql[serve]'")
     return import_module(module)
+
+
+def _check_provider(issuer: str | None, audience: str | None, keys: str | None) -> None:
+    """Refuse half of an identity provider, and a file without keys."""
+    if issuer is None and audience is None and keys is None:
+        return
+    if not (issuer and audience and keys):
+        raise GatewayError("G025", "an identity provider needs --oidc-issuer, --oidc-audience and --oidc-keys.")
+    if not all(map(find_spec, ("jwt", "cryptography"))):
+        raise click.ClickException("tokens of an identity provider need more packages: pip install 'dpsql[oidc]'")
+    try:
+        usable = "://" in keys or bool(import_module("dpsql.gateway.login").keys_of(Path(keys).read_bytes()))
+    except (OSError, ValueError):
+        usable = False
+    if not usable:
+        raise GatewayError("G025", "the file of --oidc-keys is not there, or has no keys that can be used.")
 
 
 def _amount(given: str | None) -> str | None:

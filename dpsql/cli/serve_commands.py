@@ -13,7 +13,7 @@ _agent_option = click.option(
 )
 
 
-@click.command(short_help="Let others ask with a token: HTTP, MCP and Python.")
+@click.command(short_help="Let others ask with a token: HTTP, Flight SQL, MCP.")
 @click.argument("database", required=False)
 @ledger_option
 @click.option(
@@ -21,16 +21,32 @@ _agent_option = click.option(
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
+@click.option(
+    "--flight-port", type=click.IntRange(0, 65535), help="For Arrow Flight SQL; the one after --port by default."
+)
+@click.option("--no-flight", is_flag=True, help="Do not speak Arrow Flight SQL.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
 @click.option("--tls-key", metavar="FILE", help="Its key.")
 @click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")
+@click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Name by which clients find it.")
 @click.option(
-    "--public-name", "public_names", multiple=True, metavar="NAME", help="Name by which models' clients find it."
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Proxy whose X-Forwarded-For says who asks; any other's is ignored.",
+)
+@click.option("--oidc-issuer", metavar="URL", help="Identity provider whose tokens (JWT) are taken, too.")
+@click.option("--oidc-audience", metavar="NAME", help="What its tokens call this gateway.")
+@click.option(
+    "--oidc-keys", metavar="FILE|URL", help="Its public keys, a JWK Set; fetched from a URL every ten minutes."
 )
 @_agent_option
 @click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
 @click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")
+@click.option("--serial", is_flag=True, help="No statement is read while another one's release runs.")
 @click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
+@click.option("--log-refused", is_flag=True, help="Write there what was refused, as it was asked.")
 @click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
 @runs("serve.serve_database")
 def serve() -> None:

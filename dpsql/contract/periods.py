@@ -112,8 +112,8 @@ def number_of(period: str, name: str) -> int:
 
 def last_day(period: str, name: str) -> date:
     """Return the last day of a period by its name."""
-    following = _following(period, name)
-    return date.max if following is None else _known_day(period, following) - timedelta(days=1)
+    after = following(period, name)
+    return date.max if after is None else _known_day(period, after) - timedelta(days=1)
 
 
 def _known_day(period: str, name: str) -> date:
@@ -126,7 +126,7 @@ def _known_day(period: str, name: str) -> date:
 _LONGEST = {"day": 1, "week": 7, "month": 31, "quarter": 92, "year": 366}
 
 
-def _following(period: str, name: str) -> str | None:
+def following(period: str, name: str) -> str | None:
     """Return the name of the next period; None after year 9999."""
     start = _known_day(period, name)
     try:
@@ -141,14 +141,14 @@ def _from_to(period: str, first: str, last: str) -> Iterator[str]:
     end = number_of(period, last)
     while name is not None and number_of(period, name) <= end:
         yield name
-        name = _following(period, name)
+        name = following(period, name)
 
 
 def spans(period: str, names: Sequence[str]) -> list[str]:
     """Return sorted names of periods as spans of those that follow each other: ``['2026-01/2026-03', '2026-07']``."""
     out: list[tuple[str, str]] = []
     for name in names:
-        if out and UNDATED not in (name, out[-1][1]) and _following(period, out[-1][1]) == name:
+        if out and UNDATED not in (name, out[-1][1]) and following(period, out[-1][1]) == name:
             out[-1] = (out[-1][0], name)
         else:
             out.append((name, name))

@@ -61,9 +61,13 @@ class DoorAfar:
         """Return what is left."""
         return self._remote.budget()
 
-    def releases(self, _token: str) -> list[dict[str, Any]]:
+    def releases(self, _token: str, before: int | None = None) -> list[dict[str, Any]]:
         """Return the own releases."""
-        return self._remote.releases()
+        return self._remote.releases(before)
+
+    def ledger(self, _token: str, before: int | None = None) -> dict[str, Any]:
+        """Return what an auditor sees."""
+        return self._remote.ledger(before)
 
     def release(self, _token: str, number: int) -> AnswerAfar:
         """Return an own release again."""

@@ -6,6 +6,7 @@ Numbers stay the text that was sent, so that the ledger charges what was written
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
@@ -16,6 +17,8 @@ MOST_BODY = 128 * 1024
 # What the body of a question may hold beside its statement, and of which kind.
 SETTINGS: Mapping[str, type] = {"epsilon": float, "delta": float, "fresh": bool, "dataset": str, "max_age": float}
 _DIGITS = 40
+# A number may come as a text, from those whose language writes 0.1 otherwise.
+_is_decimal = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]{1,3})?", re.ASCII).fullmatch
 
 
 class _Number(str):
@@ -94,7 +97,7 @@ def setting_text(name: str, value: object) -> str:
     kind = SETTINGS[name]
     if kind is bool and isinstance(value, bool):
         return "true" if value else "false"
-    if kind is float and isinstance(value, _Number) and len(value) <= _DIGITS:
+    if kind is float and isinstance(value, str) and len(value) <= _DIGITS and _is_decimal(value):
         return str(value)
     if kind is str and _is_text(value):
         return str(value)

@@ -1,8 +1,8 @@
 """The broker's log: every request by time, principal, kind, digest, code and entry; and failures in full.
 
 It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON, with what was
-asked as a digest. A failure inside dpsql has its traceback here, under the number that the asker was told: the owner
-may read rows, and a traceback may hold some.
+asked as a digest; what was refused also as it came, if the owner wants that. A failure inside dpsql has its traceback
+here, under the number that the asker was told: the owner may read rows, and a traceback may hold some.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
-_MOST_BYTES, _KEPT = 16 << 20, 5
+_MOST_BYTES, _KEPT, _MOST_TEXT = 16 << 20, 5, 10_000
 
 
 class Audit:
@@ -27,18 +27,24 @@ class Audit:
     ----------
     path : path or None
         None for no log.
+    refused : bool
+        Write what was refused as it was asked, without the token.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+    def __init__(self, path: str | os.PathLike[str] | None, *, refused: bool = False) -> None:
+        self._refused = refused
         self._path = None if path is None else Path(path)
         self._lock = threading.Lock()
 
-    def request(self, began: float, principal: str, want: object, digest: str, code: str, entry: int | None) -> None:
+    def request(
+        self, began: float, principal: str, request: Mapping[str, object], code: str, entry: int | None
+    ) -> None:
         """Log a request."""
+        want, asked = request.get("want"), _asked(request)
         kind = want if isinstance(want, str) and len(want) < 40 else "?"
         when = datetime.fromtimestamp(began, UTC).isoformat(timespec="milliseconds")
-        line = {"time": when, "principal": principal, "kind": kind, "digest": digest, "code": code, "entry": entry}
-        self._write(line)
+        line = {"time": when, "principal": principal, "kind": kind, "digest": _digest(asked), "code": code}
+        self._write({**line, "entry": entry, **({"asked": asked[:_MOST_TEXT]} if code and self._refused else {})})
 
     def failure(self, number: str, error: BaseException) -> None:
         """Log what failed inside dpsql."""
@@ -72,11 +78,14 @@ class Audit:
         path.with_name(f"{path.name}.{_KEPT + 1}").unlink(missing_ok=True)
 
 
-def digest(request: Mapping[str, object]) -> str:
-    """Return the digest of what was asked, without the token."""
+def _asked(request: Mapping[str, object]) -> str:
+    """Return what was asked as a text, without the token."""
     asked = {name: value for name, value in request.items() if name != "token"}
     try:
-        text = json.dumps(asked, sort_keys=True, default=repr)
+        return json.dumps(asked, sort_keys=True, default=repr)
     except (RecursionError, ValueError, TypeError):  # it is refused anyway
-        text = ""
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+        return ""
+
+
+def _digest(asked: str) -> str:
+    return hashlib.sha256(asked.encode()).hexdigest()[:32]

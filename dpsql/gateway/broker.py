@@ -15,8 +15,11 @@ import stat
 import struct
 import sys
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -57,6 +60,10 @@ class BrokerSettings:
         How long one release may take.
     rates : float
         By which the limits of `dpsql.gateway.limits` are multiplied.
+    oidc_issuer, oidc_audience, oidc_keys : str or None
+        Of an identity provider (see `dpsql.gateway.login`), whose keys are in a file.
+    log_refused : bool
+        Write what was refused as it was asked.
     fixed_time : float or None
         Seconds after which every answer to a new question leaves; by default there are a few such times.
     """
@@ -68,6 +75,19 @@ class BrokerSettings:
     seconds: float = 120.0
     rates: float = 1.0
     fixed_time: float | None = None
+    log_refused: bool = False
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_keys: str | None = None
+
+    def login(self) -> Callable[[object], str | None] | None:
+        """Return what says whose a token of the identity provider is; None where there is none."""
+        if not (self.oidc_issuer and self.oidc_audience and self.oidc_keys):
+            return None
+        login = import_module("dpsql.gateway.login")  # it loads libraries that a broker does without
+        provider = login.Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)
+        found: Callable[[object], str | None] = login.Login(provider).subject
+        return found
 
 
 class Broker:
@@ -83,8 +103,10 @@ class Broker:
         for setting in _SETTINGS:
             self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
-        buckets = Buckets(settings.fixed_time)
-        self._desk = Desk(self._context, Audit(settings.log), rates, seconds=settings.seconds, buckets=buckets)
+        buckets, audit = Buckets(settings.fixed_time), Audit(settings.log, refused=settings.log_refused)
+        self._desk = Desk(
+            self._context, audit, rates, seconds=settings.seconds, buckets=buckets, login=settings.login()
+        )
         self._path = settings.socket
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket)
@@ -179,17 +201,13 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--seconds", type=float, default=120.0)
 @click.option("--rates", type=float, default=1.0)
 @click.option("--fixed-time", type=float)
-def main(
-    database: str,
-    path: str,
-    ledger: str | None,
-    log: str | None,
-    seconds: float,
-    rates: float,
-    fixed_time: float | None,
-) -> None:
+@click.option("--log-refused", is_flag=True)
+@click.option("--oidc-issuer")
+@click.option("--oidc-audience")
+@click.option("--oidc-keys")
+def main(database: str, path: str, **given: Any) -> None:
     """Run the broker of a database."""
-    serve(BrokerSettings(database, path, ledger, log, seconds, rates, fixed_time))
+    serve(BrokerSettings(database, path, **given))
 
 
 if __name__ == "__main__":

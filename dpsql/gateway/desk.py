@@ -6,13 +6,15 @@ its text, of which the desk writes a text of its own.
 
 from __future__ import annotations
 
+import math
+import re
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -22,15 +24,18 @@ from dpsql.context import Context
 from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
+from dpsql.engines.duckdb.installation import install
+from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
-from dpsql.gateway.audit import Audit, digest
+from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
-from dpsql.gateway.limits import Buckets, Lines, Rates
+from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
+from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
-from dpsql.ledger.grants import ROLES, Grants
+from dpsql.ledger.grants import PREFIX, ROLES, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
@@ -56,6 +61,10 @@ class Desk:
         How long one release may take.
     buckets : Buckets, optional
         When answers leave.
+    login : callable, optional
+        Returns the subject of a token of an identity provider; None for no such token.
+    end : callable
+        Ends this process, when a release cannot be interrupted.
     """
 
     def __init__(
@@ -66,14 +75,19 @@ class Desk:
         *,
         seconds: float = _SECONDS,
         buckets: Buckets | None = None,
+        login: Callable[[object], str | None] | None = None,
+        end: Callable[[], None] = end_process,
     ) -> None:
+        self._session = install(context.connection)
         self._ledger = context.ledger
+        self._ledger.end_lost_reservations()  # of a broker before this one
         self._audit = audit
         self._rates = Rates() if rates is None else rates
-        self._seconds = seconds
+        self._seconds, self._end = seconds, end
         self._lines = Lines()
         self._buckets = Buckets() if buckets is None else buckets
-        self._questions = _Questions()
+        self._login = login
+        self._questions = Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
             self._contexts.put(Context(context.connection.cursor()))
@@ -97,8 +111,11 @@ class Desk:
             if wanted == "health":
                 return {"health": {"broker": "ok"}}, []
             grants = self._ledger.grants()
-            principal = grants.principal_of(request.get("token"), datetime.now(UTC))
+            principal = self._principal(grants, request.get("token"))
             self._rates.refuse(principal, "refusals")
+            if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
+                code = _code(request.get("code"))
+                return {}, []
             if wanted == "known":  # whether the token holds
                 return {}, []
             self._rates.take(principal, "requests")
@@ -120,8 +137,14 @@ class Desk:
         finally:
             if wanted != "health" and (code or wanted != "known"):
                 if code and principal:
-                    self._count_refusal(principal)
-                self._audit.request(began, principal, wanted, digest(request), code, entry)
+                    self._rates.count(principal, "refusals")
+                self._audit.request(began, principal, request, code, entry)
+
+    def _principal(self, grants: Grants, token: object) -> str:
+        """Return whose a token is, ours or that of the identity provider."""
+        if self._login is None or str(token).startswith(PREFIX):
+            return grants.principal_of(token, datetime.now(UTC))
+        return grants.principal_of_subject(self._login(token), datetime.now(UTC))
 
     def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
@@ -133,12 +156,6 @@ class Desk:
                     "the dataset's budget does not allow this. Ask with less, or repeat an earlier question."
                 )
         return told
-
-    def _count_refusal(self, principal: str) -> None:
-        try:
-            self._rates.take(principal, "refusals")
-        except GatewayError:
-            return
 
     # What may be wanted.
 
@@ -161,27 +178,36 @@ class Desk:
                 entry = context.check(plan)
                 if entry is not None and (not asked.asker.fresh or asked.asker.key):
                     return self._given(call, context, plan, entry)
+                if entry is not None:
+                    plan = call.plan(context) or plan  # under its next name
                 self._rates.take(asked.principal, "releases")
             # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
-            with self._buckets.padded(), self._context() as context, self._watched(context):
+            with self._buckets.padded(), self._context() as context, self._watched(context, plan):
                 return self._given(call, context)
 
     def _given(self, call: _Call, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
         """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
         is_whole = plan is not None and plan.function != QUERY and plan.placement is not None and plan.placement.seen
         release = context.release(entry) if is_whole else call.run(context)
-        return {"receipts": [receipt_of(release, self._ledger)]}, [release.value]
+        receipt = receipt_of(release, self._ledger)
+        return {"receipts": [{**receipt, "cap_period": call.cap_period(receipt)}]}, [release.value]
 
     @contextmanager
-    def _watched(self, context: Context) -> Iterator[None]:
-        """Interrupt what takes too long; it is charged whole."""
-        timer = threading.Timer(self._buckets.most(self._seconds), context.connection.interrupt)
-        timer.daemon = True
-        timer.start()
-        try:
+    def _watched(self, context: Context, plan: Plan) -> Iterator[None]:
+        """Charge what takes long, interrupt what takes too long, and end this process where that is of no use."""
+
+        def interrupt() -> None:
+            self._session.stop_named(plan.release)
+            context.connection.interrupt()
+
+        most = self._buckets.most(self._seconds)
+
+        def end() -> None:
+            self._session.charge_before_end(plan)
+            self._end()
+
+        with watched(most, charge=partial(self._session.reserve_named, plan), interrupt=interrupt, end=end):
             yield
-        finally:
-            timer.cancel()
 
     def _estimate(self, asked: _Asked) -> Reply:
         granted = asked.granted(self._ledger)
@@ -202,9 +228,7 @@ class Desk:
 
     def _releases(self, asked: _Asked) -> Reply:
         own = own_releases(self._ledger, asked.granted(self._ledger))
-        before = asked.request.get("before")
-        if isinstance(before, int):
-            own = [one for one in own if one.sequence < before]
+        own = [one for one in own if one.sequence < asked.before]
         return {"releases": [stored_receipt(one, self._ledger) for one in own[-_MOST_LISTED:]]}, []
 
     def _release(self, asked: _Asked) -> Reply:
@@ -222,7 +246,9 @@ class Desk:
     def _entries(self, asked: _Asked) -> Reply:
         """Return what an auditor sees: the last entries of the datasets, and who was granted what."""
         datasets = {grant.dataset for grant in asked.granted(self._ledger).grants if grant.role != ROLES[0]}
-        entries = [asdict(one) for one in self._ledger.entries() if one.dataset in datasets]
+        entries = [
+            asdict(one) for one in self._ledger.entries() if one.dataset in datasets and one.sequence < asked.before
+        ]
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
         return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
 
@@ -257,6 +283,10 @@ def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.
     return context.dp_estimate(str(function), **given)
 
 
+def _code(told: object) -> str:
+    return told if isinstance(told, str) and re.fullmatch(r"DPSQL-[A-Z][0-9]{3}", told) else "?"
+
+
 class _Asked:
     """A request, whose principal is known."""
 
@@ -277,6 +307,14 @@ class _Asked:
         if not isinstance(found, str):
             raise GatewayError("G012", f"{name} must be a text.")
         return found
+
+    @property
+    def before(self) -> float:
+        """The entry before which those are that are asked for."""
+        found = self.request.get("before")
+        if found is not None and (not isinstance(found, int) or found is True):
+            raise GatewayError("G012", "before must be the number of an entry.")
+        return math.inf if found is None else found
 
     @property
     def function(self) -> str:
@@ -349,6 +387,7 @@ class _Call:
             if is_query and name in given:
                 raise GatewayError("G016", f"{name} is not stated in a call here. Write SET.")
         self._function, self._is_query = function, is_query
+        self._planned: QueryStatement | None = None
         if is_query:
             given.pop("free", None)
             names: list[str] = []
@@ -366,7 +405,7 @@ class _Call:
                 raise GatewayError(
                     "G009", f"{function} is not granted to you. List the datasets that you may ask about."
                 )
-        self._arguments = given
+        self._arguments, self._grants = given, grants
         taken = QUERY if is_query else function
         self._state("epsilon", asked.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
         if "delta" in _takes(taken):
@@ -382,16 +421,25 @@ class _Call:
             elif usual is not None:
                 self._arguments[name] = usual
 
+    def cap_period(self, receipt: Mapping[str, Any]) -> str | None:
+        """Return the period of the calendar whose cap a release counts in; None where the cap is not by periods."""
+        return next(
+            (g.period_at(receipt["recorded_at"]) for g in self._grants if g.dataset == receipt["dataset"]), None
+        )
+
     def plan(self, context: Context) -> Plan | None:
         """Return the plan of the call; None if it reads nobody's rows."""
         context = context.asked_by(self._asker)
         if self._is_query:
-            return context.planned_query(self._source, dict(self._arguments))
+            self._planned = context.planned_query(self._source, dict(self._arguments))
+            return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
 
     def run(self, context: Context) -> Any:
         """Return the release."""
         context = context.asked_by(self._asker)
+        if self._planned is not None:
+            return context.run_planned(self._planned)
         if self._is_query:
             return context.query(self._source, **self._arguments)
         return getattr(context, self._function)(self._source, **self._arguments)
@@ -430,27 +478,3 @@ def _told(error: DpsqlError) -> dict[str, object]:
         if getattr(error, name, None) is not None:
             told[name] = getattr(error, name)
     return told
-
-
-class _Questions:
-    """Lets equal questions wait for each other: the first one is asked, and the others read its answer."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._of: dict[str, tuple[threading.Lock, int]] = {}
-
-    @contextmanager
-    def alone(self, name: str) -> Iterator[None]:
-        with self._guard:
-            lock, waiting = self._of.get(name, (threading.Lock(), 0))
-            self._of[name] = lock, waiting + 1
-        try:
-            with lock:
-                yield
-        finally:
-            with self._guard:
-                lock, waiting = self._of[name]
-                if waiting == 1:
-                    del self._of[name]
-                else:
-                    self._of[name] = lock, waiting - 1

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -19,6 +19,7 @@ from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.gateway.frames import receive, send
 
 _MOST_IDLE = 32
+_MOST_NOTED = 10_000
 
 
 class _Asks(Protocol):
@@ -85,9 +86,12 @@ class Door:
         The broker's socket.
     boxes : Boxes or None
         Where statements are parsed; None for one that only passes calls on.
+    serial : bool
+        No box runs while another statement's release does, so that none can tell its work by what it slows down.
     """
 
-    def __init__(self, broker: str, boxes: _Opens | None = None) -> None:
+    def __init__(self, broker: str, boxes: _Opens | None = None, *, serial: bool = False) -> None:
+        self._alone: AbstractContextManager[object] = threading.RLock() if serial else nullcontext()
         self._path = broker
         self._boxes = boxes
         self._idle: list[socket.socket] = []
@@ -107,9 +111,9 @@ class Door:
         DpsqlError
             It is refused, or failed: dpsql's own codes, and G codes.
         """
-        self._known(token)
-        with self._opened().open() as box:
-            said = box.parse(sql)
+        self.known(token)
+        with self._alone, self._opened().open() as box:
+            said = self._noted(token, sql, box.parse, sql)
             if said.settings:
                 return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
             tables, receipts = [], []
@@ -117,13 +121,13 @@ class Door:
                 reply, found = self.call(token, call.to_json(), settings)
                 tables += found
                 receipts += reply["receipts"]
-            return Answer(box.finish(tables), receipts)
+            return Answer(self._noted(token, sql, box.finish, tables), receipts)
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
-        self._known(token)
-        with self._opened().open() as box:
-            calls = [call.to_json() for call in box.parse(sql).calls]
+        self.known(token)
+        with self._alone, self._opened().open() as box:
+            calls = [call.to_json() for call in self._noted(token, sql, box.parse, sql).calls]
         found = [
             self._ask(token, {"want": "estimate", **call, "settings": dict(settings)})[0]["estimate"]
             for call in calls
@@ -135,7 +139,8 @@ class Door:
         self, token: str, call: Mapping[str, object], settings: Mapping[str, str]
     ) -> tuple[dict[str, Any], list[bytes]]:
         """Return the receipts and the table of one private call; the table is an Arrow IPC stream."""
-        return self._ask(token, {"want": "call", **call, "settings": dict(settings)})
+        with self._alone:
+            return self._ask(token, {"want": "call", **call, "settings": dict(settings)})
 
     def datasets(self, token: str) -> list[dict[str, Any]]:
         """Return the names that may be asked about."""
@@ -162,9 +167,12 @@ class Door:
         reply, tables = self._ask(token, {"want": "release", "number": number})
         return Answer(_table(tables[0]), reply["receipts"])
 
-    def ledger(self, token: str) -> dict[str, Any]:
-        """Return what an auditor sees: the last entries of the datasets as ``ledger``, and all ``grants`` on them."""
-        return self._ask(token, {"want": "ledger"})[0]
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return what an auditor sees: 200 entries of the datasets as ``ledger``, and all ``grants`` on them.
+
+        The entries are the last ones, oldest first; those before an entry, if one is given.
+        """
+        return self._ask(token, {"want": "ledger", "before": before})[0]
 
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
@@ -181,9 +189,18 @@ class Door:
         for connection in idle:
             connection.close()
 
-    def _known(self, token: str) -> None:
+    def known(self, token: str) -> None:
         """Raise before a box is made for somebody without a token."""
         self._ask(token, {"want": "known"})
+
+    def _noted(self, token: str, sql: str, work: Callable[..., Any], given: object) -> Any:
+        """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""
+        try:
+            return work(given)
+        except GatewayError as error:
+            with suppress(DpsqlError):
+                self._ask(token, {"want": "refused", "code": error.code, "sql": sql[:_MOST_NOTED]})
+            raise
 
     def _opened(self) -> _Opens:
         if self._boxes is None:

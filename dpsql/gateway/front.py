@@ -1,6 +1,6 @@
 """The process with the network: it takes requests, and has neither database nor ledger.
 
-It is started by `dpsql.gateway.serving`, says on standard output where it listens, and ends when it is told to.
+`dpsql.gateway.locked_front` starts it. It says on standard output where it listens, and ends when it is told to.
 """
 
 from __future__ import annotations
@@ -9,11 +9,15 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
+from starlette.applications import Starlette
+
+from dpsql.gateway import flight
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
@@ -30,16 +34,23 @@ class FrontSettings:
     broker, boxes : str
         Their sockets.
     where : Listening
-    public_names : list of str
     agent_epsilon : str or None
         What models may spend for each token.
+    serial : bool
+        As of `Door`.
+    flight_port : int or None
+        Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
+    locked : bool
+        Whether the operating system keeps the process from files.
     """
 
     broker: str
     boxes: str
     where: Listening
-    public_names: list[str]
     agent_epsilon: str | None = None
+    serial: bool = False
+    flight_port: int | None = None
+    locked: bool = True
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -52,20 +63,38 @@ class FrontSettings:
         return cls(**{**found, "where": Listening(**found["where"])})
 
 
-def serve(settings: FrontSettings, listens: Callable[[Listening], None]) -> None:
-    """Answer requests until the process is told to end."""
-    door = Door(settings.broker, Boxes(Path(settings.boxes)))
+def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
+    """Answer requests until the process is told to end.
+
+    Parameters
+    ----------
+    settings : FrontSettings
+    listens : callable
+        Is told the addresses of HTTP and of Flight SQL, which may be empty, once both listen.
+    """
+    door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
-    route, lifespan = over_http(door, Purse(cap), public_names=settings.public_names)
-    Front(application(door, more=[route], lifespan=lifespan), settings.where, listens).run()
+    route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
+    addresses: list[str] = []
+
+    @asynccontextmanager
+    async def beside(app: Starlette) -> AsyncIterator[None]:
+        async with models(app):
+            if settings.flight_port is None:
+                yield
+                return
+            async with flight.serving(door, replace(settings.where, port=settings.flight_port), addresses.append):
+                yield
+
+    Front(
+        application(door, more=[route], lifespan=beside),
+        settings.where,
+        lambda where: listens(where.url, "".join(addresses)),
+    ).run()
 
 
 def main() -> None:
     """Serve as the one argument says."""
     os.umask(0o077)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
-    serve(FrontSettings.from_json(sys.argv[1]), lambda where: print(where.url, flush=True))
-
-
-if __name__ == "__main__":
-    main()
+    serve(FrontSettings.from_json(sys.argv[1]), lambda *addresses: print(*addresses, flush=True))

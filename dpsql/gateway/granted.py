@@ -133,7 +133,7 @@ class Granted:
     def budget_table(self) -> pa.Table:
         """Return `budgets` as a table."""
         names = [field.name for field in fields(GrantedBudget)]
-        kinds = [pa.string(), pa.int64(), *[pa.float64()] * (len(names) - 2)]
+        kinds = [pa.string()] * 3 + [pa.int64()] + [pa.float64()] * (len(names) - 4)
         rows = [{name: row[name] for name in names} for row in self.budgets()]
         return pa.Table.from_pylist(rows, schema=pa.schema(list(zip(names, kinds, strict=True))))
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -18,6 +19,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from dpsql.errors import GatewayError
+from dpsql.gateway.addresses import HELD
 from dpsql.gateway.asked import read_question, read_token
 from dpsql.gateway.encoding import ARROW, JSON, arrow_bytes, json_bytes, table_document
 from dpsql.gateway.problems import MEDIA_TYPE, problem_of
@@ -62,8 +64,11 @@ class Answering(Protocol):
     def budget(self, token: str) -> list[dict[str, Any]]:
         """Return what is left."""
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
-        """Return the own releases."""
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
+        """Return the own releases; at most 200, and those before an entry, if one is given."""
+
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return entries of the ledger and grants, to an auditor; at most 200 entries, as of `releases`."""
 
     def release(self, token: str, number: int) -> RowsAndReceipts:
         """Return an own release again."""
@@ -81,11 +86,14 @@ class Operation:
     method, path : str
     answer : callable
         Takes the door and the request, with its body, and returns the response; it runs on a thread.
+    pages : bool
+        Whether ``?before=NUMBER`` may stand behind the path.
     """
 
     method: str
     path: str
     answer: Callable[[Answering, Request, bytes], Response]
+    pages: bool = False
 
 
 def answered(door: Answering, token: str, sql: str, settings: Mapping[str, str]) -> RowsAndReceipts:
@@ -139,6 +147,19 @@ def _release(door: Answering, request: Request, _: bytes) -> Response:
     return _as_asked(door.release(token, int(number)), request)
 
 
+def _releases(door: Answering, request: Request, _: bytes) -> Response:
+    return _as_json({"releases": door.releases(_token(request), _before(request))})
+
+
+def _ledger(door: Answering, request: Request, _: bytes) -> Response:
+    return _as_json(door.ledger(_token(request), _before(request)))
+
+
+def _before(request: Request) -> int | None:
+    found = _is_page(request.scope.get("query_string", b""))
+    return None if found is None else int(found[1])
+
+
 def _health(door: Answering, _request: Request, _body: bytes) -> Response:
     found = door.health()
     return Response(json_bytes(found), 200 if set(found.values()) == {"ok"} else 503, media_type=JSON)
@@ -158,11 +179,14 @@ OPERATIONS = (
         lambda door, request, _: _as_json(door.describe(_token(request), request.path_params["name"])),
     ),
     Operation("GET", "/v1/budget", lambda door, request, _: _as_json({"budget": door.budget(_token(request))})),
-    Operation("GET", "/v1/releases", lambda door, request, _: _as_json({"releases": door.releases(_token(request))})),
+    Operation("GET", "/v1/releases", _releases, pages=True),
     Operation("GET", "/v1/releases/{number}", _release),
+    Operation("GET", "/v1/ledger", _ledger, pages=True),
     Operation("GET", "/v1/openapi.json", _openapi),
     Operation("GET", "/health", _health),
 )
+_OPEN = ("/v1/openapi.json", "/health")
+_is_page = re.compile(rb"before=([0-9]{1,15})").fullmatch
 # Questions at once; further ones wait. What is free has threads of its own, so that it does not wait for releases.
 _ASKING, _LOOKING = 32, 16
 _SPENDING = ("/v1/query",)
@@ -190,9 +214,11 @@ def application(
             try:
                 _check(operation, request)
                 body = await request.body()
-                return await to_thread.run_sync(operation.answer, door, request, body, limiter=limit)
+                response = await to_thread.run_sync(operation.answer, door, request, body, limiter=limit)
             except Exception as error:
                 return _refused(error)
+            request.scope[HELD] = operation.path not in _OPEN
+            return response
 
         return respond
 
@@ -204,7 +230,8 @@ def application(
 
 def _check(operation: Operation, request: Request) -> None:
     """Refuse what no operation takes: a query, in which a token might stand, and bodies of other kinds."""
-    if request.scope.get("query_string"):
+    query = request.scope.get("query_string")
+    if query and not (operation.pages and _is_page(query)):
         raise GatewayError("G021", "nothing may stand behind a question mark. Send tokens in the header alone.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if operation.method == "POST" and kind != JSON:

@@ -16,11 +16,14 @@ from contextlib import ExitStack, contextmanager
 
 from dpsql.errors import GatewayError
 
-# Per second: requests, new releases, and refusals.
-REQUESTS, RELEASES, REFUSALS = 10.0, 2.0, 1.0
+# Per second: requests, new releases and refusals of a principal, and failed tokens of an address.
+_RATES = {"requests": 10.0, "releases": 2.0, "refusals": 1.0, "tokens": 1 / 3}
 # How many may come at once before the rate counts.
-_BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0}
+_BURST = {"requests": 40.0, "releases": 20.0, "refusals": 60.0, "tokens": 20.0}
+# Of so many buckets those that are full are forgotten.
+_MOST_BUCKETS = 10_000
 _MOST_WAITING, _MOST_OF_PRINCIPAL = 64, 4
+_INTERRUPTED = 0.8
 
 
 class Rates:
@@ -36,7 +39,7 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, factor: float = 1.0) -> None:
         self._clock = clock
-        self._rates = {"requests": REQUESTS * factor, "releases": RELEASES * factor, "refusals": REFUSALS * factor}
+        self._rates = {kind: rate * factor for kind, rate in _RATES.items()}
         self._burst = {kind: most * max(1.0, factor) for kind, most in _BURST.items()}
         self._left: dict[tuple[str, str], tuple[float, float]] = {}
         self._lock = threading.Lock()
@@ -52,18 +55,32 @@ class Rates:
         with self._lock:
             left = self._has(principal, kind)
             if left < 1:
-                raise GatewayError("G030", "too many requests. Wait a minute, and ask again.")
-            self._left[principal, kind] = (left - 1, self._clock())
+                raise _too_many()
+            self._set(principal, kind, left - 1)
+
+    def count(self, principal: str, kind: str) -> None:
+        """Count one more, whether one is left or not."""
+        with self._lock:
+            self._set(principal, kind, max(0.0, self._has(principal, kind) - 1))
 
     def refuse(self, principal: str, kind: str) -> None:
         """Raise where none is left, and count nothing."""
         with self._lock:
             if self._has(principal, kind) < 1:
-                raise GatewayError("G030", "too many requests. Wait a minute, and ask again.")
+                raise _too_many()
+
+    def _set(self, principal: str, kind: str, left: float) -> None:
+        if len(self._left) >= _MOST_BUCKETS:
+            self._left = {key: found for key, found in self._left.items() if self._has(*key) < self._burst[key[1]]}
+        self._left[principal, kind] = (left, self._clock())
 
     def _has(self, principal: str, kind: str) -> float:
         left, then = self._left.get((principal, kind), (self._burst[kind], self._clock()))
         return min(self._burst[kind], left + (self._clock() - then) * self._rates[kind])
+
+
+def _too_many() -> GatewayError:
+    return GatewayError("G030", "too many requests. Wait a minute, and ask again.")
 
 
 class Buckets:
@@ -85,8 +102,11 @@ class Buckets:
         self._fixed, self._clock, self._sleep = fixed, clock, sleep
 
     def most(self, seconds: float) -> float:
-        """Return how long a release may take that may take some seconds."""
-        return seconds if self._fixed is None else min(seconds, self._fixed)
+        """Return after how long a release is interrupted that may take some seconds.
+
+        Under a fixed time that is a fifth before it, so that what was interrupted has failed when its answer leaves.
+        """
+        return seconds if self._fixed is None else min(seconds, _INTERRUPTED * self._fixed)
 
     def leaves(self, took: float) -> float:
         """Return when the answer of a release leaves that took some seconds."""
@@ -142,3 +162,28 @@ class Lines:
             with self._guard:
                 self._of_principal[principal] -= 1
                 self._waiting.subtract(names)
+
+
+class Questions:
+    """Lets equal questions wait for each other: the first one is asked, and the others read its answer."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._of: dict[str, tuple[threading.Lock, int]] = {}
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Let nobody else ask the question of a name in the body of a with statement."""
+        with self._guard:
+            lock, waiting = self._of.get(name, (threading.Lock(), 0))
+            self._of[name] = lock, waiting + 1
+        try:
+            with lock:
+                yield
+        finally:
+            with self._guard:
+                lock, waiting = self._of[name]
+                if waiting == 1:
+                    del self._of[name]
+                else:
+                    self._of[name] = lock, waiting - 1

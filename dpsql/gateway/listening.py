@@ -10,7 +10,7 @@ import asyncio
 import ipaddress
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dpsql.errors import GatewayError
+from dpsql.gateway.addresses import HELD, Addresses, refuse_other_sites
 from dpsql.gateway.asked import MOST_BODY
 from dpsql.gateway.encoding import json_bytes
 from dpsql.gateway.heads import END, check_growing, check_head
@@ -52,12 +53,19 @@ class Guarded:
     Parameters
     ----------
     app : ASGI application
+    addresses : Addresses
+        Who fails too often is refused, and so are pages of other sites.
+    own : collection of str
+        Names by which browsers find the gateway, beside the one that they ask.
     body_seconds : float
         How long a body may take to come.
     """
 
-    def __init__(self, app: ASGIApp, *, body_seconds: float = BODY_SECONDS) -> None:
+    def __init__(
+        self, app: ASGIApp, addresses: Addresses, *, own: Collection[str] = (), body_seconds: float = BODY_SECONDS
+    ) -> None:
         self.app = app
+        self._addresses, self._own = addresses, own
         self.body_seconds = body_seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,17 +73,24 @@ class Guarded:
         if scope["type"] != "http":
             await self.app(scope, receive, send)  # the application's start and end
             return
-        started = False
+        started, headers = False, scope["headers"]
+        address = self._addresses.of((scope.get("client") or ("",))[0], headers)
 
         async def closing(message: Message) -> None:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
+                if message["status"] == 401:
+                    self._addresses.failed(address, headers)
+                elif scope.get(HELD) or getattr(scope.get("user"), "is_authenticated", False):  # the latter of MCP
+                    self._addresses.held(headers)
                 kept = [(name, value) for name, value in message.get("headers", ()) if name.lower() != b"connection"]
                 message = {**message, "headers": [*kept, *_OUR_HEADERS]}
             await send(message)
 
         try:
+            refuse_other_sites(scope["method"], headers, self._own)
+            self._addresses.refuse(address, headers)
             body = await self._body(scope, receive)
             await self.app(scope, _handing_over(body, receive), closing)
         except Exception as error:
@@ -207,6 +222,10 @@ class Listening:
         Files of a certificate and its key; without them plaintext.
     insecure_plaintext : bool
         Listen without TLS on more than this machine.
+    trusted_proxies : sequence of str
+        Addresses of proxies, which say in ``X-Forwarded-For`` who asks.
+    public_names : sequence of str
+        Names by which browsers and models find it.
     """
 
     host: str = "127.0.0.1"
@@ -214,6 +233,8 @@ class Listening:
     tls_cert: str | None = None
     tls_key: str | None = None
     insecure_plaintext: bool = False
+    trusted_proxies: Sequence[str] = ()
+    public_names: Sequence[str] = ()
 
     def check(self) -> None:
         """Refuse what would show tokens to others.
@@ -221,8 +242,11 @@ class Listening:
         Raises
         ------
         GatewayError
-            G023: plaintext on a network, or half of a certificate.
+            G023: plaintext on a network, half of a certificate, or a proxy without an address.
         """
+        for proxy in self.trusted_proxies:
+            if not is_address(proxy):
+                raise GatewayError("G023", "a trusted proxy is named by its address, such as 10.0.0.7.")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise GatewayError("G023", "TLS needs a certificate and its key. Give --tls-cert and --tls-key.")
         if self.tls_cert is None and not self.insecure_plaintext and not is_local(self.host):
@@ -239,12 +263,18 @@ class Listening:
         return f"{'http' if self.tls_cert is None else 'https'}://{host}:{self.port}"
 
 
+def is_address(host: str) -> bool:
+    """Whether a host is an address of IP."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
 def is_local(host: str) -> bool:
     """Whether a host is this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+    return ipaddress.ip_address(host).is_loopback if is_address(host) else host == "localhost"
 
 
 class Front(uvicorn.Server):
@@ -256,13 +286,20 @@ class Front(uvicorn.Server):
     where : Listening
     listens : callable, optional
         Is told where, once requests are taken; port 0 is one that was free.
+    addresses : Addresses, optional
     """
 
-    def __init__(self, app: ASGIApp, where: Listening, listens: Callable[[Listening], None] | None = None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        where: Listening,
+        listens: Callable[[Listening], None] | None = None,
+        addresses: Addresses | None = None,
+    ) -> None:
         where.check()
         self._where, self._listens = where, listens
         config = uvicorn.Config(
-            Guarded(app),
+            Guarded(app, addresses or Addresses(where.trusted_proxies), own=where.public_names),
             host=where.host,
             port=where.port,
             http=CarefulProtocol,

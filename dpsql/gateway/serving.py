@@ -7,6 +7,7 @@ statement each. This process has none of these: it starts the others, and waits.
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
@@ -18,9 +19,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+from urllib.parse import urlsplit
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
@@ -28,8 +31,8 @@ from dpsql.gateway.door import Door
 _PARENT_DEATH = 1
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
-# A part that ends so often within a minute does not begin again.
-_MOST_ENDS = 5
+# A part begins again at once; one that has ended more often within a minute waits twice as long each time.
+_MOST_ENDS, _FIRST_REST = 6, 0.1
 
 
 @dataclass
@@ -46,6 +49,8 @@ class Process:
     process : Popen or None
     ends : deque of float
         When it ended lately.
+    due : float or None
+        When it begins again; None while it runs.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Process:
     says: bool = False
     process: subprocess.Popen[str] | None = None
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
+    due: float | None = None
 
     def start(self) -> None:
         """Start it."""
@@ -69,6 +75,14 @@ class Process:
     def runs(self) -> bool:
         """Whether it is there."""
         return self.process is not None and self.process.poll() is None
+
+    def is_due(self, now: float) -> bool:
+        """Whether it has ended, and is to begin again now."""
+        if self.due is None:
+            self.ends.append(now)
+            often = sum(now - one < 60 for one in self.ends)
+            self.due = now + (_FIRST_REST * 2**often if often > 1 else 0.0)
+        return now >= self.due
 
     def end(self) -> None:
         """Let it finish what it does, and end it."""
@@ -112,8 +126,14 @@ class ServeSettings:
         How long one release may take.
     fixed_time : float or None
         After how many seconds every new answer comes.
+    log_refused : bool
+        Write what was refused as it was asked.
+    oidc_issuer, oidc_audience, oidc_keys : str or None
+        Of an identity provider (see `dpsql.gateway.login`); its keys are in a file, or at an address.
     without_os_sandbox : bool
-        Boxes are not locked by the operating system.
+        Boxes and front are not locked by the operating system.
+    rates : float
+        By which the limits of requests are multiplied.
     front : callable
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
     """
@@ -124,7 +144,12 @@ class ServeSettings:
     log: str | None = None
     seconds: float = 120.0
     fixed_time: float | None = None
+    log_refused: bool = False
+    oidc_issuer: str | None = None
+    oidc_audience: str | None = None
+    oidc_keys: str | None = None
     without_os_sandbox: bool = False
+    rates: float = 1.0
 
 
 class Serving:
@@ -136,28 +161,36 @@ class Serving:
 
     Attributes
     ----------
-    url : str
-        Where it listens.
+    url, flight_url : str
+        Where it listens: over HTTP, and for Flight SQL; empty for nowhere.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
-        self.url = ""
+        self.url = self.flight_url = ""
 
     def __enter__(self) -> Self:
         given = self._settings
         self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
         broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
+        keys = str(Path(self._folder.name, "keys"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
-        seconds = ["--seconds", str(given.seconds)]
+        seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
+        seconds += ["--log-refused"] if given.log_refused else []
+        of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
+        named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
+        seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
         unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
         self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
-        self.front = Process("front", ["dpsql.gateway.front", given.front(broker, boxes)], says=True)
+        self.front = Process("front", ["dpsql.gateway.locked_front", given.front(broker, boxes)], says=True)
+        self._parts = [self.broker, self.boxes, self.front]
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
-            for part in (self.broker, self.boxes):
+            if is_address(given.oidc_keys or ""):
+                self._parts.insert(0, self._fetching(given.oidc_keys or "", keys))
+            for part in self._parts[:-1]:
                 part.start()
             door = Door(broker)
             self._wait(self.broker, lambda: door.health() == {"broker": "ok"})
@@ -175,35 +208,35 @@ class Serving:
         self._end()
 
     def watch(self) -> None:
-        """Start again what ends; return only by an exception.
-
-        Raises
-        ------
-        GatewayError
-            G043: a part ends again and again.
-        """
+        """Start again what ends, and never return."""
         while True:
             time.sleep(_PAUSE)
-            for part in (self.broker, self.boxes, self.front):
-                if not part.runs:
-                    self._again(part)
+            self.mend(time.monotonic())
 
-    def _again(self, part: Process) -> None:
-        now = time.monotonic()
-        if len(part.ends) == _MOST_ENDS and now - part.ends[0] < 60:
-            raise GatewayError("G043", f"the {part.name} ended {_MOST_ENDS} times within a minute.")
-        part.ends.append(now)
-        part.end()
-        if part is self.front:
-            self._start_front()
-        else:
-            part.start()
+    def mend(self, now: float) -> None:
+        """Start again what has ended; until it works, the front says that it does not (503)."""
+        for part in self._parts:
+            if not part.runs and part.is_due(now):
+                print(f"dpsql: the {part.name} ended, and begins again.", file=sys.stderr, flush=True)
+                part.end()
+                part.start()
+
+    def _fetching(self, url: str, path: str) -> Process:
+        """Fetch the keys of an identity provider, and return the process that will do so again and again."""
+        fetch = import_module("dpsql.gateway.keys").fetch
+        fetch(url, Path(path))
+        return Process("keys", ["dpsql.gateway.keys", url, path])
 
     def _start_front(self) -> None:
         self.front.start()
-        self.url = self.front.first_line(_START_SECONDS)
+        self.url, _, self.flight_url = self.front.first_line(_START_SECONDS).partition(" ")
         if not self.url:
-            raise GatewayError("G043", "the front does not listen. Is the port free?")
+            raise GatewayError("G043", "the front does not listen. Is the port free, and the one of Flight SQL?")
+        module, given = self.front.words[0], json.loads(self.front.words[1])
+        given["where"]["port"] = urlsplit(self.url).port  # where it begins again, too
+        if self.flight_url:
+            given["flight_port"] = urlsplit(self.flight_url).port
+        self.front.words = [module, json.dumps(given)]
 
     def _wait(self, part: Process, works: Callable[[], bool]) -> None:
         end = time.monotonic() + _START_SECONDS
@@ -216,9 +249,14 @@ class Serving:
 
     def _end(self) -> None:
         """End the front first, so that what it was asked is still answered."""
-        for part in (self.front, self.boxes, self.broker):
+        for part in reversed(self._parts):
             part.end()
         self._folder.cleanup()
+
+
+def is_address(keys: str) -> bool:
+    """Whether the keys of a provider are to be fetched, and not in a file."""
+    return "://" in keys
 
 
 def _listens(path: str) -> bool:

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.contract.cost import units_down
 from dpsql.errors import GatewayError
+from dpsql.ledger import clock
 from dpsql.ledger.budget import LEAST_RDP_DELTA, Budget
 from dpsql.ledger.composition import begin
 from dpsql.ledger.spent import Spent
@@ -42,7 +42,7 @@ def granted(grants: Grants, principal: str, dataset: str) -> Grant:
     GatewayError
         G015: nothing does.
     """
-    found = grants.grant(principal, dataset, datetime.now(UTC))
+    found = grants.grant(principal, dataset, clock.now())
     if found is None or not found.asks:
         raise GatewayError("G015", NO_DATASET)
     return found

@@ -427,18 +427,6 @@ def _charged(cost: Cost) -> Amounts:
     }
 
 
-def append_end(transaction: Transaction, row: Draft, keys: Sequence[str], reservation: int, outcome: str) -> Entry:
-    """Append the row that ends a reservation, whose entries have charged every budget of the call."""
-    transaction.refuse_other_reservation(reservation, row, keys)
-    end: Draft = {**free(row), "status": f"{outcome}, charged in entry {reservation}", "hold": reservation}
-    return transaction.append(end, transaction.state(end["dataset"]))
-
-
-def free(row: Draft) -> Draft:
-    """Return what an entry says whose call was charged before."""
-    return {**row, "epsilon": "0", "delta": "0", "rho": "0"}
-
-
 def guarantee_text(
     cost: Cost,
     neighbours: str,

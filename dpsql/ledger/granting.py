@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from dpsql.contract.cost import UNITS_PER_ONE
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
-from dpsql.ledger.accounts import account
+from dpsql.ledger import clock
+from dpsql.ledger.accounts import counted
 from dpsql.ledger.chain import GRANT, REVOKE, TOKEN, Draft, canonical
 from dpsql.ledger.charge import entry_row, folded_dataset
 from dpsql.ledger.grants import (
@@ -23,6 +24,7 @@ from dpsql.ledger.grants import (
     time_text,
 )
 from dpsql.ledger.opening import OpenLedger
+from dpsql.ledger.reservations import end_lost
 from dpsql.ledger.rows import StoredRelease
 from dpsql.ledger.transaction import Transaction
 
@@ -36,6 +38,8 @@ class GrantedBudget:
     Attributes
     ----------
     dataset : str
+    per, period : str or None
+        Where a cap is by periods of the calendar: their kind, and the one that is now; all the numbers are of it.
     releases : int
     epsilon_cap, epsilon_spent, epsilon_remaining : float or None
     delta_cap, delta_spent : float or None
@@ -43,6 +47,8 @@ class GrantedBudget:
     """
 
     dataset: str
+    per: str | None
+    period: str | None
     releases: int
     epsilon_cap: float | None
     epsilon_spent: float | None
@@ -61,7 +67,7 @@ class GrantedRow:
     ----------
     principal, dataset, role : str
     cap, spent : str or None
-        In words.
+        In words; of a cap by periods, what is spent in the one that is now.
     releases : int
     default_epsilon : float or None
     functions, sources : str or None
@@ -95,6 +101,14 @@ class GrantingLedger(OpenLedger):
         found = self._grants = self._read(lambda transaction: transaction.grants(known))
         return found
 
+    def end_lost_reservations(self) -> list[int]:
+        """End what principals had reserved when the process that worked for them was lost; return their entries.
+
+        Only where no such process is left. What was charged stays charged, and asked again it is charged again: how a
+        call ended its process may have told something.
+        """
+        return self._write(end_lost) if self._read(lambda transaction: transaction.lost_reservations()) else []
+
     def grant(self, grant: Grant) -> bool:
         """Let a principal ask about a dataset, in place of what it was granted before.
 
@@ -102,13 +116,26 @@ class GrantingLedger(OpenLedger):
         -------
         recorded : bool
             False when the same grant stands.
+
+        Raises
+        ------
+        ParameterError
+            P013: its subject is another principal's.
         """
         dataset = folded_dataset(grant.dataset)
         grant = replace(grant, dataset=dataset)
 
         def work(transaction: Transaction) -> bool:
-            if transaction.grants(None).grants.get((grant.principal, dataset)) == grant:
+            standing = transaction.grants(None).grants
+            if standing.get((grant.principal, dataset)) == grant:
                 return False
+            subjects = {each.subject: each.principal for each in standing.values() if each.subject is not None}
+            if grant.subject is not None and subjects.get(grant.subject, grant.principal) != grant.principal:
+                raise ParameterError(
+                    "P013",
+                    f"subject {show(grant.subject)} is that of principal '{subjects[grant.subject]}'. Revoke its "
+                    "grants first.",
+                )
             _append(transaction, GRANT, dataset, grant.principal, grant.facts)
             return True
 
@@ -167,7 +194,7 @@ class GrantingLedger(OpenLedger):
             P013: nothing was granted to this principal.
         """
         issued = new_token(principal_named(principal), days)
-        keeps = datetime.now(UTC) + (OVERLAP * (not now))
+        keeps = clock.now() + (OVERLAP * (not now))
         facts = {
             "id": issued.token.id,
             "digest": issued.token.digest,
@@ -190,7 +217,7 @@ class GrantingLedger(OpenLedger):
         """Return what a principal has spent of each dataset that it may ask about, and has left."""
 
         def work(transaction: Transaction) -> list[GrantedBudget]:
-            grants = transaction.grants(None).of(principal, datetime.now(UTC))
+            grants = transaction.grants(None).of(principal, clock.now())
             return [_granted_budget(transaction, grant) for grant in grants]
 
         return self._read(work)
@@ -215,13 +242,15 @@ def _append(transaction: Transaction, kind: str, dataset: str, principal: str, f
 
 
 def _granted_budget(transaction: Transaction, grant: Grant) -> GrantedBudget:
-    spent = account(transaction, grant.principal, grant.dataset, grant.cap)
+    spent, period = counted(transaction, grant)
     limits = {} if grant.cap is None else grant.cap.limits
     charged = {name: spent.charged(name) for name in ("epsilon", "delta", "rho")}
     limit = limits.get("epsilon")
     left = None if limit is None else 0.0 if charged["epsilon"] is None else _number(max(0, limit - charged["epsilon"]))
     return GrantedBudget(
         grant.dataset,
+        grant.per,
+        period,
         spent.releases,
         *(_number(limits.get("epsilon")), _number(charged["epsilon"]), left),
         *(_number(limits.get("delta")), _number(charged["delta"])),
@@ -238,7 +267,7 @@ def _granted_row(transaction: Transaction, grant: Grant) -> GrantedRow:
         grant.principal,
         grant.dataset,
         grant.role,
-        None if grant.cap is None else grant.cap.text,
+        None if grant.cap is None else grant.cap.text + (f" per {grant.per}" if grant.per else ""),
         ", ".join(each for each in said if each != "delta 0"),
         found.releases,
         None if grant.default_epsilon is None else float(grant.default_epsilon),

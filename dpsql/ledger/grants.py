@@ -19,6 +19,7 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from dpsql.contract import parameters
+from dpsql.contract.periods import PERIODS, block_of
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, TOKEN, Row
@@ -56,6 +57,11 @@ class Grant:
         An analyst asks; an auditor reads the ledger and asks nothing new; an owner does both.
     cap : Budget or None
         What all of the principal's releases together may spend, beside the dataset's own budget; None for no cap.
+    per : str or None
+        Of `dpsql.contract.periods.PERIODS`: the cap is of the releases that are charged in one such period of the
+        calendar, in UTC, and the next one begins anew. None for a cap on all of them.
+    subject : str or None
+        What the owner's identity provider calls the principal.
     default_epsilon : Fraction or None
         What a question spends that does not say.
     functions : tuple of str or None
@@ -80,6 +86,8 @@ class Grant:
     expires: str | None = None
     share: bool = False
     total: bool = False
+    per: str | None = None
+    subject: str | None = None
 
     @classmethod
     def of(
@@ -91,12 +99,14 @@ class Grant:
         epsilon: object = None,
         delta: object = None,
         rho: object = None,
+        per: object = None,
         default_epsilon: object = None,
         functions: Iterable[str] | None = None,
         sources: Iterable[str] | None = None,
         days: object = USUAL_DAYS,
         share: bool = False,
         total: bool = False,
+        subject: object = None,
     ) -> Grant:
         """Check what an owner grants.
 
@@ -108,6 +118,8 @@ class Grant:
         if epsilon is None and rho is None and delta is not None:
             raise ParameterError("P015", "a cap must have either epsilon or rho. Give epsilon beside delta.")
         cap = None if epsilon is None and rho is None else Budget.of(epsilon=epsilon, delta=delta, rho=rho)
+        if cap is None and per is not None:
+            raise ParameterError("P015", "per is of a cap. Give epsilon, and delta if need be, or rho beside it.")
         spends = None
         if default_epsilon is not None:
             spends = Budget.of(epsilon=default_epsilon).epsilon
@@ -122,6 +134,8 @@ class Grant:
             expires=after_days(days),
             share=bool(share),
             total=bool(total),
+            per=None if per is None else parameters.choice("per", per, PERIODS),
+            subject=None if subject is None else parameters.text("subject", subject, hint="Give it as tokens have it."),
         )
 
     @property
@@ -136,6 +150,8 @@ class Grant:
             "expires": self.expires,
             "share": self.share or None,
             "total": self.total or None,
+            "per": self.per,
+            "subject": self.subject,
         }
         return {name: value for name, value in record.items() if value is not None}
 
@@ -150,13 +166,17 @@ class Grant:
         return cls(
             row["principal"], row["dataset"], facts["role"], None if cap is None else Budget.from_json(cap),
             None if spends is None else Fraction(spends), functions, sources, facts.get("expires"),
-            bool(facts.get("share")), bool(facts.get("total")),
+            bool(facts.get("share")), bool(facts.get("total")), facts.get("per"), facts.get("subject"),
         )  # fmt: skip
 
     @property
     def asks(self) -> bool:
         """Whether the principal may ask for new releases."""
         return self.role != "auditor"
+
+    def period_at(self, time: str) -> str | None:
+        """Return the name of the period whose cap counts what is charged at a time of the ledger; None for no such."""
+        return None if self.per is None else block_of(self.per, _time(time).date())
 
     def stands(self, now: datetime) -> bool:
         """Whether the grant has not expired."""
@@ -234,7 +254,21 @@ class Grants:
         if isinstance(text, str) and _is_token(text):
             found = self.tokens.get(digest_of(text))
         if found is None or not found.stands(now):
-            raise GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
+            raise no_token()
+        return found.principal
+
+    def principal_of_subject(self, subject: str | None, now: datetime) -> str:
+        """Return whom an identity provider calls by a name; one grant that stands says so.
+
+        Raises
+        ------
+        GatewayError
+            G020, as of `principal_of`.
+        """
+        standing = (grant for grant in self.grants.values() if grant.subject == subject and grant.stands(now))
+        found = None if subject is None else next(standing, None)
+        if found is None:
+            raise no_token()
         return found.principal
 
     def of(self, principal: str, now: datetime) -> list[Grant]:
@@ -254,6 +288,11 @@ class Grants:
     def principals(self) -> list[str]:
         """Whoever has a grant or a token."""
         return sorted({name for name, _ in self.grants} | {token.principal for token in self.tokens.values()})
+
+
+def no_token() -> GatewayError:
+    """Return the refusal of whatever is no token that holds."""
+    return GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
 
 
 class StandingGrants:

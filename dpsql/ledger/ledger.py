@@ -28,18 +28,17 @@ from dpsql.ledger.charge import (
     append_accounts,
     append_budget,
     append_charges,
-    append_end,
     append_merged,
     as_recorded,
     entry_row,
     fingerprint_of,
     folded_dataset,
-    free,
     json_text,
     receipt_of,
     refuse_name,
 )
 from dpsql.ledger.granting import GrantingLedger
+from dpsql.ledger.reservations import append_end, free
 from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
 from dpsql.ledger.verification import VerifyReport
 

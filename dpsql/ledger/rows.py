@@ -84,6 +84,21 @@ class StoredRelease:
     lineage: Mapping[str, object] | None = None
 
 
+def release_of(row: Row) -> StoredRelease:
+    """Return what a row says was released."""
+    return StoredRelease(
+        sequence=row["sequence"],
+        dataset=row["dataset"],
+        name=row["name"],
+        function=row["function"],
+        arguments=json.loads(row["arguments"]),
+        result=json.loads(row["result"] or ""),
+        guarantee=row["guarantee"],
+        recorded_at=row["recorded_at"],
+        lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
+    )
+
+
 @dataclass(frozen=True)
 class BudgetRow:
     """One dataset, or one block, in `dp_budget`. Amounts are the nearest floats of exact totals; None where unlimited.
@@ -168,6 +183,7 @@ class LedgerRow:
     guarantee: str
     status: str
     event: str | None
+    principal: str | None
     hash: str
 
 
@@ -280,6 +296,19 @@ class RecordedDeclaration:
     facts: Facts
     lineage: Facts | None = None
     recorded_at: str = ""
+
+
+def declaration_of(row: Row) -> RecordedDeclaration:
+    """Return what a row declares."""
+    return RecordedDeclaration(
+        row["sequence"],
+        row["kind"],
+        row["dataset"],
+        row["function"],
+        json.loads(row["arguments"]),
+        None if row["lineage"] is None else json.loads(row["lineage"]),
+        row["recorded_at"],
+    )
 
 
 @dataclass(frozen=True)
@@ -436,5 +465,6 @@ def ledger_row(row: Row) -> LedgerRow:
         guarantee=row["guarantee"],
         status=row["status"],
         event=row["event"],
+        principal=row.get("principal"),
         hash=row["hash"],
     )

@@ -15,6 +15,7 @@ from functools import cache
 from sqlalchemy import (
     DDL,
     Column,
+    ColumnElement,
     Connection,
     FromClause,
     Index,
@@ -228,6 +229,8 @@ class Statements:
         The number of the row that ends the reservation `:hold`.
     open_reservations : Select
         The numbers of the reservations under `:name` of `:dataset` that no row ends, the last first.
+    lost_reservations : Select
+        The numbers of all reservations of principals that no row ends.
     lasts : Select
         `dpsql_ledger_last`.
     datasets : Select
@@ -240,6 +243,9 @@ class Statements:
         Every row that declares something, or grants it, and the hash of the row before it.
     of_principal : Select
         Every row with a result that `:principal` asked for, and the hash of the row before it.
+    of_account : Select
+        The rows of `:block` of `:dataset` from the one on that is before the first one recorded at `:start` or later,
+        if there is such, and for each the hash of the row before it in the chain.
     """
 
     def __init__(self, version: str) -> None:
@@ -257,10 +263,18 @@ class Statements:
         ended = select(before.c.sequence).where(before.c.hold == row.c.sequence).exists()
         reserved = of_name & (row.c.status == RESERVED)
         self.open_reservations = select(row.c.sequence).where(reserved & ~ended).order_by(row.c.sequence.desc())
+        of_any = (row.c.status == RESERVED) & (row.c.kind == "release") & row.c.principal.is_not(None)
+        of_any &= row.c.name.is_not(None)  # the entries of further datasets have none
+        self.lost_reservations = select(row.c.sequence).where(of_any & ~ended).order_by(row.c.sequence)
         self.declarations = one.where(row.c.kind.not_in(NO_DECLARATIONS)).order_by(row.c.sequence)
         self.grants = one.where(row.c.kind.in_(GRANTS)).order_by(row.c.sequence)
         asked = (row.c.principal == bindparam("principal")) & row.c.result.is_not(None)
         self.of_principal = one.where(asked).order_by(row.c.sequence)
+        inner = _table(version, "inner")
+        since = select(func.min(inner.c.sequence)).where(_of_account(inner), inner.c.recorded_at >= bindparam("start"))
+        prior = select(func.max(inner.c.sequence)).where(_of_account(inner), inner.c.sequence < since.scalar_subquery())
+        first = func.coalesce(prior.scalar_subquery(), since.scalar_subquery())
+        self.of_account = one.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))
@@ -277,7 +291,6 @@ class Statements:
             with_last.outerjoin(before, before.c.sequence == row.c.sequence - 1)
         )
         of_chain, of_dataset = last.alias("of_chain"), last.alias("of_dataset")
-        inner = _table(version, "inner")
         lasts = [of_chain.c.sequence, of_chain.c.hash, of_dataset.c.sequence, of_dataset.c.hash]
         start: FromClause = select(literal_column("1").label("one")).subquery("start")
         source = start
@@ -314,6 +327,10 @@ class Statements:
             .outerjoin(policy, policy.c.sequence == row.c.budget_sequence)
             .outerjoin(before_policy, before_policy.c.sequence == policy.c.sequence - 1)
         )
+
+
+def _of_account(rows: FromClause) -> ColumnElement[bool]:
+    return (rows.c.dataset == bindparam("dataset")) & (rows.c.block == bindparam("block"))
 
 
 def _table(version: str, name: str) -> FromClause:

@@ -11,6 +11,7 @@ from dpsql.contract.events import Composed, Event
 from dpsql.contract.names import NAMELESS
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget
+from dpsql.ledger.chain import Row
 from dpsql.ledger.composition import Composition, begin
 
 _repeat = "repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
@@ -72,6 +73,30 @@ class Spent:
         totals: Spent | Composition = self if name == "rho" or self.composition is None else self.composition
         charged: int | None = getattr(totals, name)
         return charged
+
+
+def amounts_of(row: Row) -> Cost:
+    """Return what a row charges."""
+    epsilon, delta, rho = (
+        None if amount is None else Fraction(int(amount), UNITS_PER_ONE)
+        for amount in (row["epsilon"], row["delta"], row["rho"])
+    )
+    return Cost(epsilon, delta or Fraction(0), rho)
+
+
+def with_row(spent: Spent, row: Row, composition: Composition | None) -> Spent:
+    """Return the totals after a row that charges them, with the accountant's state after it."""
+    return Spent(
+        _added(spent.epsilon, row["epsilon"]),
+        spent.delta + int(row["delta"]),
+        _added(spent.rho, row["rho"]),
+        spent.releases + 1,
+        composition,
+    )
+
+
+def _added(total: int | None, amount: str | None) -> int | None:
+    return None if total is None or amount is None else total + int(amount)
 
 
 def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Cost, *, strict: bool) -> None:

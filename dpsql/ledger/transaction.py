@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import islice
+from itertools import count, islice, takewhile
 from typing import TYPE_CHECKING, Any
 
-from dpsql.errors import InternalError, LedgerError, ParameterError
+from dpsql.errors import LedgerError, ParameterError
+from dpsql.ledger import clock
 from dpsql.ledger.blocks import FRESH, Blocks, begun_of
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import (
     CHAIN,
+    CHARGE,
     DECLARED,
     GRANTED,
     Draft,
@@ -32,18 +33,19 @@ from dpsql.ledger.chain import (
     verified_rows,
 )
 from dpsql.ledger.composition import Composition
-from dpsql.ledger.grants import Grants, StandingGrants, grant_row
+from dpsql.ledger.grants import Grants, StandingGrants, grant_row, time_text
 from dpsql.ledger.rows import (
     BudgetRow,
     Entry,
     LedgerRow,
     Older,
-    RecordedDeclaration,
     RecordedDeclarations,
     State,
     StoredRelease,
     budget_rows_of,
+    declaration_of,
     ledger_row,
+    release_of,
 )
 from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import VerifyReport, verify
@@ -183,7 +185,7 @@ class Transaction:
         row: Row = {
             **draft,
             "sequence": sequence,
-            "recorded_at": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "recorded_at": time_text(clock.now()),
             "epsilon_spent": amount_text(after.spent.epsilon),
             "delta_spent": str(after.spent.delta),
             "rho_spent": amount_text(after.spent.rho),
@@ -215,19 +217,8 @@ class Transaction:
 
     def standing(self, reservation: int | None, name: str | None) -> int | None:
         """Return a call's reservation; None where another driver of the same name has ended it."""
-        ended = reservation is not None and name is not None and self._has_ended(reservation)
+        ended = reservation is not None and name is not None and self.has_ended(reservation)
         return None if ended else reservation
-
-    def refuse_other_reservation(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> None:
-        """Raise unless an entry, and those after it for further datasets, reserve this very call, not yet ended."""
-        if self._reserved(reservation, draft, datasets) is None:
-            raise InternalError(
-                "I035", f"entry {reservation} does not reserve this call. Nothing was released. Report it."
-            )
-        if self._has_ended(reservation):
-            raise InternalError(
-                "I035", f"the reservation in entry {reservation} has ended. Nothing was released. Report it."
-            )
 
     def open_reservation(self, draft: Draft, datasets: Sequence[str]) -> Entry | None:
         """Return the reservation of this very call, under its name, that no row has ended yet."""
@@ -235,19 +226,28 @@ class Transaction:
             return None
         of_name = {"dataset": draft["dataset"], "name": draft["name"]}
         for (reservation,) in self._connection.execute(self._statements.open_reservations, of_name).all():
-            row = self._reserved(reservation, draft, datasets)
+            row = self.reserved(reservation, draft, datasets)
             if row is not None:
                 return self._entry(row, None, replayed=False)
         return None
 
-    def _has_ended(self, reservation: int) -> bool:
+    def has_ended(self, reservation: int) -> bool:
+        """Whether an entry ends a reservation."""
         return self._connection.execute(self._statements.end_of_reservation, {"hold": reservation}).first() is not None
 
-    def _reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
+    def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
         """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
-        rows = [self._at(reservation + offset) for offset in range(len(datasets))]
-        same = completes(draft, rows[0]) and [row and row["dataset"] for row in rows] == list(datasets)
-        return rows[0] if same else None
+        found = self._at(reservation)
+        rows = (self._at(reservation + offset) for offset in count())
+        present = takewhile(lambda row: row is not None, rows)
+        names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
+        same = completes(draft, found) and list(islice(names, len(datasets))) == list(datasets)
+        return found if same else None
+
+    def lost_reservations(self) -> list[Row]:
+        """Return the reservations of principals that no row has ended, the first first."""
+        numbers = self._connection.execute(self._statements.lost_reservations).all()
+        return [row for (number,) in numbers if (row := self._at(number)) is not None]
 
     def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
         """Return an entry with a result, which is JSON text."""
@@ -316,19 +316,11 @@ class Transaction:
         last = self._last(DECLARED) or (0, "", 0)
         if known is not None and self._statements.has_lasts and (known.counter, known.hash) == last[:2]:
             return known
-        latest: dict[str, dict[str, RecordedDeclaration]] = {}
+        latest: dict[str, dict[str, Any]] = {}
         rows, end = self._every(self._statements.declarations, last)
         for row in rows:
             with self._decoding(row["sequence"]):
-                declaration = RecordedDeclaration(
-                    row["sequence"],
-                    row["kind"],
-                    row["dataset"],
-                    row["function"],
-                    json.loads(row["arguments"]),
-                    None if row["lineage"] is None else json.loads(row["lineage"]),
-                    row["recorded_at"],
-                )
+                declaration = declaration_of(row)
             latest.setdefault(row["dataset"], {})[row["kind"]] = declaration
         return RecordedDeclarations(end[0], end[1], latest)
 
@@ -346,12 +338,28 @@ class Transaction:
 
     def releases_by(self, principal: str) -> list[StoredRelease]:
         """Return what a principal asked for, oldest first."""
-        found = self._connection.execute(self._statements.of_principal, {"principal": principal}).all()
-        return [self._release_of(self._verify(row[:-1], row[-1])) for row in found]
+        return [self._release_of(row) for row in self._verified(self._statements.of_principal, principal=principal)]
+
+    def charges_since(self, dataset: str, block: str, start: str, number: int) -> list[Row]:
+        """Return the rows of an account from the first one on that was recorded at `start`, or later.
+
+        `number` is how many rows the account has in all; each says how many there were, so that none can be hidden.
+        """
+        rows = self._verified(self._statements.of_account, dataset=dataset, block=block, start=start)
+        found = [row["releases"] for row in rows]
+        if found != list(range(number - len(rows) + 1, number + 1)) * bool(rows):
+            raise self._damaged(rows[-1]["sequence"])
+        if rows and rows[0]["releases"] > 1 and rows[0]["recorded_at"] >= start:
+            raise self._damaged(rows[0]["sequence"])
+        return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
+
+    def _verified(self, statement: Select[Any], **given: object) -> list[Row]:
+        found = self._connection.execute(statement, given).all()
+        return [self._verify(row[:-1], row[-1]) for row in found]
 
     def _every(self, statement: Select[Any], last: tuple[int, str, int]) -> tuple[list[Row], tuple[int, str]]:
         """Return all rows of a kind, with number and hash of the last one, which must be as many as are noted."""
-        rows = [self._verify(found[:-1], found[-1]) for found in self._connection.execute(statement).all()]
+        rows = self._verified(statement)
         end = (rows[-1]["sequence"], rows[-1]["hash"]) if rows else (0, "")
         if self._statements.has_lasts and (*end, len(rows)) != last:
             raise self._damaged(_largest(last[0], end[0]))
@@ -441,17 +449,7 @@ class Transaction:
 
     def _release_of(self, row: Row) -> StoredRelease:
         with self._decoding(row["sequence"]):
-            return StoredRelease(
-                sequence=row["sequence"],
-                dataset=row["dataset"],
-                name=row["name"],
-                function=row["function"],
-                arguments=json.loads(row["arguments"]),
-                result=json.loads(row["result"] or ""),
-                guarantee=row["guarantee"],
-                recorded_at=row["recorded_at"],
-                lineage=None if row["lineage"] is None else json.loads(row["lineage"]),
-            )
+            return release_of(row)
 
     def _verify(self, values: Sequence[object], before: str | None) -> Row:
         """Return a row by its columns, once its hash is right after the hash of the row before it."""

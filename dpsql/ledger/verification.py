@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost
+from dpsql.contract.cost import Cost
 from dpsql.contract.events import cost_of
 from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
@@ -32,7 +32,7 @@ from dpsql.ledger.chain import (
 )
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.grants import StandingGrants, grant_row
-from dpsql.ledger.spent import Spent
+from dpsql.ledger.spent import Spent, amounts_of, with_row
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ class _Accounts:
             during = _during(row)
             composition = account.spent.composition
             if composition is not None:
-                composition = composition.plus(_cost(row) if during is None else _amounts(row))
-            account.spent = _with_amounts(account.spent, row, composition)
+                composition = composition.plus(_cost(row) if during is None else amounts_of(row))
+            account.spent = with_row(account.spent, row, composition)
             if during is not None:
                 self.awaited, self.charged = charged_names(account.budget, during), len(during.blocks)
             if row.get("principal") is not None:
@@ -163,11 +163,11 @@ class _Accounts:
                 return self._of_principal(account, row, first)
             if budget is None:
                 raise ValueError("there are no blocks")
-            if _amounts(first) != of_person(_amounts(row), self.charged):
+            if amounts_of(first) != of_person(amounts_of(row), self.charged):
                 raise ValueError("the charges of the blocks do not add up to that of the person")
             before = blocks.of(budget, name)
             composition = before.composition and before.composition.plus(_cost(row))
-            spent = _with_amounts(before, row, composition)
+            spent = with_row(before, row, composition)
         else:
             if budget is None:
                 raise ValueError("nothing is stated")
@@ -182,14 +182,18 @@ class _Accounts:
 
     def _of_principal(self, account: _Account, row: Row, first: Row) -> Spent:
         principal = row["principal"] or ""
-        if principal != first["principal"] or row["block"] != account_of(principal) or _amounts(row) != _amounts(first):
+        if (
+            principal != first["principal"]
+            or row["block"] != account_of(principal)
+            or amounts_of(row) != amounts_of(first)
+        ):
             raise ValueError("the charge is of another principal, or another amount")
         cap = cap_of(self.standing.grants, principal, row["dataset"])
         spent = under_cap(account.principals.get(principal, Spent()), cap, account.budget, _order(row))
         composition = spent.composition
         if composition is not None:
-            composition = composition.plus(_cost(row) if _during(first) is None else _amounts(row))
-        account.principals[principal] = spent = _with_amounts(spent, row, composition)
+            composition = composition.plus(_cost(row) if _during(first) is None else amounts_of(row))
+        account.principals[principal] = spent = with_row(spent, row, composition)
         return spent
 
     def _restate(self, budget: Budget, blocks: Blocks, row: Row) -> None:
@@ -207,26 +211,8 @@ def _during(row: Row) -> During | None:
     return None if named is None else During.from_json(named)
 
 
-def _amounts(row: Row) -> Cost:
-    epsilon, delta, rho = (
-        None if amount is None else Fraction(int(amount), UNITS_PER_ONE)
-        for amount in (row["epsilon"], row["delta"], row["rho"])
-    )
-    return Cost(epsilon, delta or Fraction(0), rho)
-
-
 def _cost(row: Row) -> Cost:
     return cost_of(json.loads(row["event"] or ""))
-
-
-def _with_amounts(spent: Spent, row: Row, composition: Composition | None) -> Spent:
-    return Spent(
-        _added(spent.epsilon, row["epsilon"]),
-        spent.delta + int(row["delta"]),
-        _added(spent.rho, row["rho"]),
-        spent.releases + 1,
-        composition,
-    )
 
 
 def _order(row: Row) -> Fraction | None:
@@ -267,7 +253,3 @@ def _problem_of_end(row: Row, reservations: dict[int, Row]) -> str | None:
         f"row {row['sequence']} ends the reservation in entry {paid}, which is none of the same call, or has ended "
         "already"
     )
-
-
-def _added(total: int | None, amount: str | None) -> int | None:
-    return None if total is None or amount is None else total + int(amount)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-collect_ignore_glob = [] if find_spec("uvicorn") and find_spec("mcp") else ["test_gateway_*.py"]
+collect_ignore_glob = [] if find_spec("uvicorn") and find_spec("mcp") and find_spec("grpc") else ["test_gateway_*.py"]

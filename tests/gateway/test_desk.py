@@ -423,7 +423,7 @@ def test_a_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("dpsql.gateway.audit._MOST_BYTES", 200)
     audit = Audit(tmp_path / "log")
     for number_ in range(40):
-        audit.request(0.0, "ana", "call", "x", "", number_)
+        audit.request(0.0, "ana", {"want": "call"}, "", number_)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log", *(f"log.{n}" for n in range(1, 6))]
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["entry"] == 39
 
@@ -480,10 +480,29 @@ def test_with_a_fixed_time_new_answers_leave_at_it(served: Served) -> None:
     assert 30.0 < slept[0] < 60.0
 
 
+def test_a_public_table_is_joined_by_those_to_whom_it_was_granted(tmp_path: Path) -> None:
+    gateway = made(tmp_path, ana={}, fay={"sources": ["patients", "wards"]})
+    with dpsql.Context(gateway.database) as context:
+        context.sql("CREATE TABLE wards AS SELECT unnest(['A', 'B']) AS ward, unnest([1, 2]) AS floor")
+        context.dp_public("wards")
+        here = Served(Desk(context, Audit(None), QUICK, buckets=AT_ONCE), gateway, context)
+        join = "SELECT floor, count(*) AS n FROM patients JOIN wards USING (ward) GROUP BY floor"
+        assert here.code("ana", **query(join)) == "G015"
+        assert here.code("ana", **query("SELECT count(*) FROM wards")) == "G015"
+        assert [row["name"] for row in here.ask("ana", "datasets")[0]["datasets"]] == ["patients"]
+        _, [table] = here.ask("fay", **query(join))
+        assert table.column("floor").to_pylist() == [1, 2]
+        assert here.ask("fay", **query("SELECT count(*) AS n FROM wards"))[0]["receipts"] == []
+
+
 def test_an_auditor_sees_entries_and_grants(served: Served) -> None:
     told = served.ask("eve", "ledger")[0]
     assert {row["dataset"] for row in told["ledger"]} == {"patients"}
     assert "ana" in {row["principal"] for row in told["grants"]}
+    last = told["ledger"][-1]["sequence"]
+    assert served.ask("eve", "ledger", before=last)[0]["ledger"] == told["ledger"][:-1]
+    assert {"ana", None} <= {row["principal"] for row in told["ledger"]}
+    assert served.ask("eve", "ledger", before=True)[0]["error"]["code"] == "G012"
     assert served.ask("ana", "ledger")[0] == {"ledger": [], "grants": []}
 
 

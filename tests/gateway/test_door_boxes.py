@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dpsql.errors import DpsqlError
@@ -30,7 +36,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     gateway = made(folder, ana={"epsilon": 50, "default_epsilon": 0.2}, cora={"share": True}, dan={"share": True})
     place = folder / "boxes"
     place.mkdir(mode=0o700)
-    gateway.start()
+    gateway.start("--log-refused")
     zygote = box.start(place / "zygote")
     door = Door(gateway.socket, box.Boxes(place / "zygote"))
     try:
@@ -84,6 +90,69 @@ def test_what_is_refused_charges_nothing(asked: Asked, sql: str, code: str) -> N
         asked(sql)
     assert SECRET not in str(caught.value)
     assert asked.door.budget(token) == before
+
+
+def test_what_a_box_refuses_is_logged_and_counted(asked: Asked) -> None:
+    with pytest.raises(DpsqlError):
+        asked("SELECT * FROM patients -- mine")
+    line = json.loads(asked.gateway.log.read_text().splitlines()[-1])
+    assert (line["principal"], line["kind"], line["code"]) == ("ana", "refused", "DPSQL-G006")
+    assert json.loads(line["asked"])["sql"] == "SELECT * FROM patients -- mine"
+    assert asked.gateway.tokens["ana"] not in asked.gateway.log.read_text()
+
+
+class Counting:
+    """Boxes and a broker in one, which count how many work at once."""
+
+    def __init__(self) -> None:
+        self.now, self.most = 0, 0
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def works(self) -> Iterator[None]:
+        """Count one who works."""
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.01)
+        yield
+        with self._lock:
+            self.now -= 1
+
+    @contextmanager
+    def open(self) -> Iterator[Counting]:
+        """Return a box that has nothing to ask."""
+        with self.works():
+            yield self
+
+    calls, settings = (), {}  # type: ignore[var-annotated]
+
+    def parse(self, _: str) -> Counting:
+        """Say what is asked: nothing."""
+        return self
+
+    def finish(self, _: object) -> pa.Table:
+        """Return nothing."""
+        return pa.table({})
+
+
+@pytest.mark.parametrize("serial", [False, True])
+def test_no_box_runs_while_another_statement_is_answered(serial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    both = Counting()
+    door = Door("nowhere", both, serial=serial)
+
+    def ask(_: str, request: Mapping[str, object]) -> Any:
+        if request["want"] != "call":
+            return {}, []
+        with both.works():
+            return {"receipts": []}, []
+
+    monkeypatch.setattr(door, "_ask", ask)
+    work = [lambda: door.answer("", "", {}), lambda: door.estimate("", "", {}), lambda: door.call("", {}, {})] * 4
+    with ThreadPoolExecutor(8) as pool:
+        for each in [pool.submit(one) for one in work]:
+            each.result()
+    assert (both.most == 1) == serial
 
 
 def test_probes_of_columns_are_free(asked: Asked) -> None:

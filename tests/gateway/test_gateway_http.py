@@ -154,7 +154,6 @@ def test_numbers_reach_the_door_as_they_were_written(door: FakeDoor, url: str) -
         b'{"sql": "SELECT 1", "epsilon": Infinity}',
         b'{"sql": "SELECT 1", "epsilon": -Infinity}',
         b'{"sql": "SELECT 1", "epsilon": true}',
-        b'{"sql": "SELECT 1", "epsilon": "0.5"}',
         b'{"sql": "SELECT 1", "epsilon": [1]}',
         b'{"sql": "SELECT 1", "epsilon": 1' + b"0" * 50 + b"}",
         b'{"sql": "SELECT 1", "epsilon": 1' + b"0" * 5000 + b"}",
@@ -235,6 +234,17 @@ def test_a_lost_broker_shows_in_health(door: FakeDoor, url: str) -> None:
     assert (status, json.loads(data)) == (503, {"broker": "lost"})
 
 
+def test_lists_have_pages_and_nothing_else_may_stand_behind_a_question_mark(door: FakeDoor, url: str) -> None:
+    for number in range(3):
+        ask(f"{url}/v1/query", {"sql": f"SELECT {number}"})
+    for path, name in (("/v1/releases", "releases"), ("/v1/ledger", "ledger")):
+        for query, entries in (("", [1, 2, 3]), ("?before=3", [1, 2]), ("?before=1", [])):
+            assert [row["entry"] for row in json.loads(ask(url + path + query)[2])[name]] == entries
+        for query in ("?before=", "?before=-1", "?before=1&before=2", "?token=x", "?before=1;", "?before=" + "9" * 16):
+            assert refused(url + path + query) == (400, "G021")
+    assert refused(f"{url}/v1/budget?before=3") == (400, "G021")
+
+
 def test_paths_that_are_not_there_are_refused_as_problems(url: str) -> None:
     assert refused(f"{url}/") == (404, "G031")
     assert refused(f"{url}/v1/query") == (405, "G031")
@@ -275,6 +285,15 @@ def test_no_exception_of_an_application_leaves(door: FakeDoor) -> None:
         status, _, data = ask(f"{url}/v1/budget")
     assert (status, json.loads(data)["code"]) == (500, "I000")
     assert SECRET.encode() not in data
+
+
+@pytest.mark.parametrize(("text", "good"), [("0.1", True), ("0.07770", True), ("1e-6", True), ("-1", True), ("", False),
+    (".1", False), ("0,1", False), ("nan", False), ("inf", False), ("0x1", False), ("1_0", False), (" 1", False),
+    ("\u0661", False), ("1\n", False), ("1" * 41, False)])  # fmt: skip
+def test_a_number_may_be_a_text(door: FakeDoor, url: str, text: str, good: bool) -> None:
+    status, _, _ = ask(f"{url}/v1/query", {"sql": "SELECT a", "epsilon": text})
+    assert status == (200 if good else 400)
+    assert [settings for _, settings in door.asked] == ([{"epsilon": text}] if good else [])
 
 
 def test_no_header_lets_other_sites_in(url: str) -> None:

@@ -56,6 +56,22 @@ def said(result: Any) -> Any:
     return json.loads(content.text)
 
 
+def test_a_token_that_held_here_is_known_where_others_fail() -> None:
+    async def list_tools(url: str) -> None:
+        async with connected(url) as client:
+            await client.list_tools()
+
+    route, lifespan = over_http(FakeDoor(), Purse())
+    with listening(FakeDoor(), app=application(FakeDoor(), more=[route], lifespan=lifespan), factor=1) as url:
+        anyio.run(list_tools, f"{url}/mcp")
+        codes = {httpx2.get(f"{url}/v1/budget", headers={"Authorization": "Bearer x"}).status_code for _ in range(30)}
+        assert codes == {401, 429}
+        assert 429 in {
+            httpx2.post(f"{url}/mcp", headers={"Authorization": "Bearer y"}, json={}).status_code for _ in range(10)
+        }
+        anyio.run(list_tools, f"{url}/mcp")
+
+
 def test_tools_and_resources_are_told_to_who_has_a_token(url: str, door: FakeDoor) -> None:
     async def run() -> None:
         async with connected(url) as client:

@@ -1,4 +1,4 @@
-"""`dpsql serve --demo` as its users run it: one question over HTTP, MCP and Python is one number, charged once."""
+"""`dpsql serve --demo` as its users run it: one question over HTTP, MCP, Flight SQL and Python is one number, charged once."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from typing import Any
 import anyio
 import httpx2
 import pytest
+from adbc_driver_flightsql import dbapi
 from click.testing import CliRunner
 from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
@@ -105,6 +106,25 @@ async def over_stdio(url: str, token: str) -> Any:
         return json.loads(result.content[0].text)
 
 
+def over_flight(folder: Path, token: str) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Ask by ADBC, where the command said that Flight SQL is."""
+
+    [line] = [line for line in (folder / "said").read_text().splitlines() if "Flight SQL" in line]
+    address = line.removeprefix("dpsql: ").partition(" ")[0]
+    options = {
+        "adbc.flight.sql.authorization_header": f"Bearer {token}",
+        "adbc.flight.sql.rpc.call_header.epsilon": "0.5",
+    }
+    with dbapi.connect(address, options, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(QUESTION)
+        found = cursor.fetch_arrow_table()
+        with pytest.raises(dbapi.Error, match="G006"):
+            cursor.execute("SELECT * FROM patients")
+        [schema] = connection.adbc_get_objects().read_all().to_pylist()[0]["catalog_db_schemas"]
+        assert "patients" in [one["table_name"] for one in schema["db_schema_tables"]]
+    return found.column("n").to_pylist(), json.loads(found.schema.metadata[b"dpsql.receipts"])
+
+
 def children(process: int) -> dict[str, int]:
     """Return the parts of a gateway by name."""
     found = {}
@@ -131,6 +151,9 @@ def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) ->
         by_model = anyio.run(over_mcp, url, token)
         assert by_model["rows"] == [[number]]
         assert anyio.run(over_stdio, url, token)["rows"] == [[number]]
+        by_driver, of_driver = over_flight(tmp_path, token)
+        assert by_driver == [number]
+        assert [one["charged"] for one in of_driver] == [False]
         release = remote.dp_count("patients", epsilon=0.5)
         assert remote.dp_count("patients", epsilon=0.5).to_arrow() == release.to_arrow()
         assert remote.release(release.ledger_id).result is not None

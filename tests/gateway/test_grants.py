@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from dpsql.cli.commands import main
-from dpsql.contract.periods import Dated, During
+from dpsql.contract.periods import Dated, During, block_of, first_day
 from dpsql.errors import BudgetError, DpsqlError, GatewayError, InternalError, ParameterError
 from dpsql.ledger.grants import Grant, digest_of
 from dpsql.ledger.ledger import Budget, Charge, Ledger
@@ -98,6 +98,131 @@ def test_random_grants_charges_and_revokes_are_as_in_the_model(seed: int) -> Non
         for row in ledger.granted_budgets(principal):
             assert row.epsilon_spent == float(model.spent.get((principal, row.dataset), 0))
     assert ledger.verify().ok
+
+
+class Clock:
+    """A clock that stands where it was put."""
+
+    def __init__(self, text: str) -> None:
+        self.time = datetime.fromisoformat(text).replace(tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    found = Clock("2026-10-05T08:00:00")
+    monkeypatch.setattr("dpsql.ledger.clock.now", found)
+    return found
+
+
+def counted_by_hand(entries: list[tuple[datetime, Fraction]], now: datetime, per: str) -> Fraction:
+    """Return the sum of what follows on the first entry of a period."""
+    start = datetime.combine(first_day(per, block_of(per, now.date())) or now.date(), datetime.min.time(), UTC)
+    first = next((place for place, (when, _) in enumerate(entries) if when >= start), len(entries))
+    return sum((epsilon for _, epsilon in entries[first:]), Fraction(0))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_caps_by_periods_are_as_in_a_model_of_the_calendar(seed: int, clock: Clock) -> None:
+    generator, ledger = random.Random(seed), Ledger.open()
+    entries: dict[tuple[str, str], list[tuple[datetime, Fraction]]] = {}
+    grants: dict[tuple[str, str], Grant] = {}
+    allowed = 0
+    for _ in range(60):
+        # Mostly on, sometimes back, and sometimes to the last or the first moment of a month.
+        clock.time += timedelta(hours=generator.choice([1, 20, 100, 100, 300, -30]))
+        if generator.random() < 0.2:
+            month = clock.time.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+            clock.time = month - timedelta(milliseconds=generator.choice([0, 1]))
+        key = generator.choice(PRINCIPALS), generator.choice(DATASETS)
+        if key not in grants or generator.random() < 0.1:
+            per = generator.choice([None, "day", "week", "month", "quarter", "year"])
+            grants[key] = Grant.of(*key, epsilon=generator.choice([0.2, 0.5, 1]), per=per, days=None)
+            ledger.grant(grants[key])
+        grant, epsilon = grants[key], generator.choice(["0.05", "0.1", "0.3"])
+        mine = entries.setdefault(key, [])
+        before = (
+            sum((each for _, each in mine), Fraction(0))
+            if grant.per is None
+            else counted_by_hand(mine, clock.time, grant.per)
+        )
+        [budget] = [row for row in ledger.granted_budgets(key[0]) if row.dataset == key[1]]
+        assert (budget.epsilon_spent, budget.per) == (float(before), grant.per)
+        assert budget.period == (None if grant.per is None else block_of(grant.per, clock.time.date()))
+        assert grant.cap is not None
+        assert grant.cap.epsilon is not None
+        if before + Fraction(epsilon) > grant.cap.epsilon:
+            head, charge = ledger.head(), asked(*key, epsilon)
+            refused("G017", lambda charge=charge: ledger.check(charge))
+            refused("G017", lambda charge=charge: ledger.charge(charge, lambda: 1))
+            assert ledger.head() == head
+        else:
+            ledger.charge(asked(*key, epsilon), lambda: 1)
+            mine.append((clock.time, Fraction(epsilon)))
+            allowed += 1
+    assert 10 < allowed < 60
+    assert ledger.verify().ok
+
+
+def test_a_cap_of_a_month_begins_anew_and_the_refusal_says_when(clock: Clock) -> None:
+    ledger = Ledger.open()
+    ledger.grant(Grant.of("ana", "patients", epsilon=0.2, per="month", days=None))
+    ledger.charge(asked("ana", "patients", "0.2", name="kept"), lambda: 1)
+    told = refused("G017", lambda: ledger.charge(asked("ana", "patients"), lambda: 1))
+    assert "of month 2026-10" in told.message
+    assert "The next month begins on 2026-11-01." in told.message
+    assert ledger.charge(asked("ana", "patients", "0.2", name="kept"), lambda: 1).replayed
+    clock.time = datetime(2026, 11, 1, tzinfo=UTC)
+    ledger.charge(asked("ana", "patients", "0.2"), lambda: 1)
+    refused("G017", lambda: ledger.charge(asked("ana", "patients"), lambda: 1))
+    with pytest.raises(ParameterError):
+        Grant.of("ana", "patients", per="month")
+    with pytest.raises(ParameterError):
+        Grant.of("ana", "patients", epsilon=1, per="decade")
+
+
+def test_a_cap_of_a_month_composes_under_the_accountant(clock: Clock) -> None:
+    ledger = Ledger.open()
+    ledger.protect("patients", Budget.of(epsilon=20, delta=1e-4, accountant="rdp"))
+    ledger.grant(Grant.of("ana", "patients", epsilon=1, delta=1e-6, per="month", days=None))
+
+    def until_refused() -> int:
+        done = 0
+        while True:
+            try:
+                ledger.charge(asked("ana", "patients", "0.05"), lambda: 1)
+            except GatewayError as error:
+                assert error.code == "DPSQL-G017"
+                return done
+            done += 1
+
+    first = until_refused()
+    assert first > 20  # which basic composition allows
+    clock.time = datetime(2026, 11, 2, tzinfo=UTC)
+    assert until_refused() == first
+    assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("lost", ["first", "middle", "last"])
+def test_a_hidden_entry_of_a_period_is_seen(lost: str, tmp_path: Path, clock: Clock) -> None:
+    place = tmp_path / "x.ledger"
+    ledger = Ledger.open(place)
+    ledger.grant(Grant.of("ana", "patients", epsilon=1, per="month", days=None))
+    ledger.charge(asked("ana", "patients"), lambda: 1)
+    clock.time += timedelta(days=31)
+    for _ in range(3):
+        ledger.charge(asked("ana", "patients"), lambda: 1)
+    ledger.close()
+    with sqlite3.connect(place) as connection:
+        for (trigger,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            connection.execute(f"DROP TRIGGER {trigger}")
+        rows = connection.execute("SELECT sequence FROM dpsql_ledger WHERE block = '@ana' ORDER BY sequence").fetchall()
+        hidden = rows[{"first": 1, "middle": 2, "last": 3}[lost]][0]
+        connection.execute("UPDATE dpsql_ledger SET block = '@ben' WHERE sequence = ?", [hidden])
+    connection.close()
+    refused("L030", lambda: Ledger.open(place).charge(asked("ana", "patients"), lambda: 1))
 
 
 def test_a_refused_epsilon_raises_no_cap() -> None:

@@ -1,6 +1,6 @@
 """What a locked process may still do: run in a process of its own, which says so as JSON.
 
-``python -m tests.support.boxes_inside KIND``: *tried* tries to reach what a box must not; *late* is locked while it has
+``python -m tests.support.boxes_inside KIND``: *tried* tries to reach what a box must not, *front* what a front must not; *late* is locked while it has
 another thread, *unchecked* as well, without the check that refuses this; *connected* has DuckDB's own threads.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.gateway import boxed, sandbox
+from dpsql.gateway import boxed, locked_front, sandbox
 
 FOLDER = Path(os.environ.get("DPSQL_INSIDE", "."))
 
@@ -41,9 +41,9 @@ def _rows(connection: duckdb.DuckDBPyConnection, text: str) -> object:
     return connection.execute(text).fetchall()
 
 
-def tried() -> dict[str, str]:
-    """Lock this process as a box does, and try everything."""
-    names: dict[str, Callable[[], object]] = {
+def reaching() -> dict[str, Callable[[], object]]:
+    """Return ways out of a locked process."""
+    return {
         "socket.AF_INET": lambda: socket.socket(),
         "socket.AF_UNIX": lambda: socket.socket(socket.AF_UNIX),
         "socketpair": lambda: socket.socketpair(),
@@ -71,6 +71,18 @@ def tried() -> dict[str, str]:
             )
         },
     }
+
+
+def tried_by_front() -> dict[str, str]:
+    """Lock this process as the front is, and try everything."""
+    _loaded = threading.Thread, subprocess.run, socket.socket
+    sandbox.lock_front(locked_front.readable())
+    found = {name: outcome(work) for name, work in reaching().items()}
+    return found | {"read Python": outcome(lambda: len(Path(os.__file__).read_bytes()) > 1000)}
+
+
+def tried() -> dict[str, str]:
+    """Lock this process as a box does, and try everything."""
     sql = {
         "read_text": "SELECT * FROM read_text('/etc/passwd')",
         "read_csv": f"SELECT * FROM read_csv('{FOLDER}/decoy.csv')",
@@ -84,7 +96,7 @@ def tried() -> dict[str, str]:
     connection = boxed.connect()
     connection.execute("SELECT 1").fetchall()
     sandbox.lock()
-    found = {name: outcome(work) for name, work in names.items()}
+    found = {name: outcome(work) for name, work in reaching().items()}
     found |= {name: outcome(partial(_rows, connection, text)) for name, text in sql.items()}
     return found
 
@@ -120,6 +132,7 @@ def connected() -> dict[str, str]:
 
 KINDS = {
     "tried": tried,
+    "front": tried_by_front,
     "late": lambda: late(checked=True),
     "unchecked": lambda: late(checked=False),
     "connected": connected,

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.errors import BudgetError, GatewayError
+from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import CarefulProtocol, Front, Guarded, Listening
 
@@ -63,6 +64,10 @@ class FakeDoor:
             raise self.failure
         if token != TOKEN:
             raise GatewayError("G020", "the token is not known. Ask the owner for one.")
+
+    def known(self, token: str) -> None:
+        """Raise for who has another token."""
+        self._let_in(token)
 
     def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> FakeAnswer:
         """Answer ``SELECT nasty``, ``SELECT spent``, and anything else with 42.5; an equal question is free."""
@@ -125,10 +130,14 @@ class FakeDoor:
         self._let_in(token)
         return [{"dataset": "patients", "epsilon": "5", "remaining": str(5 - 0.5 * len(self.charges))}]
 
-    def releases(self, token: str) -> list[dict[str, Any]]:
+    def releases(self, token: str, before: int | None = None) -> list[dict[str, Any]]:
         """Return what was charged."""
         self._let_in(token)
-        return [{"entry": entry} for entry in self.charges.values()]
+        return [{"entry": entry} for entry in self.charges.values() if before is None or entry < before]
+
+    def ledger(self, token: str, before: int | None = None) -> dict[str, Any]:
+        """Return what was charged, as to an auditor."""
+        return {"ledger": self.releases(token, before), "grants": []}
 
     def release(self, token: str, number: int) -> FakeAnswer:
         """Return a release again."""
@@ -146,13 +155,20 @@ class FakeDoor:
 
 @contextmanager
 def listening(
-    door: Any, *, app: Any = None, head_seconds: float = 10, body_seconds: float = 30, **where: Any
+    door: Any,
+    *,
+    app: Any = None,
+    factor: float = 1000,
+    head_seconds: float = 10,
+    body_seconds: float = 30,
+    **where: Any,
 ) -> Iterator[str]:
     """Serve a door, or an application, on a free port of this machine; yield where."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = Listening(port=port, **where)
-    front = Front(application(door) if app is None else app, place)
+    addresses = Addresses(place.trusted_proxies, factor=factor)
+    front = Front(application(door) if app is None else app, place, addresses=addresses)
     guarded = front.config.loaded_app
     assert isinstance(guarded, Guarded)
     guarded.body_seconds = body_seconds

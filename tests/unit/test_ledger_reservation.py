@@ -17,6 +17,7 @@ from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import Row, row_hash
 from dpsql.ledger.copies import backup
+from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Charge, Entry, Ledger
 from dpsql.ledger.schema import append
 from dpsql.ledger.spent import Spent
@@ -291,4 +292,25 @@ def test_a_reserved_permit_is_charged_as_a_whole(ledger: Ledger) -> None:
     assert permit.event == whole
     released(ledger, reserved.sequence, event=permit)
     assert spent(ledger).epsilon == 2 * 10**17
+    assert ledger.verify().ok
+
+
+def test_what_a_principal_reserved_of_several_datasets_ends_once(ledger: Ledger) -> None:
+    call = CALL | {"name": "p:ana 1", "principal": "ana", "also": ["visits"]}
+    for dataset in ("patients", "visits"):
+        ledger.protect(dataset, Budget.of(epsilon=1))
+        ledger.grant(Grant.of("ana", dataset, epsilon=1))
+    reserved = ledger.reserve(Charge("patients", **call))
+    entry = ledger.charge(Charge("patients", **call), lambda: "theta", reservation=reserved.sequence)
+    assert entry.result == "theta"
+    assert ledger.end_lost_reservations() == []
+    lost = ledger.reserve(Charge("patients", **(call | {"name": "p:ana 2"})))
+    by_engine = ledger.reserve(Charge("patients", **(CALL | {"name": "mine"})))  # whose driver may still run
+    assert ledger.end_lost_reservations() == [lost.sequence]
+    assert ledger.end_lost_reservations() == []
+    assert ledger.is_reserved(Charge("patients", **(CALL | {"name": "mine"})))
+    assert [budget.releases for budget in ledger.granted_budgets("ana")] == [2, 2]
+    again = ledger.reserve(Charge("patients", **(call | {"name": "p:ana 2"})))
+    assert again.sequence > by_engine.sequence
+    assert [budget.releases for budget in ledger.granted_budgets("ana")] == [3, 3]
     assert ledger.verify().ok

@@ -34,13 +34,16 @@ COLUMNS = np.stack([np.full(6000, 0.5), *np.random.default_rng(0).normal([[0.1],
 
 
 def test_without_noise_they_are_those_of_the_rows() -> None:
-    found = released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove")
-    assert found.mean == pytest.approx(COLUMNS.mean(axis=1), abs=1e-5)
-    assert found.deviation[1:] == pytest.approx(COLUMNS.std(axis=1)[1:], rel=0.05)
-    # A constant is not blown up beyond what noise makes of it.
+    drawn = [
+        released_standard(moments(COLUMNS), squared_mu=Fraction(10**6), neighbours="add_remove") for _ in range(15)
+    ]
+    for found in drawn:
+        assert found.mean == pytest.approx(COLUMNS.mean(axis=1), abs=1e-5)
+        assert found.deviation[1:] == pytest.approx(COLUMNS.std(axis=1)[1:], rel=0.05)
+        assert (found.mean * 2.0**40 % 1 == 0).all()
+    # A constant is not blown up beyond what noise makes of it: more than so much in one draw of 50.
     sigma = moments_sensitivity("add_remove", 3) / 1000 / UNIT
-    assert found.deviation[0] == pytest.approx(math.sqrt(2 * sigma / 6000), rel=0.2)
-    assert (found.mean * 2.0**40 % 1 == 0).all()
+    assert np.median([found.deviation[0] for found in drawn]) == pytest.approx(math.sqrt(2 * sigma / 6000), rel=0.2)
 
 
 def test_a_missing_value_is_the_middle_of_the_bounds_to_the_moments_and_the_mean_to_the_fit() -> None:

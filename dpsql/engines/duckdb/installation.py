@@ -22,6 +22,7 @@ from typing import TypedDict, Unpack
 from weakref import finalize, ref
 
 import duckdb
+from duckdb.sqltypes import DuckDBPyType
 
 from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
@@ -220,8 +221,9 @@ def _register(connection: duckdb.DuckDBPyConnection) -> _Instance:
     _instances[instance.identifier] = instance
     with connection.cursor() as cursor:
         instance.catalog = _attach(cursor)
+        types = _types()
         for spec in SPECS:
-            spec.register(cursor, instance.function(spec))
+            spec.register(cursor, instance.function(spec), types[spec.returns])
         cursor.begin()  # one transaction costs less than one for each macro and comment
         cursor.execute("PRAGMA disable_optimizer")  # of this cursor: a macro's plan has nothing to make better
         _run(cursor, _macros(instance.catalog)[0])
@@ -306,8 +308,16 @@ def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement
         )
 
 
+@cache
+def _types() -> dict[str, DuckDBPyType]:
+    """Return the types that functions return, by name; read once in a process, like the macros."""
+    with duckdb.connect(config={"threads": 1}) as parser:
+        return {name: parser.sqltype(name) for name in {spec.returns for spec in SPECS}}
+
+
 # DuckDB 2.0 complains on stderr of objects that outlive the interpreter.
 atexit.register(_macros.cache_clear)
+atexit.register(_types.cache_clear)
 
 
 def _comments_sql(macros: str) -> str:

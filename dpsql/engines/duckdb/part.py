@@ -80,7 +80,7 @@ class _Worker:
         gate = UdfSpec("dpsql_part", opened, "STRUCT(ticket BIGINT, zero DOUBLE)", native=True, nullary=True)
         for spec in (*ROW_SPECS, gate):
             self._functions.append(self._function(spec))  # DuckDB does not keep them alive
-            spec.register(self.connection, self._functions[-1])
+            spec.register(self.connection, self._functions[-1], self.connection.sqltype(spec.returns))
 
     def _function(self, spec: UdfSpec) -> Callable[..., object]:
         """Return the function to register, which finds the part when it is called."""

@@ -85,10 +85,12 @@ def run_query(
 ) -> Answered:
     """Return the answer of a query: asked and charged, or read from the ledger.
 
-    What is to be done `before` rows are read is done when the budget allows the query, and not for a stored answer.
+    `sql` is its text, or what `planned_query` has made of it. What is to be done `before` rows are read is done when
+    the budget allows the query, and not for a stored answer.
     """
     with turns.alone():
-        found, free = planned_query(session, turns, sql, arguments, asker)
+        is_planned = isinstance(sql, QueryStatement)
+        found, free = (sql, "") if is_planned else planned_query(session, turns, sql, arguments, asker)
         if found is None:
             return Answered(turns.table(free))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))

@@ -20,6 +20,8 @@ from dpsql.contract.measurement import NOTHING, Permit
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.errors import InternalError
+from dpsql.functions.grouped.plan import GroupedPlan
+from dpsql.functions.query import QueryPlan
 from dpsql.functions.registry import function_of
 from dpsql.ledger.ledger import Entry
 
@@ -55,6 +57,8 @@ class RunningCall:
     limit: int | None = None  # rows of a unit that count, once they were drawn
     lock: threading.Lock = field(default_factory=threading.Lock)
     turning: threading.Lock = field(default_factory=threading.Lock)
+    charging: threading.Lock = field(default_factory=threading.Lock)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
     def spends(self) -> bool:
@@ -151,6 +155,15 @@ def resolved(plan: Plan, function: str, probe: pa.StructType, types: Sequence[st
     }
     others = {part: kinds[name] for part, name in parts.items() if name in kinds}
     return function_of(function).call.resolve(plan, kinds["dpsql_row"], others, types)
+
+
+def may_be_long(plan: Plan) -> bool:
+    """Whether a call may take more than a few seconds beside reading its rows once, as its function says.
+
+    Counts, sums, averages, histograms and queries do not; selections, regressions and classifiers compute for long
+    after they have read rows, and what asks for several passes reads them as often.
+    """
+    return plan.readings > 1 or not isinstance(plan, GroupedPlan | QueryPlan)
 
 
 def protection(plan: Plan) -> Protection:

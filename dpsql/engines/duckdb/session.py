@@ -32,7 +32,7 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planner import EngineRegistry, Planned, Planner
 from dpsql.engines.duckdb.query_planner import QueryPlanner
-from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, protection, row_text
+from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, may_be_long, protection, row_text
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.query import QueryCall, QueryPlan
 from dpsql.functions.registry import MODELS, function_of
@@ -231,6 +231,8 @@ class Session(Calls):
             self._calls[ticket] = running
             if len(self._calls) > _MOST_CALLS:
                 self._calls.popitem(last=False)
+        if call.plan.principal is not None and may_be_long(call.plan):
+            self.reserve(running)
         return ticket
 
     def open_query(self, call: QueryCall) -> tuple[int, tuple[int, ...]]:
@@ -301,7 +303,7 @@ class Session(Calls):
         call = running.call
 
         def prepare(_: RunningCall) -> Callable[[], object]:
-            with Progress(running.function) as progress:
+            with Progress(running.function, running.stopped) as progress:
                 draw: Callable[[], object] | Draw = call.prepare(statistic, progress)
                 if isinstance(draw, Draw):
                     running.permit.reduce(draw.measurement)
@@ -327,7 +329,7 @@ class Session(Calls):
                     return
                 if running.passed + 1 != number:
                     raise TypeError("a pass was left out")
-                with Progress(running.function) as progress:
+                with Progress(running.function, running.stopped) as progress:
                     ended = complete(running)
                     running.call = running.call.after(ended)
                     collector = running.call.turn(ended, progress)
@@ -380,14 +382,39 @@ class Session(Calls):
     def release(self, running: RunningCall, draw: Callable[[], object]) -> Entry:
         """Charge a call and draw in one durable transaction."""
         call = running.call
-        charge = self._charge(call.plan, running.permit)
-        entry = self.ledger.charge(charge, draw, remark=call.remark, reservation=running.reservation)
+        with running.charging:
+            charge = self._charge(call.plan, running.permit)
+            entry = self.ledger.charge(charge, draw, remark=call.remark, reservation=running.reservation)
         if running.function in MODELS:
             self.past.forget_models()
         return entry
 
+    def _running_as(self, name: str | None) -> list[RunningCall]:
+        with self._lock:
+            known = list(self._calls.values())
+        return [one for one in known if name is not None and one.call.plan.release == name]
+
+    def reserve_named(self, plan: Plan) -> None:
+        """Charge in full what runs under the name of a plan, unless it was charged: its process may be ended."""
+        for running in self._running_as(plan.release):
+            with running.charging:
+                if running.reservation is None and not running.charged and running.entry is None:
+                    self.reserve(running)
+
+    def charge_before_end(self, plan: Plan) -> None:
+        """Charge what a plan stands for before the process is ended, be it before its gate or behind it."""
+        if self._running_as(plan.release):
+            self.reserve_named(plan)
+        else:
+            self.charge_lost(plan)
+
+    def stop_named(self, name: str | None) -> None:
+        """Let what runs under a name fail at the next step of its long work."""
+        for running in self._running_as(name):
+            running.stopped.set()
+
     def reserve(self, running: RunningCall) -> Entry | None:
-        """Charge a call in full before its first draw, because its draws leave this process before its release.
+        """Charge a call in full before its first draw, because its process may be ended, or its draws leave it.
 
         Returns
         -------
@@ -426,10 +453,10 @@ class Session(Calls):
 
     def _charge_failure(self, running: RunningCall) -> None:
         running = running.whole or running
-        with self._lock:  # several threads read rows of one call; it is charged once
+        with running.charging:  # several threads read rows of one call; it is charged once
             first, running.charged = not running.charged, True
-        if first and running.spends:
-            self.charge_lost(running.call.plan, running.reservation)
+            if first and running.spends:
+                self.charge_lost(running.call.plan, running.reservation)
 
     def charge_lost(self, plan: Plan, reservation: int | None = None) -> None:
         """Charge a call that may have read rows, without a result."""

@@ -251,6 +251,11 @@ def references(value: object) -> list[int | None]:
     return [reference(found) for found in _objects(value) if found.get("expression_class") == "BOUND_REF"]
 
 
+def expressions(value: object) -> Iterator[Node]:
+    """Yield every expression anywhere in a plan."""
+    return (found for found in _objects(value) if "expression_class" in found)
+
+
 def calls(value: object) -> Iterator[Node]:
     """Yield every call in expressions."""
     return (found for found in _objects(value) if found.get("expression_class") == "BOUND_FUNCTION")

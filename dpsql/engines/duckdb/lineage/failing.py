@@ -1,0 +1,61 @@
+"""Which parts of a view may raise an error on a row, by its bound plan.
+
+Whether a view raises can be seen by whoever asks about it, and tells of a row. The list is of what DuckDB is known to
+raise for: casts that lose something, arithmetic that overflows, functions outside of their domain, and subqueries with
+more than one row. It is to warn an owner, and nothing rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dpsql.engines.duckdb.lineage.bound import Node, arguments, as_node, called, expressions, type_of
+
+_FLOATING = ("DOUBLE", "FLOAT")
+_ARITHMETIC = frozenset(("+", "-", "*", "//", "%", "<<", ">>", "abs", "add", "subtract", "multiply"))
+_IN_DOMAIN = frozenset(
+    (
+        *("error", "sqrt", "ln", "log", "log2", "log10", "acos", "asin", "atanh", "cos", "sin", "tan", "cot"),
+        *("factorial", "gamma", "lgamma", "gcd", "lcm", "chr", "strptime", "make_date", "make_time", "make_timestamp"),
+        *("to_timestamp", "to_days", "to_months", "to_years", "to_hours", "to_minutes", "to_seconds", "unhex"),
+        *("from_hex", "from_base64", "decode", "json_extract", "json_extract_string", "->", "->>", "json_value"),
+        *("list_slice", "array_slice", "regexp_full_match", "regexp_matches", "regexp_extract", "regexp_replace"),
+    )
+)
+_CAST_2 = "__cast"
+# Each type's values are values of those behind it.
+_WIDER = (
+    ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
+    ("UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "VARCHAR"),
+    ("UTINYINT", "SMALLINT"), ("USMALLINT", "INTEGER"), ("UINTEGER", "BIGINT"), ("UBIGINT", "HUGEINT"),
+    ("BOOLEAN", "TINYINT"), ("BOOLEAN", "INTEGER"), ("BOOLEAN", "BIGINT"), ("BOOLEAN", "VARCHAR"),
+    ("DECIMAL", "DOUBLE", "VARCHAR"), ("TIMESTAMP", "DATE", "VARCHAR"), ("TIME", "VARCHAR"), ("ENUM", "VARCHAR"),
+    ("UUID", "VARCHAR"),
+)  # fmt: skip
+
+
+def may_fail(plan: Node) -> list[str]:
+    """Return what may raise in a plan, in words, each once and in order."""
+    return sorted(set(_failing(plan)))
+
+
+def _failing(plan: Node) -> Iterator[str]:
+    for found in expressions(plan):
+        name = called(found)
+        if found.get("type") == "OPERATOR_CAST" or name == _CAST_2:
+            data = found.get("function_data")
+            tries = found.get("try_cast") or (isinstance(data, dict) and data.get("try_cast"))
+            inner = as_node(found["child"] if "child" in found else arguments(found)[0])
+            given, wanted = type_of(inner), type_of(found)
+            if not tries and inner.get("type") != "VALUE_CONSTANT" and not _is_wider(given, wanted):
+                yield f"CAST from {given} to {wanted}"
+        elif name in _ARITHMETIC and type_of(found) not in _FLOATING:
+            yield f"{name} of {type_of(found)}"
+        elif name in _IN_DOMAIN:
+            yield "a subquery in place of a value" if name == "error" else f"{name}()"
+
+
+def _is_wider(given: str, wanted: str) -> bool:
+    return given == wanted or any(
+        given in row and wanted in row and row.index(given) < row.index(wanted) for row in _WIDER
+    )

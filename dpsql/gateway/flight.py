@@ -1,0 +1,205 @@
+"""Arrow Flight SQL: the gateway's door over gRPC.
+
+Every call is read as a stream of bytes, so that its token is judged before its body is waited for, and its body is
+waited for without a thread and not for long. No exception leaves: a client gets a status, a code and a text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from anyio import CapacityLimiter, to_thread
+
+from dpsql.errors import DpsqlError, GatewayError
+from dpsql.gateway.flight_session import COOKIE, Caller, new_session, read_caller
+from dpsql.gateway.flight_sql import AnsweringFlight, FlightSql, Reply
+from dpsql.gateway.listening import Listening
+from dpsql.gateway.problems import PREFIX, problem_of
+
+MOST_MESSAGE = 1 << 20
+# How long a message of a client may take to come, and one of ours to leave.
+BODY_SECONDS, SEND_SECONDS = 10.0, 60.0
+_SERVICE = "/arrow.flight.protocol.FlightService/"
+_MOST_CALLS, _ASKING, _LOOKING = 256, 32, 16
+_LONGEST_TEXT = 1500
+_STATUS = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a port that another program has is refused
+    ("grpc.max_receive_message_length", MOST_MESSAGE),
+    ("grpc.max_metadata_size", 16 << 10),
+    ("grpc.absolute_max_metadata_size", 16 << 10),
+    ("grpc.max_concurrent_streams", 64),
+    ("grpc.compression_enabled_algorithms_bitset", 1),  # none: what is compressed may grow
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 600_000),
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_ping_strikes", 10),
+)
+
+
+def status_of(error: BaseException) -> tuple[grpc.StatusCode, str]:
+    """Return the status of gRPC and the text that are sent for an error; of one that is not dpsql's, its number."""
+    problem = problem_of(error)
+    code = str(problem.document["code"])
+    status = grpc.StatusCode.RESOURCE_EXHAUSTED if code == "G032" else _STATUS[problem.status]
+    text = f"[{PREFIX}{code}] {problem.document['title']}"
+    for name in ("hint", "position"):
+        if name in problem.document:
+            text += f" ({name}: {problem.document[name]})"
+    return status, text[:_LONGEST_TEXT]
+
+
+class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
+    """The service of Flight over the verbs of Flight SQL.
+
+    Parameters
+    ----------
+    verbs : FlightSql
+    body_seconds : float
+        How long a message of a client may take to come.
+    """
+
+    def __init__(self, verbs: FlightSql, body_seconds: float = BODY_SECONDS) -> None:
+        self._verbs, self._seconds = verbs, body_seconds
+        self._asking, self._looking = CapacityLimiter(_ASKING), CapacityLimiter(_LOOKING)
+        one = self._one
+        self._calls: Mapping[str, Callable[[Caller, Any], Awaitable[Reply]]] = {
+            "Handshake": self._shake_hands,
+            "GetFlightInfo": partial(one, verbs.flight_info, self._asking),
+            "GetSchema": partial(one, verbs.schema, self._looking),
+            "DoGet": partial(one, verbs.get, self._looking),
+            "DoAction": partial(one, verbs.action, self._looking),
+            "ListActions": partial(one, verbs.actions, self._looking),
+            "DoPut": self._several,
+            **dict.fromkeys(("ListFlights", "PollFlightInfo", "DoExchange"), _refuse),
+        }
+
+    def service(self, details: Any) -> Any:
+        """Return what handles a call."""
+        name = details.method.removeprefix(_SERVICE)
+        if not details.method.startswith(_SERVICE) or name not in self._calls:
+            return None
+        return grpc.stream_stream_rpc_method_handler(partial(self._handle, name))
+
+    async def _handle(self, name: str, _: object, context: Any) -> None:
+        """Answer one call."""
+        session: str | None = None
+        try:
+            caller = read_caller(context.invocation_metadata() or ())
+            await to_thread.run_sync(self._verbs.check, caller, limiter=self._looking)
+            if caller.session is None:
+                session = new_session()
+            reply = await self._calls[name](caller, context)
+            sent = _cookie(reply.session or session)
+            if name == "Handshake":
+                sent += (("authorization", f"Bearer {caller.token}"),)
+            await context.send_initial_metadata(sent)
+            for part in reply.parts:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await context.write(part)
+        except Exception as error:
+            if context.done():  # nobody waits any more
+                return
+            if isinstance(error, DpsqlError) and error.code == f"{PREFIX}G024":
+                session = new_session()  # a session that is gone is told once
+            status, text = status_of(error)
+            context.set_code(status)
+            context.set_details(text)
+            context.set_trailing_metadata(_cookie(session))
+
+    async def _one(
+        self, verb: Callable[[Caller, bytes], Reply], limit: CapacityLimiter, caller: Caller, context: Any
+    ) -> Reply:
+        body = await self._read(context)
+        return await to_thread.run_sync(verb, caller, body if body is not None else b"", limiter=limit)
+
+    async def _several(self, caller: Caller, context: Any) -> Reply:
+        """Bind values: the messages of a stream, together no longer than one may be."""
+        bodies: list[bytes] = []
+        end = asyncio.get_running_loop().time() + self._seconds
+        while (body := await self._read(context, end)) is not None:
+            bodies.append(body)
+            if sum(map(len, bodies)) > MOST_MESSAGE:
+                raise GatewayError("G021", f"the stream is longer than {MOST_MESSAGE} bytes. Send less.")
+        return await to_thread.run_sync(self._verbs.put, caller, bodies, limiter=self._looking)
+
+    async def _read(self, context: Any, end: float | None = None) -> bytes | None:
+        """Return the next message of a client; None where there is none."""
+        try:
+            async with asyncio.timeout_at(end or asyncio.get_running_loop().time() + self._seconds):
+                found = await context.read()
+        except TimeoutError:
+            raise GatewayError("G021", "a message did not come in time. Send it again, at once.") from None
+        return None if found is grpc.aio.EOF else bytes(found)
+
+    async def _shake_hands(self, caller: Caller, context: Any) -> Reply:
+        return Reply([])
+
+
+async def _refuse(caller: Caller, context: Any) -> Reply:
+    raise GatewayError("G031", "there is no such call here. Ask with a driver of Arrow Flight SQL.")
+
+
+def _cookie(session: str | None) -> tuple[tuple[str, str], ...]:
+    return () if session is None else (("set-cookie", f"{COOKIE}={session}"),)
+
+
+@asynccontextmanager
+async def serving(
+    door: AnsweringFlight,
+    where: Listening,
+    listens: Callable[[str], object] | None = None,
+    *,
+    body_seconds: float = BODY_SECONDS,
+) -> AsyncIterator[None]:
+    """Serve Flight SQL in the body of an ``async with`` statement.
+
+    Parameters
+    ----------
+    door : AnsweringFlight
+    where : Listening
+    listens : callable, optional
+        Is told the address, once calls are taken; port 0 is one that was free.
+    body_seconds : float
+        How long a message of a client may take to come.
+
+    Raises
+    ------
+    RuntimeError
+        The port is another program's.
+    """
+    where.check()
+    server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
+    server.add_generic_rpc_handlers((FlightService(FlightSql(door), body_seconds),))
+    host = f"[{where.host}]" if ":" in where.host else where.host
+    address = f"{host}:{where.port}"
+    if where.tls_cert is not None and where.tls_key is not None:
+        pair = (Path(where.tls_key).read_bytes(), Path(where.tls_cert).read_bytes())
+        port = server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    else:
+        port = server.add_insecure_port(address)
+    await server.start()
+    if listens is not None:
+        listens(f"{'grpc' if where.tls_cert is None else 'grpc+tls'}://{host}:{port}")
+    try:
+        yield
+    finally:
+        await server.stop(10)

@@ -1,0 +1,206 @@
+"""The values that a client binds to a prepared statement: read from Arrow, and written into its text as literals.
+
+A statement with its literals is judged as any other. Only values of one row are taken, without dictionaries and
+compression, so that no message grows when it is read.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+
+from dpsql.errors import GatewayError
+
+_SCHEMA, _BATCH = 1, 3
+_TAKEN = (
+    *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    *(pa.types.is_string, pa.types.is_large_string, pa.types.is_date, pa.types.is_timestamp),
+)
+# Texts and names in quotes, comments, words, and what stands for a value; a quote that is not closed takes the rest.
+_PART = re.compile(
+    r"""
+      [eE]'(?:[^'\\]|\\.|'')*+(?:'|\Z) | '(?:[^']|'')*+(?:'|\Z) | "(?:[^"]|"")*+(?:"|\Z)
+    | --[^\r\n]*+ | /\*
+    | \$(?P<tag>[^\W\d]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
+    | (?P<word>[^\W\d][\w$]*+)
+    | (?P<value>\?\d{0,4}|\$\d{1,4})
+    | .
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT = re.compile(r"/\*|\*/")
+
+
+def places_of(text: str) -> list[tuple[int, int, int]]:
+    """Return where a statement has parameters, ``?``, ``?1`` or ``$1``: begin, end, and which value, from 0."""
+    found, at, plain = [], 0, 0
+    while at < len(text):
+        part = _PART.match(text, at)
+        if part is None:
+            break
+        end = part.end()
+        if text.startswith("/*", at):
+            end = _end_of_comment(text, at)
+        value = part.group("value")
+        if value is not None:
+            number = int(value[1:]) - 1 if len(value) > 1 else plain
+            plain += 1
+            found.append((at, end, number))
+        at = end
+    return found
+
+
+def _end_of_comment(text: str, at: int) -> int:
+    """Return where a comment ends, in which others may stand."""
+    deep = 0
+    for mark in _COMMENT.finditer(text, at):
+        deep += 1 if mark.group() == "/*" else -1
+        if deep == 0:
+            return mark.end()
+    return len(text)
+
+
+def with_values(text: str, values: Sequence[object] | None) -> str:
+    """Return a statement with literals in the place of its parameters.
+
+    Parameters
+    ----------
+    text : str
+    values : sequence or None
+        What was bound; None if nothing was.
+
+    Raises
+    ------
+    GatewayError
+        G013: there are more or fewer values than parameters.
+    """
+    if values is None:
+        return text
+    places = places_of(text)
+    if {number for _, _, number in places} != set(range(len(values))):
+        raise GatewayError("G013", "the statement has another number of parameters than of values. Bind one for each.")
+    parts, last = [], 0
+    for begin, end, number in places:
+        parts += [text[last:begin], " ", literal(values[number]), " "]
+        last = end
+    return "".join([*parts, text[last:]])
+
+
+def literal(value: object) -> str:
+    """Return a value as it is written in SQL.
+
+    Raises
+    ------
+    GatewayError
+        G013: it is of a kind that is not taken.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "TRUE" if value else "FALSE"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float) and math.isfinite(value):
+        return repr(value)
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    if isinstance(value, datetime):
+        return f"{'TIMESTAMP' if value.tzinfo is None else 'TIMESTAMPTZ'} '{value.isoformat(' ')}'"
+    if isinstance(value, date):
+        return f"DATE '{value.isoformat()}'"
+    raise _refused("a value is no number, text, truth or date")
+
+
+def read_values(messages: Sequence[tuple[bytes, bytes]]) -> list[object]:
+    """Return the values of the one row that a client sent.
+
+    Parameters
+    ----------
+    messages : sequence of pairs of bytes
+        Header and body of each message of an Arrow stream.
+
+    Raises
+    ------
+    GatewayError
+        G013: it is anything else than one row of plain values.
+    """
+    kinds = []
+    for header, _ in messages:
+        try:
+            kinds.append(_kind(header))
+        except (struct.error, IndexError):
+            raise _refused("the values are not read") from None
+    if kinds != [_SCHEMA, _BATCH]:
+        raise _refused("the values are more or less than one batch of one row, or have a dictionary")
+    try:
+        with pa.ipc.open_stream(
+            b"".join(map(_encapsulated, messages)), options=pa.ipc.IpcReadOptions(use_threads=False)
+        ) as stream:
+            for field in stream.schema:
+                if not any(takes(field.type) for takes in _TAKEN):
+                    raise _refused("a value is no number, text, truth or date")
+            batch = stream.read_next_batch()
+        batch.validate(full=True)
+        return [column[0].as_py() for column in batch.columns]
+    except (pa.ArrowException, ValueError, OverflowError, OSError, MemoryError, StopIteration):
+        raise _refused("the values are not read") from None
+
+
+def _refused(what: str) -> GatewayError:
+    return GatewayError("G013", f"{what}. Bind one row of plain values, or write them.")
+
+
+def _encapsulated(message: tuple[bytes, bytes]) -> bytes:
+    """Return a message as it stands in a stream."""
+    header, body = message
+    header += bytes(-len(header) % 8)
+    return struct.pack("<iI", -1, len(header)) + header + body + bytes(-len(body) % 8)
+
+
+def _kind(header: bytes) -> int:
+    """Return what a message is; raise for a batch that has another number of rows than one, or is compressed.
+
+    A message of Arrow is a table of FlatBuffers: its places are read here, and all of it is verified by Arrow later.
+    """
+    message = struct.unpack_from("<I", header, 0)[0]
+    kind = _field(header, message, 1)
+    if kind is None:
+        raise IndexError
+    found = header[kind]
+    if found == _BATCH:
+        place = _field(header, message, 2)
+        if place is None:
+            raise IndexError
+        batch = place + struct.unpack_from("<I", header, place)[0]
+        rows = _field(header, batch, 0)
+        if rows is None or struct.unpack_from("<q", header, rows)[0] != 1:
+            raise _refused("the values are more or less than one row")
+        if _field(header, batch, 3) is not None:
+            raise _refused("the values are compressed")
+    return found
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """Return where a field of a table stands; None where it has its default."""
+    slots = table - struct.unpack_from("<i", data, table)[0]
+    size = struct.unpack_from("<H", data, slots)[0] if slots >= 0 else 0
+    if slots < 0 or 4 + 2 * number >= size:
+        return None
+    offset = struct.unpack_from("<H", data, slots + 4 + 2 * number)[0]
+    return table + offset if offset else None
+
+
+def parameter_schema(text: str) -> Any:
+    """Return the Arrow schema of a statement's parameters: texts, since no type is known; None if there are none."""
+    count = len({number for _, _, number in places_of(text)})
+    return pa.schema([(f"parameter_{one + 1}", pa.string()) for one in range(count)]) if count else None

@@ -1,0 +1,159 @@
+"""Who calls a verb of Flight SQL, and with which settings: read from the metadata of the call.
+
+A session is a cookie of the client. A client that takes no cookies has none, and is told so when it writes SET: it may
+state settings as metadata of each call, which a JDBC driver makes of what stands in its address.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dpsql.errors import GatewayError
+from dpsql.gateway.asked import SETTINGS, read_token
+from dpsql.gateway.flight_shelf import Shelf, owner_of
+
+COOKIE = "arrow_flight_session_id"
+# How the identifier of a session begins in which nothing was set, and of one in which something was.
+_NEW, _SET = "new-", "set-"
+_LONGEST = 1000
+Settings = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls.
+
+    Attributes
+    ----------
+    token : str
+    session : str or None
+        The identifier in the cookie; None for a client without cookies.
+    settings : mapping
+        What is stated in the metadata of the call.
+    is_java : bool
+        Whether it is a driver in Java: these take a statement without known columns for an update.
+    """
+
+    token: str
+    session: str | None = None
+    settings: Settings = field(default_factory=dict)
+    is_java: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Whose things it may use."""
+        return owner_of(self.token)
+
+
+def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
+    """Return who calls.
+
+    Raises
+    ------
+    GatewayError
+        G020: there is no token, or more than one. G021: a setting is stated twice, or is too long.
+    """
+    found: dict[str, list[str]] = {}
+    for name, value in metadata:
+        if isinstance(value, str):
+            found.setdefault(name.lower(), []).append(value)
+    given = found.get("authorization", [])
+    token = read_token([(b"authorization", _as_bearer(one).encode()) for one in given])
+    settings = {}
+    for name in (*SETTINGS, "idempotency-key"):
+        values = found.get(name, [])
+        if len(values) > 1 or any(len(value) > _LONGEST for value in values):
+            raise GatewayError("G021", f"{name} stands more than once in the metadata, or is too long.")
+        settings.update({name.replace("-", "_"): value for value in values if value})
+    agent = " ".join(found.get("user-agent", []))
+    return Caller(token, _cookie(found.get("cookie", [])), settings, "java" in agent.lower() or "JDBC" in agent)
+
+
+def _as_bearer(given: str) -> str:
+    """Return credentials with the token as bearer, where it is the password of a user."""
+    scheme, _, rest = given.partition(" ")
+    if scheme.lower() != "basic":
+        return given
+    try:
+        given = rest.strip().rstrip("=")  # some drivers leave the end away
+        pair = base64.b64decode(given + "=" * (-len(given) % 4), validate=True).decode()
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+    return f"Bearer {pair.partition(':')[2]}"
+
+
+def _cookie(headers: Sequence[str]) -> str | None:
+    for header in headers:
+        for part in header.split(";"):
+            name, _, value = part.strip().partition("=")
+            if name == COOKIE:
+                return value.strip('"')
+    return None
+
+
+class Sessions:
+    """The settings of sessions."""
+
+    def __init__(self) -> None:
+        self._shelf: Shelf[dict[str, str]] = Shelf(
+            "session", seconds=8 * 3600, most=64, most_bytes=1 << 20, most_bytes_of_all=16 << 20
+        )
+
+    def settings(self, caller: Caller) -> dict[str, str]:
+        """Return the settings of a call: those of its session, before those of its metadata.
+
+        Raises
+        ------
+        GatewayError
+            G024: something was set in a session that is not there any more.
+        """
+        return {**caller.settings, **self.stated(caller)}
+
+    def stated(self, caller: Caller) -> dict[str, str]:
+        """Return what was set in the session of a call; raise as `settings` does."""
+        if caller.session is None or not caller.session.startswith(_SET):
+            return {}
+        return self._shelf.get(caller.owner, _handle(caller.session))
+
+    def change(self, caller: Caller, changes: Mapping[str, str | None]) -> str:
+        """Change settings, None of which is none, and return the identifier that the session has now.
+
+        Raises
+        ------
+        GatewayError
+            G021: the client takes no cookies, so that it would not be remembered.
+        """
+        if caller.session is None:
+            raise GatewayError(
+                "G021",
+                "the client keeps no session to SET something in. Let it take cookies, or state epsilon as metadata.",
+            )
+        merged: dict[str, str | None] = {**self.stated(caller), **changes}
+        kept = {name: value for name, value in merged.items() if value is not None}
+        handle = self._shelf.put(caller.owner, kept, sum(len(value) + 100 for value in kept.values()))
+        self.close(caller)
+        return _SET + handle.hex()
+
+    def close(self, caller: Caller) -> None:
+        """Forget a session."""
+        if caller.session is not None and caller.session.startswith(_SET):
+            try:
+                self._shelf.take(caller.owner, _handle(caller.session))
+            except GatewayError:
+                return
+
+
+def new_session() -> str:
+    """Return the identifier of a session in which nothing is set."""
+    return _NEW + secrets.token_hex(16)
+
+
+def _handle(session: str) -> bytes:
+    try:
+        return bytes.fromhex(session.removeprefix(_SET))
+    except ValueError:
+        return b""

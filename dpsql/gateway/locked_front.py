@@ -1,0 +1,49 @@
+"""Locks the process of the front, and then loads it: so every thread that a library starts is locked, too.
+
+``python -m dpsql.gateway.locked_front SETTINGS`` takes what `dpsql.gateway.front` takes. The front keeps the network
+and what it has open, reads Python's files and the certificate, writes no file, and starts no program.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+from importlib import import_module
+from pathlib import Path
+
+from dpsql.gateway.sandbox import lock_front
+
+# Libraries, time zones, certificates, how names are looked up, and randomness for gRPC.
+_OF_SYSTEM = (
+    *("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/usr/share/zoneinfo", "/etc/localtime"),
+    *("/etc/ssl", "/etc/pki", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates"),
+    *("/etc/hosts", "/etc/host.conf", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/gai.conf"),
+    *("/dev/null", "/dev/urandom"),
+)
+
+
+def readable() -> list[str]:
+    """Return what a front may read: Python, its packages, and what it needs of the system.
+
+    The folder in which it was started is left out, since a database may be there, and so is a checkout of dpsql but
+    for the package.
+    """
+    package = Path(__file__).parents[1]
+    installed = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    left_out = {Path.cwd(), package.parent}
+    searched = [path for path in sys.path if path and Path(path).resolve() not in left_out]
+    return [*installed, *searched, str(package), *_OF_SYSTEM]
+
+
+def main() -> None:
+    """Lock, and serve as the one argument says."""
+    settings = json.loads(sys.argv[1])
+    if settings["locked"]:
+        certificate = (settings["where"][name] for name in ("tls_cert", "tls_key"))
+        lock_front([*readable(), *(path for path in certificate if path is not None)])
+    import_module("dpsql.gateway.front").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""Flight SQL over real boxes and a real broker: what is charged, and tokens that hold no more."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from dpsql.gateway import box, sandbox
+from dpsql.gateway.door import Door
+from support.flight_server import RawClient, bearer, descriptor, execution, flying, query
+from support.gateway_broker import SECRET, Gateway, made
+
+dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
+pytestmark = pytest.mark.long
+QUESTION = "SELECT ward, count(*) AS n FROM patients GROUP BY ward ORDER BY ward"
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Door, str]]:
+    folder = tmp_path_factory.mktemp("flight")
+    usual = {"epsilon": 20, "default_epsilon": 0.2}
+    gateway = made(folder, ana=usual, ben=usual, cora=usual)
+    place = folder / "boxes"
+    place.mkdir(mode=0o700)
+    gateway.start()
+    zygote = box.start(place / "zygote", locked=sandbox.available().whole, seconds=300)
+    door = Door(gateway.socket, box.Boxes(place / "zygote"))
+    try:
+        with flying(door) as address:
+            yield gateway, door, address
+    finally:
+        door.close()
+        gateway.kill()
+        zygote.terminate()
+        zygote.wait()
+
+
+def asked(address: str, token: str, sql: str = QUESTION, values: tuple[object, ...] = ()) -> tuple[Any, list[Any]]:
+    options = {"adbc.flight.sql.authorization_header": f"Bearer {token}"}
+    with dbapi.connect(address, options, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute(sql, values or None)
+        found = cursor.fetch_arrow_table()
+    return found.to_pylist(), json.loads(found.schema.metadata[b"dpsql.receipts"])
+
+
+def spent(gateway: Gateway, principal: str) -> float:
+    with gateway.ledger() as ledger:
+        return ledger.granted_budgets(principal)[0].epsilon_spent or 0.0
+
+
+def test_to_execute_charges_once_and_to_prepare_does_not(served: tuple[Gateway, Door, str]) -> None:
+    gateway, door, address = served
+    token = gateway.tokens["ana"]
+    before = spent(gateway, "ana")
+    client = RawClient(address, bearer(token))
+    prepared = client.prepare(QUESTION).prepared_statement_handle
+    assert "G031" in client.refused("GetSchema", descriptor(execution(prepared)))[1]
+    assert "G031" in client.refused("GetSchema", descriptor(query(QUESTION)))[1]
+    assert spent(gateway, "ana") == before
+    first = client.ask(execution(prepared)).to_pylist()
+    assert spent(gateway, "ana") == pytest.approx(before + 0.2)
+    again, receipts = asked(address, token)
+    assert (again, [one["charged"] for one in receipts]) == (first, [False])
+    assert door.answer(token, QUESTION, {}).table.to_pylist() == first  # as over HTTP
+    assert spent(gateway, "ana") == pytest.approx(before + 0.2)
+    client.close()
+
+
+def test_a_bound_value_is_the_question_with_its_literal(served: tuple[Gateway, Door, str]) -> None:
+    gateway, _, address = served
+    token = gateway.tokens["ana"]
+    sql = "SELECT count(*) AS n FROM patients WHERE age > ? AND ward = ?"
+    bound, receipts = asked(address, token, sql, (40, "A"))
+    assert [one["charged"] for one in receipts] == [True]
+    written, receipts = asked(address, token, "SELECT count(*) AS n FROM patients WHERE age > 40 AND ward = 'A'")
+    assert (written, [one["charged"] for one in receipts]) == (bound, [False])
+    _, receipts = asked(address, token, "SELECT value FROM dp_count('patients', epsilon := ?)", (0.25,))
+    assert [one["epsilon"] for one in receipts] == ["0.25"]
+    for hostile in ("A' OR (SELECT name FROM staff) = '", "'; DROP TABLE patients; --", SECRET):
+        found, _ = asked(address, token, "SELECT count(*) AS n FROM patients WHERE ward = ?", (hostile,))
+        assert SECRET not in str(found)
+
+
+def test_many_at_once_with_one_new_question(served: tuple[Gateway, Door, str]) -> None:
+    gateway, _, address = served
+    before = spent(gateway, "ben")
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: asked(address, gateway.tokens["ben"]), range(8)))
+    assert len({str(rows) for rows, _ in answers}) == 1
+    assert sum(receipts[0]["charged"] for _, receipts in answers) == 1
+    assert spent(gateway, "ben") == pytest.approx(before + 0.2)
+
+
+def test_tokens_that_hold_no_more(served: tuple[Gateway, Door, str]) -> None:
+    """A revoked one opens nothing that was made with it, and not what waits to be fetched."""
+    gateway, _, address = served
+    token = gateway.tokens["cora"]
+    client = RawClient(address, bearer(token))
+    info = client.info(query(QUESTION))
+    prepared = client.prepare(QUESTION).prepared_statement_handle
+    client.call("Handshake")
+    client.metadata.append(("cookie", client.headers["set-cookie"]))
+    assert client.info(query("SET epsilon = 0.1")).endpoint
+    with gateway.ledger() as ledger:
+        ledger.revoke("cora", token=token.removeprefix("dpsql_")[:8])
+    ticket = info.endpoint[0].ticket.SerializeToString()
+    calls = [("DoGet", ticket), ("GetFlightInfo", descriptor(execution(prepared))), ("ListActions", b"")]
+    for name, body in [*calls, ("Handshake", b"")]:
+        status, text = client.refused(name, body)
+        assert (status, text[:12]) == ("UNAUTHENTICATED", "[DPSQL-G020]")
+    client.close()
+    with gateway.ledger() as ledger:
+        fresh = ledger.issue_token("cora", now=True).text
+    renewed = RawClient(address, bearer(fresh))
+    assert renewed.refused("DoGet", ticket)[0] == "NOT_FOUND"  # it was the other token's; asked again it is free
+    assert len(renewed.ask(query(QUESTION))) == 2
+    renewed.close()
