@@ -44,6 +44,11 @@ _STEPS = (("bins", Fraction(3, 20)), ("residuals", Fraction(3, 100)), ("steps", 
 WORTH_STEPS = 300.0
 
 
+def steps_rows_needed(features: int, mu: float) -> float:
+    """Return from how many rows there are steps, where a unit is a row and all Gaussian releases spend mu."""
+    return WORTH_STEPS * math.sqrt(features) / mu
+
+
 class AdditiveModel(BoostedAdaSsp):
     """Boosted AdaSSP, and steps on its residuals."""
 
@@ -75,7 +80,7 @@ class AdditiveModel(BoostedAdaSsp):
 
     def _rows_needed(self, features: int) -> float:
         """Return from how many rows there are steps."""
-        return WORTH_STEPS * math.sqrt(features) * self.plan.max_rows_per_unit / float(self.mu)
+        return steps_rows_needed(features, float(self.mu)) * self.plan.max_rows_per_unit
 
     def spend_fit(self, mapped: RowMap) -> Fraction:
         """Return the mu of the linear fit: that of the steps, too, where there are none."""
