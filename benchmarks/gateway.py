@@ -57,7 +57,7 @@ def served(database: str) -> Iterator[Serving]:
     """Serve a database without limits of rates."""
 
     def front(broker: str, boxes: str) -> str:
-        return FrontSettings(broker, boxes, Listening(port=0), []).to_json()
+        return FrontSettings(broker, boxes, Listening(port=0)).to_json()
 
     with Serving(ServeSettings(database, front, rates=10_000.0)) as serving:
         yield serving

@@ -16,12 +16,13 @@ import pyarrow as pa
 from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
 from dpsql.engines.duckdb.installation import connect, install
+from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
@@ -40,11 +41,10 @@ from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import StoredRelease, replay_of
 from dpsql.manual.slips import mended, no_method, with_column
 from dpsql.methods import ContextMethods
-from dpsql.released.histogram import read_quantiles
 from dpsql.released.model import LinearModel
 from dpsql.released.release import Release
 from dpsql.released.shapes import key_types
-from dpsql.rendering import call, double
+from dpsql.rendering import call
 from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
 
@@ -115,16 +115,17 @@ class Context(ContextMethods):
         self, release: str | int | Release, quantiles: object = 0.5, dataset: str | None = None
     ) -> pa.Table:
         """Return ``keys``, ``quantile``, ``value``, ``lower``, ``upper``, ``verdict`` of a released histogram, free."""
-        asked = call("list_value", *map(double, read_quantiles(quantiles)))
-        return self._curve("dp_histogram_quantile", release, dataset, asked)
+        return self._curve("dp_histogram_quantile", release, dataset, quantiles_asked(quantiles))
+
+    def dp_synthetic_rows(
+        self, release: str | int | Release, n: int | None = None, seed: object = None, dataset: str | None = None
+    ) -> pa.Table:
+        """Return n rows of a released synthetic table, the same for the same public seed; costs nothing."""
+        return self._curve("dp_synthetic_rows", release, dataset, *rows_asked(n, seed))
 
     def _curve(self, view: str, release: object, dataset: object, *more: str, by_name: bool = False) -> pa.Table:
-        key = release.ledger_id if isinstance(release, Release) else release
-        named = key if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
-        of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
-        first = f"release := {named}" if by_name else str(named)
         with self._errors_in_python():
-            return self.sql(f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})")
+            return self.sql(view_sql(view, getattr(release, "ledger_id", release), dataset, *more, by_name=by_name))
 
     def model(self, key: str | int | Release, dataset: str | None = None) -> LinearModel:
         """Return a released model: by its release, the release's name, or its number in the ledger."""
@@ -194,7 +195,6 @@ class Context(ContextMethods):
         """Return the rows of a source with a column ``prediction``, as an Arrow table; costs nothing.
 
         On an engine it is a lazy frame of the engine, which computes the predictions where its rows are.
-
         Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
         a model of long rows there is one row per row id.
 

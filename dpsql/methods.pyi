@@ -326,7 +326,7 @@ class ContextMethods:
         threshold_share: Number | None = None,
         curve: Literal["auto", "identity", "tree", "wavelet", "toeplitz"] | None = None,
         aggregates: Names | None = None,
-        keys: Keys | Iterable[object] | None = None,
+        keys: Keys | Mapping[str, Iterable[object]] | Iterable[object] | None = None,
         max_groups_per_unit: Integer | None = None,
         max_rows_per_unit_group: Integer | None = None,
         unit_value: Literal["rows", "sum"] | None = None,
@@ -362,9 +362,9 @@ class ContextMethods:
         epsilon : optional
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
-            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab, dp_compare,
-            dp_score_filter, dp_linear_regression, dp_pipeline, dp_naive_bayes, dp_logistic_regression, dp_covariance,
-            dp_correlation, dp_roc, dp_auc, dp_confusion.
+            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab,
+            dp_synthetic, dp_compare, dp_score_filter, dp_linear_regression, dp_pipeline, dp_naive_bayes,
+            dp_logistic_regression, dp_covariance, dp_correlation, dp_roc, dp_auc, dp_confusion.
         n_rows : optional
             A public guess of the number of rows, up to 1e12, to which noise is compared.
         neighbours : optional
@@ -402,11 +402,11 @@ class ContextMethods:
         selection_blocks : optional
             Public number of blocks for the selector 'two_stage', from 1 to 1000000.
         lower : optional
-            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_compare, dp_sis,
+            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_synthetic, dp_compare, dp_sis,
             dp_best_subset, dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance,
             dp_correlation, dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
         upper : optional
-            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_compare, dp_sis,
+            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_synthetic, dp_compare, dp_sis,
             dp_best_subset, dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_quantile, dp_covariance,
             dp_correlation, dp_regression_metrics, dp_roc, dp_auc, dp_confusion.
         target_lower : optional
@@ -421,7 +421,7 @@ class ContextMethods:
         rounds : optional
             Boosting: number of rounds, from 1 to 100000.
         bounds_share : optional
-            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_linear_regression, dp_pipeline,
+            As of dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_synthetic, dp_linear_regression, dp_pipeline,
             dp_logistic_regression, dp_quantile.
         scale_share : optional
             Boosting: share of epsilon spent on the target's quantiles, between 0 and 1.
@@ -466,8 +466,8 @@ class ContextMethods:
             What to compute of every target: some of 'count', 'sum', 'avg', 'variance' and 'stddev', from the same
             noise.
         keys : optional
-            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab, dp_compare,
-            dp_quantile, dp_bounds.
+            As of dp_count, dp_sum, dp_avg, dp_variance, dp_stddev, dp_aggregate, dp_histogram, dp_crosstab,
+            dp_synthetic, dp_compare, dp_quantile, dp_bounds.
         max_groups_per_unit : optional
             Groups in which one person may have rows. A random choice of them counts.
         max_rows_per_unit_group : optional
@@ -1355,6 +1355,92 @@ class ContextMethods:
         -------
         release : Release
             ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+
+        Raises
+        ------
+        DpsqlError
+            With a code and the next step; it depends on public values only.
+        """
+
+    def dp_synthetic(
+        self,
+        source: object,
+        *,
+        columns: Names | None = None,
+        epsilon: Number,
+        delta: Number,
+        target: str | None = None,
+        lower: Bounds | None = None,
+        upper: Bounds | None = None,
+        keys: Mapping[str, Iterable[object]] | None = None,
+        private_keys: bool | None = False,
+        bounds_share: Number | None = None,
+        report_share: Number | None = 0.05,
+        neighbours: Literal["add_remove", "replace"] | None = None,
+        privacy_unit: str | None = None,
+        max_rows_per_unit: Integer | None = None,
+        row_id: str | None = None,
+        dataset: str | None = None,
+        release: str | None = None,
+        condition: str | None = None,
+        engine: str | None = None,
+        during: Names | None = None,
+    ) -> Release:
+        """Release a model of a whole table privately, of which rows are made.
+
+        Parameters
+        ----------
+        source : str or frame
+            Table, view or registered name; or a Polars, pandas or Arrow frame, for which give `dataset`.
+        columns : default every such column
+            Names of the columns of the table: numbers, texts, booleans, dates and timestamps.
+        epsilon : required
+            Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
+        delta : required
+            Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
+        target : optional
+            Name of a column that is to be predicted from the others: pairs with it count twice when the tree is chosen.
+        lower : default drawn privately
+            Public lower bound of the numbers, dates and timestamps, in their own units: one number, a list with one per
+            feature, or a struct by name. Values are clipped to it.
+        upper : default drawn privately
+            Public upper bound of the numbers, dates and timestamps, in the same form as lower and above it. Values are
+            clipped to it.
+        keys : default stated by the owner
+            Public values of text columns: a struct of lists by column. All other values are one, 'other'.
+        private_keys : default False
+            Whether values of text columns without keys are drawn from the rows, at the price of half of delta: those
+            that many rows have.
+        bounds_share : default 0.1 where lower and upper are left out
+            Share of the loss for private bounds of numbers that have no public ones.
+        report_share : default 0.05
+            Share of the loss for the error of every pair of columns. 0 leaves the errors out.
+        neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
+            The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
+            replacing one ('replace').
+        privacy_unit : optional
+            Name of the column of the id of the person to protect. Without it one row is protected.
+        max_rows_per_unit : required with privacy_unit
+            Rows that one person may contribute, from 1 to 1000000000. A random choice of them counts.
+        row_id : optional
+            Name of the column of the row's id in long rows, or of a stored unique id.
+        dataset : default the source's name
+            Name of the budget that is charged.
+        release : optional
+            Name of this release. The same call with the same name returns the stored result and costs nothing.
+        condition : optional
+            A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL
+            or an error do not.
+        engine : default DuckDB itself
+            Name of the attached engine that holds the source, see `dpsql.attach_engine`.
+        during : required where the owner stated periods
+            Periods whose rows count, and whose budgets are charged: '2026-10', a list of names, or '2026-01/2026-12'
+            from the first to the last.
+
+        Returns
+        -------
+        release : Release
+            ``column_1``, ``column_2``, ``fit``, ``error``, ``std_error``, ``lower``, ``upper``, ``verdict``.
 
         Raises
         ------
@@ -3470,6 +3556,32 @@ class FrameMethods:
         """Count the combinations of columns privately, with margins.
 
         The rows of the release, as a Polars frame; see `dp_crosstab` of SQL.
+        """
+
+    def synthetic(
+        self,
+        *,
+        columns: Names | None = None,
+        epsilon: Number,
+        delta: Number,
+        target: str | None = None,
+        lower: Bounds | None = None,
+        upper: Bounds | None = None,
+        keys: Mapping[str, Iterable[object]] | None = None,
+        private_keys: bool | None = False,
+        bounds_share: Number | None = None,
+        report_share: Number | None = 0.05,
+        neighbours: Literal["add_remove", "replace"] | None = None,
+        privacy_unit: str | None = None,
+        max_rows_per_unit: Integer | None = None,
+        row_id: str | None = None,
+        release: str | None = None,
+        condition: str | None = None,
+        during: Names | None = None,
+    ) -> pl.DataFrame:
+        """Release a model of a whole table privately, of which rows are made.
+
+        The rows of the release, as a Polars frame; see `dp_synthetic` of SQL.
         """
 
     def compare(

@@ -13,6 +13,7 @@ from dpsql.contract.parameters import text
 from dpsql.engines.duckdb.past_releases import ModelRow
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.session import Session
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed, synthetic_sql
 from dpsql.errors import ParameterError
 from dpsql.kernels.columns import single_chunk
 from dpsql.released import areas
@@ -21,6 +22,7 @@ from dpsql.released.histogram import Histogram, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import AREA, QUANTILES, SPEAKS_OF
+from dpsql.released.synthetic_rows import synthetic_columns
 from dpsql.udfs.values import UdfSpec, struct_list
 
 _Rows = TypeVar("_Rows")
@@ -113,9 +115,36 @@ def histogram_quantile(session: Session) -> Callable[..., list[dict[str, object]
     return run
 
 
+def synthetic(session: Session) -> Callable[..., str]:
+    """Bind (release, number of rows, seed, dataset) → the text to run. Pure."""
+
+    def run(key: object, count: object, seed: object, dataset: str | None) -> str:
+        return synthetic_sql(session.past.synthetic(key, dataset), read_count(count), read_seed(seed))
+
+    return run
+
+
+def synthetic_rows(session: Session) -> Callable[..., pa.Array]:
+    """Bind (number of the release, number of rows, seed) → the columns of a synthetic table, as lists of texts."""
+
+    def run(keys: pa.Array, counts: pa.Array, seeds: pa.Array) -> pa.Array:
+        found = []
+        for key, count, seed in zip(keys.to_pylist(), counts.to_pylist(), seeds.to_pylist(), strict=True):
+            columns = synthetic_columns(session.past.synthetic(key, None).result, count, seed)
+            ends = np.cumsum([0, *map(len, columns)])
+            values = pa.concat_arrays(columns)
+            found.append(pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), values))
+        ends = np.cumsum([0, *map(len, found)])
+        return pa.ListArray.from_arrays(pa.array(ends, type=pa.int32()), pa.concat_arrays(found))
+
+    return run
+
+
 SPECS = (
     UdfSpec("dpsql_model", model_number, "BIGINT", native=True, pure=True),
     UdfSpec("dpsql_predictions", predictions, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_synthetic", synthetic, "VARCHAR", native=True, pure=True),
+    UdfSpec("dpsql_synthetic_columns", synthetic_rows, "VARCHAR[][]"),
     UdfSpec("dpsql_numeric", numeric, "BOOLEAN", native=True, pure=True),
     UdfSpec("dpsql_predict", predict, "DOUBLE", pure=True),
     UdfSpec("dpsql_predict_class", predict_class, "VARCHAR", pure=True),

@@ -43,6 +43,7 @@ def serve_database(
     oidc_issuer: str | None,
     oidc_audience: str | None,
     oidc_keys: str | None,
+    owner_port: int | None,
     flight_port: int | None,
     no_flight: bool,
     **where: Any,
@@ -73,6 +74,10 @@ def serve_database(
         port, locked = None if no_flight else flight_port, not without_os_sandbox
         return str(front.FrontSettings(broker, boxes, place, cap, serial, port, locked).to_json())
 
+    def owning(broker: str, boxes: str) -> str:
+        here = listening.Listening(port=owner_port)
+        return str(front.FrontSettings(broker, boxes, here, locked=not without_os_sandbox, owner=True).to_json())
+
     settings = serving.ServeSettings(
         database,
         told,
@@ -85,9 +90,12 @@ def serve_database(
         oidc_audience=oidc_audience,
         oidc_keys=oidc_keys,
         without_os_sandbox=without_os_sandbox,
+        owner=None if owner_port is None else owning,
     )
     with serving.Serving(settings) as running:
         say(f"{running.url} answers. Ctrl-C ends it.")
+        if running.owner_url:
+            say(f"{running.owner_url} is for owners and auditors.")
         if running.flight_url:
             say(f"{running.flight_url} is for drivers of Arrow Flight SQL.")
         if issued is not None:

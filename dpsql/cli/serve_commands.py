@@ -22,6 +22,9 @@ _agent_option = click.option(
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
 @click.option(
+    "--owner-port", type=click.IntRange(0, 65535), help="Pages for owners and auditors, on this machine alone."
+)
+@click.option(
     "--flight-port", type=click.IntRange(0, 65535), help="For Arrow Flight SQL; the one after --port by default."
 )
 @click.option("--no-flight", is_flag=True, help="Do not speak Arrow Flight SQL.")

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import Protocol
 
 from dpsql.errors import ParameterError
@@ -18,6 +19,8 @@ UNITS_PER_ONE = 10**18
 DEFAULT_REPORT_DELTA = Fraction(1, 10**6)
 # The error at 60 digits is far below this margin, and the margin is far below one unit.
 _MARGIN = Fraction(1, 10**30)
+# One over the least rho: noise of a million rows.
+_LARGEST_NOISE = 10**12
 
 
 def units_up(amount: Fraction) -> int:
@@ -124,6 +127,38 @@ def zcdp_epsilon(rho: Fraction, delta: Fraction) -> Fraction:
         simple = Fraction(loss + 2 * (loss * log_inverse_delta).sqrt()) + _MARGIN
     tight = alpha * rho + renyi_conversion(alpha, delta)
     return Fraction(units_up(max(_MARGIN, min(simple, tight))), UNITS_PER_ONE)
+
+
+@lru_cache(maxsize=256)
+def zcdp_rho(epsilon: Fraction, delta: Fraction) -> Fraction:
+    """Return nearly the largest rho whose `zcdp_epsilon` is at most epsilon.
+
+    Parameters
+    ----------
+    epsilon : Fraction
+        > 0.
+    delta : Fraction
+        In (0, 1).
+
+    Returns
+    -------
+    rho : Fraction
+        Below the largest one by a millionth part at most.
+
+    Raises
+    ------
+    ParameterError
+        P038: there is none that is of use.
+    """
+    high, low = epsilon, epsilon
+    while zcdp_epsilon(low, delta) > epsilon:
+        high, low = low, low / 4
+        if not low * _LARGEST_NOISE > 1:
+            raise ParameterError("P038", "epsilon is too small: the noise would drown any table. Raise epsilon.")
+    while high - low > low / 10**6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if zcdp_epsilon(middle, delta) <= epsilon else (low, middle)
+    return low
 
 
 def renyi_conversion(order: Fraction, delta: Fraction) -> Fraction:

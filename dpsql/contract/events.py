@@ -16,7 +16,7 @@ from functools import cached_property
 from numbers import Rational
 from typing import ClassVar, Self
 
-from dpsql.contract.cost import Cost, zcdp_epsilon
+from dpsql.contract.cost import Cost, zcdp_epsilon, zcdp_rho
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu
 from dpsql.contract.json import Json
 from dpsql.errors import ParameterError
@@ -269,6 +269,37 @@ class GaussianDP(Event):
 
 
 @dataclass(frozen=True)
+class PrivateTree(Event):
+    """Counts with Gaussian noise and rounds of the exponential mechanism, zCDP together, with what that covers.
+
+    Attributes
+    ----------
+    rho : Fraction
+        > 0.
+    epsilon, delta : Fraction
+        An (epsilon, delta)-DP that rho-zCDP implies.
+    """
+
+    mechanism: ClassVar[str] = "private_tree"
+    numbers: ClassVar[tuple[str, ...]] = ("rho", "epsilon", "delta")
+    is_profile: ClassVar[bool] = True
+
+    rho: Fraction
+    epsilon: Fraction
+    delta: Fraction
+
+    def _loss(self) -> Cost:
+        if not zcdp_epsilon(self.rho, self.delta) <= self.epsilon:
+            raise _malformed(self.mechanism, "a rho that epsilon and delta cover")
+        return Cost(self.epsilon, self.delta, self.rho)
+
+    def scaled(self, factor: Fraction) -> PrivateTree:
+        """Return the event for `factor` times epsilon, with the rho that this epsilon and delta allow."""
+        epsilon = self.epsilon * factor
+        return PrivateTree(zcdp_rho(epsilon, self.delta), epsilon, self.delta)
+
+
+@dataclass(frozen=True)
 class Approximate(Event):
     """(epsilon, delta)-DP whose delta is a chance of failure, so that it satisfies rho-zCDP for no rho."""
 
@@ -343,6 +374,7 @@ _EVENTS: dict[str, type[Event]] = {
         CubeNoise,
         DiscreteGaussian,
         GaussianDP,
+        PrivateTree,
         Approximate,
         Composed,
     )

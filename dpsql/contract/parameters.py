@@ -11,6 +11,7 @@ import math
 import numbers
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -138,6 +139,44 @@ def list_items(value: Any, most: int = MOST_ITEMS) -> tuple[Any, ...] | None:
         return tuple(islice(value, most + 1))
     except TypeError:
         return None
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """What stands for an argument that cannot be read: every check refuses it, and `show` can name it."""
+
+    kind: str
+
+    def __repr__(self) -> str:
+        return f"a value of type {self.kind}"
+
+
+# Deeper than any argument goes: a struct of lists.
+_DEEPEST = 6
+_PLAIN = (str, float, bool, type(None))
+
+
+def plain_value(value: object, depth: int = 0) -> object:
+    """Return an argument of a caller's classes as lists, dicts and values that can be shown and compared by that.
+
+    It is read here alone, and once: an iterator becomes a list, of which at most ``MOST_ITEMS + 1`` entries are read.
+    A part whose class fails when it is read, or that has no text, becomes `Unreadable`.
+    """
+    if type(value) in _PLAIN or (type(value) is int and value.bit_length() < 1000):
+        return value
+    try:
+        if depth > _DEEPEST:
+            return Unreadable(type(value).__name__)
+        if isinstance(value, Mapping):
+            pairs = islice(value.items(), MOST_ITEMS + 1)
+            return {plain_value(name, _DEEPEST): plain_value(one, depth + 1) for name, one in pairs}
+        items = list_items(value)
+        if items is not None:
+            return [plain_value(one, depth + 1) for one in items]
+        repr(value), hash(value), as_double(value)
+    except Exception:  # of any kind: they are a caller's classes
+        return Unreadable(type(value).__name__)
+    return value
 
 
 def positive_number(name: str, value: object, *, hint: str) -> Fraction:

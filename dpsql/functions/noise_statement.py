@@ -60,6 +60,7 @@ CLAIMS: Mapping[str, str] = {
     "confusion": "the rates of the two classes differ",
     "area": "the interval excludes 1/2",
     "comparison": "the interval of the difference excludes 0",
+    "synthetic": "at most a tenth of the rows would have to move for the counts of the pair to be right",
 }
 _SCORED_CLAIMS = {
     "dp_score_filter": "the score without noise is above the threshold, or above 0, for all features at once",
@@ -220,6 +221,7 @@ _RESOLUTIONS: Mapping[str, Callable[[Shape, Any], _Resolution]] = {
     "covariance": _longest("value", ("lower", "upper"), "product of the units"),
     "correlation": _longest("value", ("lower", "upper"), "correlation"),
     "comparison": _longest("difference", ("lower", "upper"), "unit of the difference"),
+    "synthetic": _longest("error", ("upper",), "share of the rows"),
     "area": _longest("auc", ("lower", "upper"), "area"),
     "roc": _of_curve,
     "confusion": _of_curve,

@@ -47,6 +47,8 @@ from dpsql.functions.roc import RocCall, RocPlan
 from dpsql.functions.score_filter import ScoreFilterCall
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.functions.sis import SisCall, SisPlan
+from dpsql.functions.synthetic import SyntheticCall
+from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.released.shapes import (
     AGGREGATED,
@@ -63,6 +65,7 @@ from dpsql.released.shapes import (
     QUANTILES,
     RANKED,
     ROC,
+    SYNTHETIC,
     Shape,
 )
 
@@ -207,6 +210,9 @@ FUNCTIONS: dict[str, Function] = {
     "dp_crosstab": Function(
         CrosstabPlan, CrosstabCall, CROSSTAB, "Count the combinations of columns privately, with margins."
     ),
+    "dp_synthetic": Function(
+        SyntheticPlan, SyntheticCall, SYNTHETIC, "Release a model of a whole table privately, of which rows are made."
+    ),
     "dp_compare": Function(
         ComparePlan, CompareCall, COMPARISON, "Tell privately whether two groups or two scores differ."
     ),
@@ -249,6 +255,7 @@ FUNCTIONS: dict[str, Function] = {
 SELECTORS = tuple(name for name, function in FUNCTIONS.items() if function.shape.features is not None)
 MODELS = tuple(name for name, function in FUNCTIONS.items() if function.shape is COEFFICIENTS)
 HISTOGRAMS = tuple(name for name, function in FUNCTIONS.items() if function.shape is HISTOGRAM)
+SYNTHETICS = tuple(name for name, function in FUNCTIONS.items() if function.shape is SYNTHETIC)
 CURVES = tuple(name for name, function in FUNCTIONS.items() if function.shape is ROC)
 # Functions that return the exact statistic of a private function; they are not private.
 EXACT: dict[str, str] = {"exact_xty": "dp_sis", "exact_discordant": "dp_kendall"}

@@ -13,11 +13,14 @@ import os
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 _MOST_BYTES, _KEPT, _MOST_TEXT = 16 << 20, 5, 10_000
+# How far back refusals are read.
+_MOST_READ = 1 << 20
 
 
 class Audit:
@@ -50,6 +53,25 @@ class Audit:
         """Log what failed inside dpsql."""
         text = "".join(traceback.format_exception(error))
         self._write({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "failure": number, "text": text})
+
+    def refusals(self, principals: Collection[str], most: int = 200) -> list[dict[str, Any]]:
+        """Return the last refusals of some principals, the latest first, as far as the end of the log has them."""
+        if self._path is None or not self._path.exists():
+            return []
+        with self._lock, self._path.open("rb") as file:
+            file.seek(max(0, self._path.stat().st_size - _MOST_READ))
+            lines = file.read().split(b"\n")
+        found: list[dict[str, Any]] = []
+        for line in reversed(lines):
+            try:
+                one = json.loads(line)
+            except ValueError:  # where reading began
+                continue
+            if one.get("code") and one.get("principal") in principals:
+                found.append(one)
+                if len(found) == most:
+                    break
+        return found
 
     def _write(self, line: Mapping[str, object]) -> None:
         if self._path is None:

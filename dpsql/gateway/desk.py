@@ -31,6 +31,7 @@ from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
+from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.values import query_of, values_of
 from dpsql.gateway.watchdog import end_process, watched
@@ -101,6 +102,7 @@ class Desk:
             "release": self._release,
             "ledger": self._entries,
         }
+        self._wants |= OwnersDesk(self._ledger, audit, self._unplaced).wants
 
     def answer(self, request: Mapping[str, object]) -> Reply:
         """Return the reply to a request; it never raises, and tells nothing of rows but releases."""
@@ -116,8 +118,8 @@ class Desk:
             if wanted == "refused":  # a statement was, elsewhere: it counts, and is logged
                 code = _code(request.get("code"))
                 return {}, []
-            if wanted == "known":  # whether the token holds
-                return {}, []
+            if wanted == "known":  # whether the token holds, and whose it is
+                return {"principal": principal}, []
             self._rates.take(principal, "requests")
             work = self._wants.get(wanted) if isinstance(wanted, str) else None
             if work is None:
@@ -251,6 +253,10 @@ class Desk:
         ]
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
         return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
+
+    def _unplaced(self) -> list[dict[str, Any]]:
+        with self._context() as context:
+            return context.dp_unplaced().to_pylist()
 
     def _told_table(self, function: str, asked: _Asked, granted: Granted) -> pa.Table:
         if function == "dp_budget":

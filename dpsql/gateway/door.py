@@ -174,6 +174,14 @@ class Door:
         """
         return self._ask(token, {"want": "ledger", "before": before})[0]
 
+    def principal(self, token: str) -> str:
+        """Return whose token this is."""
+        return str(self._ask(token, {"want": "known"})[0]["principal"])
+
+    def own(self, token: str, want: str, **asked: object) -> Any:
+        """Return what the broker does for an owner or auditor (`dpsql.gateway.owned`), under the name of the wish."""
+        return self._ask(token, {**asked, "want": want})[0].get(want)
+
     def health(self) -> dict[str, Any]:
         """Return what works: ``{'broker': 'ok'}``."""
         try:

@@ -17,7 +17,8 @@ import grpc
 from anyio import CapacityLimiter, to_thread
 
 from dpsql.errors import DpsqlError, GatewayError
-from dpsql.gateway.flight_session import COOKIE, Caller, new_session, read_caller
+from dpsql.gateway.addresses import Addresses
+from dpsql.gateway.flight_session import COOKIE, Caller, address_of, new_session, read_caller, read_headers
 from dpsql.gateway.flight_sql import AnsweringFlight, FlightSql, Reply
 from dpsql.gateway.listening import Listening
 from dpsql.gateway.problems import PREFIX, problem_of
@@ -73,12 +74,13 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
     Parameters
     ----------
     verbs : FlightSql
+    addresses : Addresses
     body_seconds : float
         How long a message of a client may take to come.
     """
 
-    def __init__(self, verbs: FlightSql, body_seconds: float = BODY_SECONDS) -> None:
-        self._verbs, self._seconds = verbs, body_seconds
+    def __init__(self, verbs: FlightSql, addresses: Addresses, body_seconds: float = BODY_SECONDS) -> None:
+        self._verbs, self._addresses, self._seconds = verbs, addresses, body_seconds
         self._asking, self._looking = CapacityLimiter(_ASKING), CapacityLimiter(_LOOKING)
         one = self._one
         self._calls: Mapping[str, Callable[[Caller, Any], Awaitable[Reply]]] = {
@@ -102,9 +104,14 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
     async def _handle(self, name: str, _: object, context: Any) -> None:
         """Answer one call."""
         session: str | None = None
+        metadata = context.invocation_metadata() or ()
+        headers = read_headers(metadata)
+        address = self._addresses.of(address_of(context.peer()), headers)
         try:
-            caller = read_caller(context.invocation_metadata() or ())
+            self._addresses.refuse(address, headers)
+            caller = read_caller(metadata)
             await to_thread.run_sync(self._verbs.check, caller, limiter=self._looking)
+            self._addresses.held(headers)
             if caller.session is None:
                 session = new_session()
             reply = await self._calls[name](caller, context)
@@ -121,6 +128,8 @@ class FlightService(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no
             if isinstance(error, DpsqlError) and error.code == f"{PREFIX}G024":
                 session = new_session()  # a session that is gone is told once
             status, text = status_of(error)
+            if status == grpc.StatusCode.UNAUTHENTICATED:
+                self._addresses.failed(address, headers)
             context.set_code(status)
             context.set_details(text)
             context.set_trailing_metadata(_cookie(session))
@@ -168,6 +177,7 @@ async def serving(
     where: Listening,
     listens: Callable[[str], object] | None = None,
     *,
+    addresses: Addresses | None = None,
     body_seconds: float = BODY_SECONDS,
 ) -> AsyncIterator[None]:
     """Serve Flight SQL in the body of an ``async with`` statement.
@@ -178,6 +188,8 @@ async def serving(
     where : Listening
     listens : callable, optional
         Is told the address, once calls are taken; port 0 is one that was free.
+    addresses : Addresses, optional
+        What is known of those who ask.
     body_seconds : float
         How long a message of a client may take to come.
 
@@ -188,7 +200,9 @@ async def serving(
     """
     where.check()
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_MOST_CALLS)
-    server.add_generic_rpc_handlers((FlightService(FlightSql(door), body_seconds),))
+    server.add_generic_rpc_handlers(
+        (FlightService(FlightSql(door), addresses or Addresses(where.trusted_proxies), body_seconds),)
+    )
     host = f"[{where.host}]" if ":" in where.host else where.host
     address = f"{host}:{where.port}"
     if where.tls_cert is not None and where.tls_key is not None:

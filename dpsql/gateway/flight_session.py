@@ -11,6 +11,7 @@ import binascii
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from urllib.parse import unquote
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.asked import SETTINGS, read_token
@@ -71,6 +72,22 @@ def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
         settings.update({name.replace("-", "_"): value for value in values if value})
     agent = " ".join(found.get("user-agent", []))
     return Caller(token, _cookie(found.get("cookie", [])), settings, "java" in agent.lower() or "JDBC" in agent)
+
+
+def read_headers(metadata: Sequence[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:
+    """Return what the metadata of a call say of its token and its address, as headers of HTTP have it."""
+    found = []
+    for name, value in metadata:
+        if isinstance(value, str) and name.lower() in ("authorization", "x-forwarded-for"):
+            told = _as_bearer(value) if name.lower() == "authorization" else value
+            found.append((name.lower().encode(), told.encode()))
+    return found
+
+
+def address_of(peer: str) -> str:
+    """Return the address in what gRPC calls the other end of a connection, such as ``ipv4:127.0.0.1:4711``."""
+    kind, _, place = unquote(peer).partition(":")
+    return place.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
 
 def _as_bearer(given: str) -> str:

@@ -18,11 +18,14 @@ from pathlib import Path
 from starlette.applications import Starlette
 
 from dpsql.gateway import flight
+from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.box import Boxes
 from dpsql.gateway.door import Door
 from dpsql.gateway.http import application
 from dpsql.gateway.listening import Front, Listening
 from dpsql.gateway.mcp import Purse, over_http
+from dpsql.gateway.pages.asking import asking_routes
+from dpsql.gateway.pages.owning import owning_routes
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,8 @@ class FrontSettings:
         Where Flight SQL is spoken; None for nowhere, 0 for a port that is free.
     locked : bool
         Whether the operating system keeps the process from files.
+    owner : bool
+        Whether this front has the pages of owners and auditors, and nothing else.
     """
 
     broker: str
@@ -51,6 +56,7 @@ class FrontSettings:
     serial: bool = False
     flight_port: int | None = None
     locked: bool = True
+    owner: bool = False
 
     def to_json(self) -> str:
         """Return the settings as one argument."""
@@ -72,10 +78,18 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
     listens : callable
         Is told the addresses of HTTP and of Flight SQL, which may be empty, once both listen.
     """
+    if settings.owner:
+        Front(
+            Starlette(routes=owning_routes(Door(settings.broker))),
+            settings.where,
+            lambda where: listens(where.url, ""),
+        ).run()
+        return
     door = Door(settings.broker, Boxes(Path(settings.boxes)), serial=settings.serial)
     cap = None if settings.agent_epsilon is None else Decimal(settings.agent_epsilon)
     route, models = over_http(door, Purse(cap), public_names=settings.where.public_names)
-    addresses: list[str] = []
+    spoken: list[str] = []
+    known = Addresses(settings.where.trusted_proxies)
 
     @asynccontextmanager
     async def beside(app: Starlette) -> AsyncIterator[None]:
@@ -83,13 +97,15 @@ def serve(settings: FrontSettings, listens: Callable[[str, str], None]) -> None:
             if settings.flight_port is None:
                 yield
                 return
-            async with flight.serving(door, replace(settings.where, port=settings.flight_port), addresses.append):
+            place = replace(settings.where, port=settings.flight_port)
+            async with flight.serving(door, place, spoken.append, addresses=known):
                 yield
 
     Front(
-        application(door, more=[route], lifespan=beside),
+        application(door, more=[route, *asking_routes(door)], lifespan=beside),
         settings.where,
-        lambda where: listens(where.url, "".join(addresses)),
+        lambda where: listens(where.url, "".join(spoken)),
+        known,
     ).run()
 
 

@@ -92,7 +92,7 @@ class Guarded:
             refuse_other_sites(scope["method"], headers, self._own)
             self._addresses.refuse(address, headers)
             body = await self._body(scope, receive)
-            await self.app(scope, _handing_over(body, receive), closing)
+            await self.app({**scope, "client": (address, 0)}, _handing_over(body, receive), closing)
         except Exception as error:
             problem = problem_of(error, status=_status(error))
             if started:

@@ -18,9 +18,9 @@ CHALLENGE = 'Bearer realm="dpsql"'
 PREFIX = "DPSQL-"
 _log = logging.getLogger("dpsql.gateway")
 # By code; any other has the status of its letter.
-_STATUS = {"G015": 404, "G017": 403, "G018": 404, "G020": 401, "G022": 403, "G024": 404, "G030": 429, "G031": 501}
+_STATUS = {"G015": 404, "G017": 403, "G018": 404, "G019": 403, "G020": 401, "G022": 403, "G024": 404, "G030": 429}
 # The gateway's own trouble: another time, or the owner's look.
-_STATUS |= {"G032": 503, "G033": 503, "G042": 403, "G036": 503, "G097": 500, "G098": 500}
+_STATUS |= {"G031": 501, "G032": 503, "G033": 503, "G042": 403, "G036": 503, "G097": 500, "G098": 500}
 _STATUS_OF_LETTER = {"G": 400, "P": 400, "S": 400, "B": 403, "L": 503, "I": 500}
 _RETRY_AFTER = {429: "1", 503: "2"}
 

@@ -136,6 +136,8 @@ class ServeSettings:
         By which the limits of requests are multiplied.
     front : callable
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
+    owner : callable, optional
+        The same for a front of its own with the pages of owners, on this machine.
     """
 
     database: str
@@ -149,6 +151,7 @@ class ServeSettings:
     oidc_audience: str | None = None
     oidc_keys: str | None = None
     without_os_sandbox: bool = False
+    owner: Callable[[str, str], str] | None = None
     rates: float = 1.0
 
 
@@ -163,11 +166,13 @@ class Serving:
     ----------
     url, flight_url : str
         Where it listens: over HTTP, and for Flight SQL; empty for nowhere.
+    owner_url : str
+        Where the pages of owners are; empty for nowhere.
     """
 
     def __init__(self, settings: ServeSettings) -> None:
         self._settings = settings
-        self.url = self.flight_url = ""
+        self.url = self.flight_url = self.owner_url = ""
 
     def __enter__(self) -> Self:
         given = self._settings
@@ -197,6 +202,8 @@ class Serving:
             door.close()
             self._wait(self.boxes, lambda: _listens(boxes))
             self._start_front()
+            if given.owner is not None:
+                self._start_owner(given.owner(broker, boxes))
         except BaseException:
             self._end()
             raise
@@ -237,6 +244,18 @@ class Serving:
         if self.flight_url:
             given["flight_port"] = urlsplit(self.flight_url).port
         self.front.words = [module, json.dumps(given)]
+
+    def _start_owner(self, given: str) -> None:
+        """Start the front of owners: a process of its own, so that no token of theirs passes through the other one."""
+        part = Process("owner's front", ["dpsql.gateway.locked_front", given], says=True)
+        self._parts.append(part)
+        part.start()
+        self.owner_url = part.first_line(_START_SECONDS).strip()
+        if not self.owner_url:
+            raise GatewayError("G043", "the front of owners does not listen. Is the port free?")
+        settings = json.loads(given)
+        settings["where"]["port"] = urlsplit(self.owner_url).port
+        part.words = [part.words[0], json.dumps(settings)]
 
     def _wait(self, part: Process, works: Callable[[], bool]) -> None:
         end = time.monotonic() + _START_SECONDS

@@ -26,6 +26,7 @@ from dpsql.released.results import (
     ranked_rows,
     selected,
 )
+from dpsql.released.synthetic import report_rows
 from dpsql.released.verdicts import coefficient_verdicts, interval_verdict
 
 Rows = Sequence[Mapping[str, Any]]
@@ -258,6 +259,13 @@ COMPARISON = Shape(
     dict.fromkeys(("first", "second", "difference", "std_error", "lower", "upper", "rows_needed"), "DOUBLE") | _WORD,
     comparison_rows,
 )
+SYNTHETIC = Shape(
+    "synthetic",
+    dict.fromkeys(("column_1", "column_2", "fit"), "VARCHAR")
+    | dict.fromkeys(("error", "std_error", "lower", "upper"), "DOUBLE")
+    | _WORD,
+    report_rows,
+)
 SHAPES = (
     AGGREGATED,
     HISTOGRAM,
@@ -273,4 +281,5 @@ SHAPES = (
     COVARIANCE,
     CORRELATION,
     COMPARISON,
+    SYNTHETIC,
 )

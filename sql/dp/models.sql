@@ -42,6 +42,12 @@ CREATE OR REPLACE TEMP MACRO dp_calibration(release, dataset := NULL) AS TABLE
 CREATE OR REPLACE TEMP MACRO dp_histogram_quantile(release, quantiles := 0.5, dataset := NULL) AS TABLE
   SELECT system.main.unnest(entry) FROM (SELECT system.main.unnest(system.main.dpsql_histogram_quantile(release, quantiles, dataset::VARCHAR)) AS entry);
 
+-- dp_synthetic_rows: Return rows of a released synthetic table, with the source's names and types, at no cost.
+-- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
+-- More: docs/functions/dp_synthetic_rows.md
+CREATE OR REPLACE TEMP MACRO dp_synthetic_rows(release, n := NULL, seed := NULL, dataset := NULL) AS TABLE
+  SELECT * FROM system.main.query(system.main.dpsql_synthetic(release, n, seed, dataset::VARCHAR));
+
 -- dp_models: List the released models, with JSON to export.
 -- Guarantee: Costs nothing: it computes from what was already released, so it reveals nothing more.
 -- More: docs/functions/dp_models.md

@@ -52,8 +52,8 @@ CREATE OR REPLACE TEMP MACRO dp_query(
   estimate := NULL, fresh := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(dpsql_query_text(
-    sql, system.main.json_serialize_sql(sql)::VARCHAR, system.main.struct_pack(
+    sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR, system.main.struct_pack(
       epsilon := epsilon, delta := delta, errors := errors, keys := keys, lower := lower, upper := upper,
       during := during, max_rows_per_unit := max_rows_per_unit, max_groups_per_unit := max_groups_per_unit,
       confidence := confidence, release := release, max_age := max_age, estimate := estimate, fresh := fresh),
-    dpsql_query_reads(sql, system.main.json_serialize_sql(sql)::VARCHAR)));
+    dpsql_query_reads(sql, system.main.json_serialize_sql(CAST(sql AS VARCHAR))::VARCHAR)));

@@ -192,6 +192,8 @@ def _all() -> list[Call]:
         _table_form("wide", "dp_quantile", "of groups",
                     {"target": "s", "epsilon": 1, **score, "by": "t", "keys": ("a", "b"), **unit}),
         _table_form("wide", "dp_bounds", "of groups", {"target": "e", "epsilon": 1, "by": "y"}),
+        _table_form("wide", "dp_synthetic", "", {"columns": ("a", "t", "k", "y"), "private_keys": True, **model}),
+        _table_form("wide", "dp_synthetic", "per unit", {"columns": ("a", "s"), **bounded, **model, **unit}),
         Call("dp_crosstab plain", "SELECT * FROM dp_crosstab('{source}', rows := 't', columns := 'k', keys := "
              "system.main.struct_pack(t := system.main.list_value('a', 'b'), k := system.main.list_value(0, 1)), epsilon := 1)",
              "wide", "dp_crosstab"),

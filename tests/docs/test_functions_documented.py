@@ -109,7 +109,14 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
     assert pure == {
         *("dpsql_plan", "dpsql_spellings", "dpsql_type_queries", "dpsql_estimate"),
         *("dpsql_query_tables", "dpsql_query_cores", "dpsql_query_plan"),
-        *("dpsql_model", "dpsql_predict", "dpsql_predict_class", "dpsql_predictions", "dpsql_numeric"),
+        *(
+            "dpsql_model",
+            "dpsql_predict",
+            "dpsql_predict_class",
+            "dpsql_predictions",
+            "dpsql_numeric",
+            "dpsql_synthetic",
+        ),
     }
     registered: list[dict[str, Any]] = []
 

@@ -24,6 +24,8 @@ import numpy as np
 import pytest
 from page_runner import ROOT
 
+from support.browser import chromium, opened
+
 pytest.importorskip("zensical", reason="the site is built by zensical: pip install 'dpsql[site]'")
 
 pytestmark = pytest.mark.long
@@ -182,26 +184,8 @@ def address(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """Return a Chromium without a window."""
-    driver = pytest.importorskip("playwright.sync_api", reason="playwright is not here: pip install 'dpsql[site]'")
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("there is no chromium: apt-get install chromium")
-    quiet = ("--disable-background-networking", "--disable-component-update", "--disable-sync")
-    with driver.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu", *quiet])
+    with chromium() as running:
         yield running
-        running.close()
-
-
-def opened(browser: Any, **options: Any) -> tuple[Any, list[str], list[str]]:
-    """Return a tab, the errors that it will meet, and the addresses that it will ask for."""
-    tab = browser.new_context(**options).new_page()
-    errors: list[str] = []
-    asked: list[str] = []
-    tab.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
-    tab.on("pageerror", lambda error: errors.append(str(error)))
-    tab.on("request", lambda request: asked.append(request.url))
-    return tab, errors, asked
 
 
 def test_pages_render_on_a_phone_and_ask_nobody_else(browser: Any, address: str, pages: dict[str, Links]) -> None:

@@ -62,13 +62,17 @@ def neighbours(tmp_path: Path) -> Iterator[tuple[Asking, Asking]]:
         yield one, other
 
 
+def counted(epsilon: str, **arguments: Any) -> dict[str, Any]:
+    return count(epsilon, **arguments)
+
+
 def query(sql: str, epsilon: str = "0.1") -> dict[str, Any]:
     return {"function": "dp_query", "source": None, "arguments": {"tree": tree_of(sql), "epsilon": number(epsilon)}}
 
 
 ADAPTED = [
-    *(count(epsilon) for epsilon in ("0.3", "0.3", "-1", "0.4", "2", "0.25", "0.2", "0.05")),
-    *(count("0.01", condition=text) for text in (f"id = {VICTIM}", f"1 / (id - {VICTIM}) > 0", "nope > 1")),
+    *(counted(epsilon) for epsilon in ("0.3", "0.3", "-1", "0.4", "2", "0.25", "0.2", "0.05")),
+    *(counted("0.01", condition=text) for text in (f"id = {VICTIM}", f"1 / (id - {VICTIM}) > 0", "nope > 1")),
     query(f"SELECT sum(CASE WHEN id = {VICTIM} THEN age END) AS s FROM patients", "0.01"),
     query("SELECT name FROM patients"),
 ]
@@ -126,7 +130,7 @@ def state(context: dpsql.Context) -> list[object]:
 @pytest.mark.long
 def test_a_question_leaves_nothing_behind_that_another_one_sees(tmp_path: Path) -> None:
     with desk_over(tmp_path / "x", victim=True) as asking:
-        asking(**count("0.1"))
+        asking(**counted("0.1"))
         before, budget = state(asking.context), asking("budget", "ben")[0]
         for call in ADAPTED:
             asking(**call)
@@ -137,7 +141,9 @@ def test_a_question_leaves_nothing_behind_that_another_one_sees(tmp_path: Path) 
 
 
 def averaged(asking: Asking, times: int) -> set[object]:
-    return {str(asking(**count(f"0.1{'0' * (place % 9)}"))[1][0].column("value").to_pylist()) for place in range(times)}
+    return {
+        str(asking(**counted(f"0.1{'0' * (place % 9)}"))[1][0].column("value").to_pylist()) for place in range(times)
+    }
 
 
 @pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.slow)])
@@ -162,7 +168,7 @@ def differences(asking: Asking) -> tuple[int, int]:
     """Ask about everybody and about everybody but one, in many ways; return how many questions, and charges."""
     filters = [f"id <> {VICTIM}", f"id < {VICTIM} OR id > {VICTIM}", f"NOT id = {VICTIM}", "age >= 0", f"id = {VICTIM}"]
     before = asking.context.ledger.granted_budgets("ana")[0].releases
-    answers = [asking(**count("0.1", condition=text))[0] for text in filters]
+    answers = [asking(**counted("0.1", condition=text))[0] for text in filters]
     charged = sum(answer["receipts"][0]["charged"] for answer in answers)
     assert asking.context.ledger.granted_budgets("ana")[0].releases - before == charged
     return len(filters), charged
@@ -174,7 +180,7 @@ def test_differences_of_filters_are_charged(tmp_path: Path) -> None:
         asked, charged = differences(asking)
         assert charged == asked
         codes = [
-            asking.code(**count("0.4", condition=f"id <> {VICTIM} AND id <> {other}")) for other in range(1000, 1014)
+            asking.code(**counted("0.4", condition=f"id <> {VICTIM} AND id <> {other}")) for other in range(1000, 1014)
         ]
         assert codes[-1] == "G017"  # the cap ends it
 
@@ -209,7 +215,7 @@ def times(
             taken = []
             for run in range(runs):
                 began = clock.now
-                assert not asking.code(**count(f"0.0{run + 1}"))
+                assert not asking.code(**counted(f"0.0{run + 1}"))
                 taken.append(round(clock.now - began, 9))
             found.append(taken)
     return found
@@ -256,7 +262,7 @@ def taken(
                 patched.setattr(Session, "finish", slow)
                 for run in range(runs):
                     began = time.monotonic()
-                    asking(**count(f"0.0{run + 100}"))
+                    asking(**counted(f"0.0{run + 100}"))
                     times.append(time.monotonic() - began)
             assert asking.context.ledger.granted_budgets("ana")[0].releases == runs
     return found

@@ -189,6 +189,21 @@ def _varint(number: int) -> bytes:
     return found + bytes([number])
 
 
+def test_an_address_that_tries_tokens_is_asked_to_wait_and_others_there_are_answered() -> None:
+    door = FakeDoor()
+    with flying(door, factor=1) as address:
+        good = RawClient(address, bearer())
+        good.call("Handshake")
+        said = set()
+        for number in range(40):
+            guess = RawClient(address, bearer(f"dpsql_{number:043}"))
+            said.add(guess.refused("Handshake")[1][:12])
+            guess.close()
+        assert said == {"[DPSQL-G020]", "[DPSQL-G030]"}
+        assert good.ask(query("SELECT a")).num_rows == 1
+        good.close()
+
+
 @pytest.mark.long
 def test_hundreds_of_prepared_statements_leave_by_age(client: RawClient) -> None:
     first = client.prepare("SELECT a").prepared_statement_handle

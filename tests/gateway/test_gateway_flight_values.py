@@ -17,7 +17,7 @@ from dpsql.errors import GatewayError
 from dpsql.gateway import flight_catalog
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.flight_parameters import literal, parameter_schema, places_of, read_values, with_values
-from dpsql.gateway.flight_session import read_caller
+from dpsql.gateway.flight_session import address_of, read_caller, read_headers
 from dpsql.gateway.flight_shelf import Shelf
 from support.fake_door import TOKEN
 from support.flight_server import data_of
@@ -255,3 +255,14 @@ def test_settings_in_metadata() -> None:
     for twice in ([("epsilon", "0.1"), ("epsilon", "9")], [("dataset", "a" * 2000)]):
         with pytest.raises(GatewayError, match="G021"):
             read_caller([("authorization", f"Bearer {TOKEN}"), *twice])
+
+
+def test_where_a_call_comes_from() -> None:
+    assert address_of("ipv4:127.0.0.1:4711") == "127.0.0.1"
+    assert address_of("ipv6:%5B2001:db8::1%5D:4711") == "2001:db8::1"
+    assert address_of("unix:/tmp/a") == ""
+    basic = ("authorization", "Basic OmRwc3Fs")  # as a bearer of the same token, so that both are one
+    assert read_headers([basic, ("x-forwarded-for", "192.0.2.1"), ("cookie", "a")]) == [
+        (b"authorization", b"Bearer dpsql"),
+        (b"x-forwarded-for", b"192.0.2.1"),
+    ]

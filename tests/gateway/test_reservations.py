@@ -132,13 +132,15 @@ def test_what_is_not_quick_after_all_is_charged_before_its_process_ends(
     def slow(self: Session, *arguments: Any) -> Any:
         if not before:
             steps["charge"]()
-            seen.append(charged(ctx))
+            seen.append(charged(contexts[0]))
             steps["end"]()
         return finish(self, *arguments)
 
     monkeypatch.setattr(Session, "finish", slow)
     monkeypatch.setattr("dpsql.gateway.desk.watched", staged)
-    with desk_of(gateway, end=lambda: seen.append(charged(ctx))) as (desk, ctx):
+    contexts: list[dpsql.Context] = []
+    with desk_of(gateway, end=lambda: seen.append(charged(contexts[0]))) as (desk, ctx):
+        contexts.append(ctx)
         assert "error" not in asked(desk, gateway, count("0.5"))
         assert seen == ([(0.5, 1)] if before else [(0.5, 1)] * 2)
         assert charged(ctx) == ((1.0, 2) if before else (0.5, 1))  # here nothing ended it, after all
@@ -156,7 +158,7 @@ def test_what_is_not_quick_after_all_is_charged_before_its_process_ends(
     ],
 )
 def test_the_watchdog_ends_what_was_charged_and_nothing_else(
-    until: str, given: dict[str, float], seen: list[str]
+    until: str, given: dict[str, Any], seen: list[str]
 ) -> None:
     found: list[str] = []
     reached = {name: threading.Event() for name in ("charge", "interrupt", "end")}
@@ -167,7 +169,7 @@ def test_the_watchdog_ends_what_was_charged_and_nothing_else(
         if name == "charge" and until == "fails":
             raise ValueError("the ledger is full")
 
-    steps = {name: partial(step, name) for name in reached}
+    steps: dict[str, Any] = {name: partial(step, name) for name in reached}
     with watched(given.pop("seconds"), **steps, **given):
         if until == "fails":
             assert reached["interrupt"].wait(60)

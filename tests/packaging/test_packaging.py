@@ -56,7 +56,7 @@ def expected_modules() -> set[str]:
         inside = folder if folder == "dpsql" else f"dpsql/{folder}"
         for path in (ROOT / folder).rglob("*"):
             if (
-                path.suffix in {".py", ".pyi", ".sql", ".md", ".toml", ".typed", ".txt", ".json"}
+                path.suffix in {".py", ".pyi", ".sql", ".md", ".toml", ".typed", ".txt", ".json", ".css", ".js", ".svg"}
                 and "__pycache__" not in path.parts
             ):
                 names.add(f"{inside}/{path.relative_to(ROOT / folder).as_posix()}")

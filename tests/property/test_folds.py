@@ -18,7 +18,9 @@ from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.kernels.value_grid import ValueGrid
 from dpsql.statistics.auc import ScoreCounts
+from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
 from dpsql.statistics.comparison import PairedScores
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
 from dpsql.statistics.feature_moments import CompleteProducts
@@ -72,7 +74,31 @@ def step() -> StepSums:
     return StepSums(scaling, [7, -(10**6), 0, 3 * 10**9])
 
 
+def coded(keys: tuple[str, ...] | None) -> list[CodedColumn]:
+    """Return the columns of `columns_of`: a number in cells, a text of listed or of private keys, and nothing."""
+    grid = ValueGrid.of_doubles(-1.0, 2.0)
+    return [
+        CodedColumn("x", "DOUBLE", None, False, grid, 0),
+        CodedColumn("t", "VARCHAR", keys, True, None, 0, draws_keys=keys is None),
+        CodedColumn("n", "DOUBLE", None, False, None, 0),
+    ]
+
+
+def pair_tables() -> PairTables:
+    columns = coded(("v0", "v2"))
+    return PairTables(columns, [np.arange(column.count) // 2 for column in columns])
+
+
+def columns_of(target: np.ndarray, features: np.ndarray) -> list[pa.Array]:
+    """Return rows of doubles as columns of numbers and texts, with NULLs."""
+    texts = [None if value > 0.9 * S else f"v{int(value) % 5}" for value in np.nan_to_num(features[0])]
+    return [pa.array(target / S), pa.array(texts, type=pa.string()), pa.array(features[0])]
+
+
 FOLDS: dict[str, Callable[[], Fold]] = {
+    "columns": lambda: ColumnCounts(coded(("v0", "v2"))),
+    "columns with private keys": lambda: ColumnCounts(coded(None)),
+    "pairs of columns": pair_tables,
     "row count": RowCount,
     "target sums": TargetSums,
     "cross products": lambda: CrossProducts(MAPS),
@@ -115,6 +141,9 @@ SPARSE = {"sparse feature counts", "name counts"}
 def feed(fold: Any, rows: Rows, places: np.ndarray, sparse: bool) -> None:
     """Add some rows as one batch."""
     target, features, keys, sizes = (part[..., places] for part in rows)
+    if isinstance(fold, (ColumnCounts, PairTables)):
+        fold.add_columns(columns_of(target, features))
+        return
     batch = Batch(keys, sizes, b"secret")
     if isinstance(fold, GroupedSums):  # which takes codes
         features = np.floor(np.clip(features * S, -S, S))

@@ -986,6 +986,16 @@ def grouped_counts() -> Iterator[Case]:
     }
     for name, given in shapes.items():
         yield Case(f"dp_crosstab: {name}", (table("dp_crosstab", "odd", **given),))
+    synthetic: dict[str, Any] = {"epsilon": 1, "delta": 1e-6, "columns": ["word", "relapse", "b", "a"]}
+    public = {"keys": {"word": ["no", "yes"]}, "lower": {"a": 0, "b": 0}, "upper": {"a": 1, "b": 9}, "target": "word"}
+    for name, given in {
+        "public": {**synthetic, **public},
+        "private": {**synthetic, "private_keys": True},
+        "unit, replace": {**synthetic, **public, "privacy_unit": "person", "max_rows_per_unit": 2, **REPLACE},
+    }.items():
+        asked = table("dp_synthetic", "odd", **given, release="s")
+        twin = "SELECT * FROM dp_synthetic_rows('s', n := 20, seed := 1)"
+        yield Case(f"dp_synthetic: {name}", (asked, twin), alone=True)
     column = {"target": "y", "epsilon": 1, **words}
     grid = {**column, "lower": 0, "upper": 10, "quantiles": [0.25, 0.5, 0.9], "cells": 64}
     for name, more in (("groups", {}), *((f"groups, {one}", way) for one, way in _RELATIONS)):

@@ -27,6 +27,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.estimate import ESTIMATE
+from dpsql.functions.query import ARGUMENTS
 from dpsql.functions.registry import FUNCTIONS
 
 # Calls that answer may work; those that are refused must not.
@@ -257,6 +258,27 @@ CALLS: dict[str, list[dict[str, str]]] = {
             "max_rows_per_unit": "2",
         },
     ],
+    "dp_synthetic": [
+        {
+            "epsilon": "1",
+            **DELTA,
+            "columns": "['u', 'b']",
+            "target": "'b'",
+            "lower": "{'u': 0}",
+            "upper": "{'u': 9}",
+            "report_share": "0.1",
+            "privacy_unit": "'u'",
+            "max_rows_per_unit": "2",
+        },
+        {
+            "epsilon": "1",
+            **DELTA,
+            "columns": "['u', 'b']",
+            "keys": "{'b': [true, false]}",
+            "private_keys": "true",
+            "bounds_share": "0.2",
+        },
+    ],
     "dp_quantile": [
         {**ONE, **BOUNDS},
         {**ONE, "bounds_share": "0.25"},
@@ -334,8 +356,15 @@ class Tables:
         self.connection.execute(
             "CREATE TABLE t AS SELECT random() AS y, random() AS a, random() AS c, i % 2 = 0 AS b, random() AS p, "
             "i // 2 AS u, [random(), random()] AS x FROM range(60) AS r(i);"
-            "CREATE TABLE l AS SELECT u, y, b, unnest(['a', 'c']) AS w, unnest([a, c]) AS v FROM t"
+            "CREATE TABLE l AS SELECT u, y, b, unnest(['a', 'c']) AS w, unnest([a, c]) AS v FROM t;"
+            "CREATE TABLE q AS FROM t; CREATE TABLE d AS SELECT *, DATE '2026-01-01' + i::INTEGER AS day "
+            "FROM (SELECT *, u * 3 AS i FROM t)"
         )
+        for table, more in (("q", ""), ("d", ", period := 'month', period_of := 'day'")):
+            self.connection.execute(
+                f"SELECT dp_protect('{table}', epsilon := 1e9, delta := 0.01, privacy_unit := 'u', "
+                f"max_rows_per_unit := 2{more})"
+            )
         self.ledger = dpsql.Context(self.connection).ledger
         self.signatures: dict[str, set[str]] = {
             name: set(arguments)
@@ -504,6 +533,73 @@ def test_an_estimate_at_its_extremes(
     assert capfd.readouterr().err == ""
 
 
+QUERY_ARGUMENTS = ("sql", *ARGUMENTS)
+# Queries that answer; the first one names every argument but `during`.
+QUERIES: list[dict[str, str]] = [
+    {
+        "sql": "'SELECT b, count(*) AS n, sum(y) AS s, avg(a) AS m FROM q GROUP BY b'",
+        "epsilon": "1",
+        "delta": "1e-6",
+        "errors": "true",
+        "keys": "{'b': [true, false]}",
+        "lower": "{'y': 0, 'a': 0}",
+        "upper": "{'y': 1, 'a': 1}",
+        "max_rows_per_unit": "2",
+        "max_groups_per_unit": "2",
+        "confidence": "0.9",
+        "release": "'r'",
+        "max_age": "0",
+        "estimate": "false",
+        "fresh": "true",
+    },
+    {"sql": "'SELECT count(*) AS n FROM d'", "epsilon": "1", "during": "'2026-01'"},
+    {"sql": "'SELECT count(*) AS n FROM q'", "epsilon": "1", "max_rows_per_unit": "'drawn'", "max_age": "0"},
+    {"sql": "'SELECT i, count(*) AS n FROM d GROUP BY i'", "epsilon": "1", "delta": "1e-6", "keys": "'private'"}
+    | {"during": "'2026-01'"},
+]
+TEXTS = r"""
+'SELECT' | ';' | '--' | '/*' | 'SELECT 1; SELECT 2' | 'FROM q' | 'SELECT $1' | 'SELECT ?' | 'EXPLAIN SELECT 1'
+repeat('(', 10000) | repeat('SELECT 1 UNION ALL ', 300) || 'SELECT 1' | 'SELECT ' || repeat('1+', 3000) || '1'
+'SELECT count(*) FROM q ' || repeat(' ', 200000) | 'SELECT ' || chr(0) | 'SELECT count(*) FROM "q' || chr(0) || '"'
+'COPY q TO ''x'' (FORMAT csv)' | 'PRAGMA version' | 'SELECT 1e400' | 'SELECT ' || repeat('9', 400) | y | 'SELECT ' || y | current_date
+"""
+
+
+def query_form(given: dict[str, str]) -> str:
+    more = {argument: value for argument, value in given.items() if argument != "sql"}
+    return f"FROM dp_query({', '.join([given['sql'], *written(more)])})"
+
+
+def estimated_form(given: dict[str, str]) -> str:
+    named = {argument: value for argument, value in given.items() if argument in ESTIMATE}
+    return f"FROM dp_estimate('dp_query', {', '.join(written(named))})"
+
+
+@pytest.mark.parametrize("form", [query_form, estimated_form])
+def test_the_queries_answer(tables: Tables, form: Any) -> None:
+    for call in QUERIES:
+        assert tables.connection.execute(form(call)).fetchall() is not None  # private keys may all be left out
+    assert set[str]().union(*QUERIES) == set(QUERY_ARGUMENTS)
+
+
+@pytest.mark.parametrize("form", [query_form, estimated_form])
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_every_argument_of_a_query_at_its_extremes(
+    tables: Tables, all_of_them: bool, form: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    statements = []
+    for number, call in enumerate(QUERIES):
+        for place, argument in enumerate(QUERY_ARGUMENTS):
+            if argument not in call and number:
+                continue
+            values = VALUES + listed(TEXTS) if argument == "sql" and not number else None
+            values = values or tried(place + number, all_of_them=all_of_them)
+            statements += [form({**call, argument: value}) for value in values]
+    complaints = [complaint(tables, statement) for statement in dict.fromkeys(statements)]
+    assert_none([wrong for wrong in complaints if wrong is not None])
+    assert capfd.readouterr().err == ""
+
+
 PROTECTED = (
     "epsilon",
     "delta",
@@ -562,6 +658,26 @@ class Unprintable:
     __str__ = __repr__
 
 
+class Endless:
+    """An iterable that fails."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuntimeError
+
+
+class Unequal:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError
+
+    def __hash__(self) -> int:
+        raise RuntimeError
+
+
+class NoNumber(float):
+    def __float__(self) -> float:
+        raise RuntimeError
+
+
 PYTHON_VALUES: list[Any] = [
     math.nan, -math.inf, 1e308, 10**30, 10**5000, -(10**5000), True, Decimal("1E+999999999"), Decimal("-1E-999999999"),
     Decimal("sNaN"), Fraction(1, 10**400), 1j, np.float32("nan"), np.int64(2**62), np.bool_(True), np.datetime64("NaT"),
@@ -570,6 +686,43 @@ PYTHON_VALUES: list[Any] = [
     np.array([]), np.array(5.0), np.zeros((2, 2)), range(10**9), itertools.repeat("a"), itertools.repeat(0.5), object(),
     Unprintable(), [Unprintable()], int, len, memoryview(b"ab"), slice(None), ..., NotImplemented,
 ]  # fmt: skip
+QUERY_VALUES: list[Any] = [
+    *PYTHON_VALUES, Endless(), Unequal(), [Unequal()], NoNumber(1), {"b": Unprintable()}, {"b": [10**5000]}, {"y": 10**5000},
+    {"b": itertools.repeat("a")}, {"b": iter([True])}, {"y": NoNumber(1)}, {Unprintable(): 1}, "x" * 200_001,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_query_in_python_takes_any_object(
+    tables: Tables, all_of_them: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    context = dpsql.Context(tables.connection)
+    call = {name: tables.connection.execute(f"SELECT {one}").fetchall()[0][0] for name, one in QUERIES[0].items()}
+    complaints = []
+    for place, argument in enumerate(QUERY_ARGUMENTS):
+        for value in QUERY_VALUES if all_of_them or argument in ("sql", "keys") else QUERY_VALUES[place % 12 :: 12]:
+            given, before = {**call, argument: value}, tables.releases()
+            try:
+                context.query(given.pop("sql"), **given)
+            except dpsql.DpsqlError as error:
+                if error.code.startswith("DPSQL-I") or tables.releases() != before:
+                    complaints.append(f"{argument}={type(value)}: {error}")
+            except Exception as error:  # of any kind: none may come
+                complaints.append(f"{argument}={type(value)}: {error!r}")
+    assert_none(complaints)
+    assert capfd.readouterr().err == ""
+
+
+def test_what_is_iterated_is_read_once_and_compared_as_a_whole(tables: Tables) -> None:
+    """Texts of long arrays are shortened, and an iterator is empty when it is read again."""
+    context, sql = dpsql.Context(tables.connection), "SELECT i, count(*) AS n FROM d GROUP BY i"
+    more: dict[str, Any] = {"epsilon": 1, "during": "2026-01"}
+    for more_by in (0, 5000):
+        keys = np.arange(2000).astype(str)
+        keys[1000] = str(1000 + more_by)
+        for given in (keys, iter(keys.tolist())):
+            answer = context.query(sql, keys={"i": given}, fresh=True, **more)
+            assert set(answer.to_arrow()["i"].to_pylist()) == {*map(int, keys)}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

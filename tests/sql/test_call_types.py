@@ -75,6 +75,8 @@ CALLS = (
     f"dp_sum('t', target := 'x', {_BOUNDS}, unit_value := 'sum', privacy_unit := 'id', max_rows_per_unit := 2, {_PURE})",
     f"dp_histogram('t', target := 'x', bins := [0, 1], {_PURE})",
     f"dp_crosstab('t', rows := 'x', columns := 'a', keys := struct_pack(x := ['a'], a := [0,1]), {_PURE})",
+    f"dp_synthetic('t', columns := ['x','a'], private_keys := true, {_DELTA})",
+    f"dp_synthetic('t', private_keys := true, lower := -1, upper := 1, privacy_unit := 'x', {_UNIT}, {_DELTA})",
     f"dp_sis('t', features := ['x','a'], target := 'a2', {_BOUNDS}, {_TARGET}, k := 1, {_PURE})",
     f"dp_sis('t', features := ['a','a2'], target := 'x', {_BOUNDS}, {_TARGET}, k := 1, {_PURE})",
     f"dp_sis('t', features := 'x', n_features := 2, target := 'a', {_BOUNDS}, {_TARGET}, k := 1, {_PURE})",

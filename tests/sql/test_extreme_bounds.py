@@ -45,6 +45,7 @@ CALLS: dict[str, tuple[dict[str, Any], ...]] = {
     "dp_quantile": ({"target": "a", **_PURE}, {"target": "a", "by": "y", **_PURE}),
     "dp_covariance": ({"features": ["a", "b"], **_PURE}, {"features": ["a", "b"], **_DELTA}),
     "dp_correlation": ({"features": ["a", "b"], **_PURE},),
+    "dp_synthetic": ({"columns": ["a", "b", "y"], **_DELTA},),
     "dp_regression_metrics": ({"target": "a", "prediction": "b", **_PURE},),
     "dp_roc": ({"label": "y", "score": "s", **_PURE},),
     "dp_auc": ({"label": "y", "score": "s", **_PURE},),

@@ -78,6 +78,7 @@ OWN: dict[str, dict[str, Any]] = {
     "dp_aggregate": {"aggregates": ["count", "variance"], "target": ["a", "b"]},
     "dp_histogram": {"n_bins": 3},
     "dp_crosstab": {"rows": "h", "columns": "i", "keys": {"h": ["p"], "i": ["q"]}},
+    "dp_synthetic": {"columns": ["a", "b"], "delta": 1e-6, "target": None, "keys": None},
 }
 # Ways to group, with the limits of a unit.
 _ONE_KEY = {"by": "g", "keys": ["A", None]}

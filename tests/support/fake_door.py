@@ -69,6 +69,11 @@ class FakeDoor:
         """Raise for who has another token."""
         self._let_in(token)
 
+    def principal(self, token: str) -> str:
+        """Return whose token it is."""
+        self._let_in(token)
+        return "ana"
+
     def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> FakeAnswer:
         """Answer ``SELECT nasty``, ``SELECT spent``, and anything else with 42.5; an equal question is free."""
         self._let_in(token)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dpsql.gateway import flight
 from dpsql.gateway import flight_messages as messages
+from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.listening import Listening
 from support.fake_door import TOKEN
 
@@ -20,15 +21,16 @@ SERVICE = "/arrow.flight.protocol.FlightService/"
 
 
 @contextmanager
-def flying(door: Any, *, body_seconds: float = flight.BODY_SECONDS, **where: Any) -> Iterator[str]:
-    """Serve a door on a free port of this machine; yield where."""
-    addresses: list[str] = []
+def flying(door: Any, *, body_seconds: float = flight.BODY_SECONDS, factor: float = 100, **where: Any) -> Iterator[str]:
+    """Serve a door on a free port of this machine; yield where. An address may fail `factor` times as often."""
+    spoken: list[str] = []
     began, loop = threading.Event(), asyncio.new_event_loop()
     end = asyncio.Event()
 
     async def serve() -> None:
         place = Listening(port=0, **where)
-        async with flight.serving(door, place, addresses.append, body_seconds=body_seconds):
+        known = Addresses(factor=factor)
+        async with flight.serving(door, place, spoken.append, addresses=known, body_seconds=body_seconds):
             began.set()
             await end.wait()
 
@@ -36,7 +38,7 @@ def flying(door: Any, *, body_seconds: float = flight.BODY_SECONDS, **where: Any
     thread.start()
     assert began.wait(30)
     try:
-        yield addresses[0]
+        yield spoken[0]
     finally:
         loop.call_soon_threadsafe(end.set)
         thread.join(30)

@@ -104,7 +104,7 @@ _KEYS = {"people": 1, "orders": 2, "lines": 2, "notes": 1, "parts": 1}
 Database = dict[str, list[tuple[Any, ...]]]
 
 
-def create(con: Any) -> None:
+def create(con: Any, protect: str = PROTECT) -> None:
     """Make the tables, the public ones with rows, a view over two of them, and protect them."""
     con.execute("CREATE TYPE KIND AS ENUM ('a', 'b', 'c')")
     for table, columns in COLUMNS.items():
@@ -114,7 +114,7 @@ def create(con: Any) -> None:
         "INSERT INTO calendar SELECT d, date_trunc('month', d), day(d) = 1 FROM range(DATE '2024-01-30', DATE '2024-03-02', INTERVAL 1 day) r(d)"
     )
     con.execute("CREATE VIEW bought AS SELECT who, orders.x, ward, price, qty FROM orders JOIN lines ON ok = o")
-    con.execute(PROTECT)
+    con.execute(protect)
     for table in ("wards", "calendar"):
         con.execute(f"SELECT dp_public('{table}')")
 

@@ -187,6 +187,11 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
         "8189e25ff648f48dda25236fa755a853562ea71293199a72af7e8ce66eef6e94",
     ),
     (
+        "dp_synthetic",
+        {"columns": ["x", "g"], **BUDGET, "keys": {"g": ["a"]}, "lower": {"x": 0}, "upper": {"x": 1}, "target": "g"},
+        "45d7817f869a0aa4b56bb856a6f9376ca5f75e50c6dca9c8d6655c019a6caae2",
+    ),
+    (
         "dp_quantile",
         # The cells were a default, and there were no intervals.
         {

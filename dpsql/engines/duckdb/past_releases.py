@@ -11,18 +11,21 @@ from typing import TypedDict, TypeVar
 
 from dpsql.contract.asker import Asker
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import ParameterError
-from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, function_of
+from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNTHETICS, function_of
 from dpsql.ledger.charge import folded_dataset
 from dpsql.ledger.ledger import Entry, Ledger
 from dpsql.ledger.rows import Older, StoredRelease
-from dpsql.released.histogram import Histogram
+from dpsql.released.histogram import Histogram, read_quantiles
 from dpsql.released.model import LinearModel
 from dpsql.released.results import Curve
 from dpsql.released.shapes import NOT_RELEASED
+from dpsql.rendering import call, double
+from dpsql.rendering import text as literal
 
 Result = TypeVar("Result")
 AnyPlan = TypeVar("AnyPlan", bound=Plan)
@@ -110,6 +113,10 @@ class PastReleases:
         step = "Give release := a name to dp_histogram."
         found = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
         return view(found.result, speaks_of(found.arguments))
+
+    def synthetic(self, key: object, dataset: str | None) -> StoredRelease:
+        """Return a released model of a table; `key` and errors as for `model`."""
+        return self._one_release(SYNTHETICS, dataset, key, "synthetic table", "Give release := a name to dp_synthetic.")
 
     def _releases_of(self, functions: tuple[str, ...], dataset: str | None, key: object) -> list[StoredRelease]:
         """Return the releases of a name, or the one with a ledger number; none for a key that is neither."""
@@ -223,6 +230,38 @@ class PastReleases:
     def forget_models(self) -> None:
         """Forget the cached models: after another release, a name without a dataset may stand for two models."""
         self._models.clear()
+
+
+def view_sql(view: str, key: object, dataset: object, *more: str, by_name: bool = False) -> str:
+    """Return the query of a table function that reads a release again, by the release's name or number.
+
+    Parameters
+    ----------
+    view : str
+        The function.
+    key, dataset : object
+        As for `PastReleases.model`.
+    *more : str
+        Further arguments, as SQL.
+    by_name : bool
+        Whether the release is a named argument.
+    """
+    named = str(key) if isinstance(key, int) else literal(text("release", key, hint="Name a release."))
+    of = "NULL" if dataset is None else literal(text("dataset", dataset, hint="Name a dataset."))
+    first = f"release := {named}" if by_name else named
+    return f"SELECT * FROM {view}({', '.join((first, *more))}, dataset := {of})"
+
+
+def quantiles_asked(quantiles: object) -> str:
+    """Return the quantiles that are asked for, as SQL; for errors see `read_quantiles`."""
+    return call("list_value", *map(double, read_quantiles(quantiles)))
+
+
+def rows_asked(count: object, seed: object) -> list[str]:
+    """Return the arguments of dp_synthetic_rows that are given, as SQL; for errors see `read_count`, `read_seed`."""
+    number, given = read_count(count), read_seed(seed)
+    asked = [] if number is None else [f"n := {number}"]
+    return asked if given is None else [*asked, f"seed := {literal(given)}"]
 
 
 def digest_of(value: Json) -> str:

@@ -111,7 +111,7 @@ class QueryPlanner:
     def tables(self, sql: object, tree: object, search_path: str, database: str, zone: str) -> list[str]:
         """Return the queries whose plans show what a query reads, and its names and types."""
         listen()
-        written = _text(sql)
+        written = text_of(sql)
         references = tables_of(read_tree(_tree(tree)))
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
@@ -149,7 +149,7 @@ class QueryPlanner:
         InternalError
             I036: the text that was written returns other columns than the query.
         """
-        if parameters.boolean("estimate", given.get("estimate") or False):
+        if parameters.boolean("estimate", False if given.get("estimate") is None else given["estimate"]):
             return None, expected_sql(self.expected(sql, tree, given, seen, texts))
         found, told = self._judged(sql, tree, given, seen, texts)
         return found, "" if found is not None else f"SELECT * FROM (\n{told.post}\n)"
@@ -177,7 +177,7 @@ class QueryPlanner:
         if not read.split.cores:
             return None, read.split
         placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        return self._statement(_text(sql), read, placed, given), read.split
+        return self._statement(text_of(sql), read, placed, given), read.split
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
@@ -189,7 +189,7 @@ class QueryPlanner:
         known_split = self._split.get(mine)
         if known_split is not None and known_split[0] == key:
             return known_split[1]
-        found = self._fresh(_text(sql), _tree(tree), given, dict(seen), binding)
+        found = self._fresh(text_of(sql), _tree(tree), given, dict(seen), binding)
         if len(self._split) > 256:
             self._split.clear()
         self._split[mine] = key, found
@@ -356,9 +356,18 @@ class QueryPlanner:
         return self._past.of_age(plan, age, fresh=fresh)
 
 
-def _text(sql: object) -> str:
+def text_of(sql: object) -> str:
+    """Return the text of a query.
+
+    Raises
+    ------
+    ParameterError
+        P100: it is no text that can be one SELECT.
+    """
     if not isinstance(sql, str) or not sql.strip():
         raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
+    if not parameters.is_storable(sql):
+        raise ParameterError("P100", "sql must be text without NUL characters and lone surrogates. Write it without.")
     check_length(sql)
     return sql
 

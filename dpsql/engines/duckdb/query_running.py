@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from dpsql.contract.asker import Asker
+from dpsql.contract.parameters import plain_value
+from dpsql.engines.duckdb.query_planner import text_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, shown
 from dpsql.engines.duckdb.releasing import Turns, run_release
 from dpsql.engines.duckdb.session import Session
@@ -67,8 +69,8 @@ def _bound(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object]
 ) -> tuple[object, str, Mapping[str, object], list[tuple[str, str]], list[tuple[str, str, str]]]:
     """Return a query, its tree, its arguments, and DuckDB's plans of what it reads and of what is written of it."""
-    if not isinstance(sql, str):
-        session.queries.tables(sql, None, "", "", "")  # which refuses it
+    sql = text_of(sql)
+    arguments = {name: plain_value(value) for name, value in arguments.items()}
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
     written = turns.plans(session.queries.cores(sql, tree, arguments, seen))

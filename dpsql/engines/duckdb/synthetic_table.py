@@ -1,0 +1,62 @@
+"""The SQL of a synthetic table: rows of a released tree, with the source's names and types. It reads no table."""
+
+from __future__ import annotations
+
+from dpsql.contract.parameters import MOST_ITEMS, is_storable, show, within
+from dpsql.errors import ParameterError
+from dpsql.ledger.rows import StoredRelease
+from dpsql.rendering import call, cast, element, identifier, text
+
+# Rows of one statement; a seed makes as many further ones as are wanted.
+MOST_ROWS = 5 * MOST_ITEMS
+
+
+def read_seed(given: object) -> str | None:
+    """Return a seed as text, from text or an integer; None for that of the release.
+
+    Raises
+    ------
+    ParameterError
+        P013: it is neither.
+    """
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, (str, int)) or not is_storable(str(given)):
+        raise ParameterError("P013", f"seed must be a text or an integer; got {show(given)}. Any one will do.")
+    return str(given)
+
+
+def read_count(given: object) -> int | None:
+    """Return a number of rows; None for the released one.
+
+    Raises
+    ------
+    ParameterError
+        P002, P050: it is no integer from 0 to `MOST_ROWS`.
+    """
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise ParameterError("P002", f"n must be an integer from 0 to {MOST_ROWS}; got {show(given)}.")
+    within("n", given, 0, MOST_ROWS, hint="Ask again with another seed for more rows.")
+    return given
+
+
+def synthetic_sql(stored: StoredRelease, count: int | None, seed: str | None) -> str:
+    """Return the query of the rows of a released tree.
+
+    Parameters
+    ----------
+    stored : StoredRelease
+        Of dp_synthetic.
+    count : int or None
+    seed : str or None
+    """
+    asked = "NULL" if count is None else str(count)
+    with_seed = "NULL" if seed is None else text(seed)
+    made = call("dpsql_synthetic_columns", str(stored.sequence), asked, with_seed)
+    columns = [
+        f"{cast(call('unnest', element('made', number + 1)), column['type'])} AS {identifier(column['name'])}"
+        for number, column in enumerate(stored.result["columns"])
+    ]
+    return f"SELECT {', '.join(columns)} FROM (SELECT {made} AS made)"

@@ -1,0 +1,353 @@
+"""dp_synthetic: one release of a private tree, from which a table with the source's columns is made.
+
+Passes over the rows: private bounds of numbers that have none; counts of the cells of every column; counts of the
+united cells of every pair. The tree, its tables and the report are drawn after the last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from itertools import combinations
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.contract.bounds import refuse_extremes
+from dpsql.contract.call import Call, TargetCode
+from dpsql.contract.feature_columns import check_condition, check_ids, column_of, refuse_lossless
+from dpsql.contract.fold import Batch, Collector, RowTransform
+from dpsql.contract.json import Json
+from dpsql.contract.parameters import fold, show
+from dpsql.contract.plan import Plan
+from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.kernels.columns import is_boolean
+from dpsql.kernels.typed_cells import TypedCells, decimals
+from dpsql.kernels.value_grid import ValueGrid
+from dpsql.mechanisms.private_tree import ONE, distance, draw_tree, key_reach
+from dpsql.noise.entropy import SYSTEM
+from dpsql.progress import Progress
+from dpsql.released.synthetic import synthetic_record
+from dpsql.released.tree_fit import ReleasedColumns, fitted, on_simplex
+from dpsql.statistics.coded_columns import (
+    CodedColumn,
+    ColumnCounts,
+    PairTables,
+    hashed,
+    is_listed,
+    number_type,
+    to_numbers,
+)
+from dpsql.statistics.counts import MagnitudeHistogram
+
+# All tables of pairs have at most about so many cells.
+_MOST_CELLS = 1 << 24
+_TYPES = {
+    pa.int8(): "TINYINT",
+    pa.int16(): "SMALLINT",
+    pa.int32(): "INTEGER",
+    pa.int64(): "BIGINT",
+    pa.uint8(): "UTINYINT",
+    pa.uint16(): "USMALLINT",
+    pa.uint32(): "UINTEGER",
+    pa.uint64(): "UBIGINT",
+    pa.float32(): "FLOAT",
+    pa.float64(): "DOUBLE",
+    pa.bool_(): "BOOLEAN",
+    pa.date32(): "DATE",
+    pa.timestamp("us"): "TIMESTAMP",
+}
+
+
+class TreePass(RowTransform[PairTables]):
+    """The last pass: the tables of all pairs, in cells that were united by released counts."""
+
+    ending = ("released",)
+
+    def __init__(self, released: ReleasedColumns) -> None:
+        super().__init__(PairTables(released.columns, released.places))
+        self.released = released
+
+    def add_columns(self, columns: Sequence[pa.Array]) -> None:
+        """Count a batch of rows, given by column."""
+        self.inner.add_columns(columns)
+
+
+@dataclass(frozen=True)
+class SyntheticCall(Call):
+    """A dp_synthetic call, with the column types of its source."""
+
+    plan: SyntheticPlan
+
+    @classmethod
+    def resolve(cls, plan: Plan, row: pa.StructType, others: dict[str, pa.DataType], types: Sequence[str] = ()) -> Self:
+        """Resolve a plan against the column types of its source; parameters and errors as for `Call.resolve`."""
+        refuse_lossless(row)
+        check_ids(plan, others)
+        if "condition" in others:
+            check_condition(others["condition"])
+        if not isinstance(plan, SyntheticPlan):
+            raise TypeError("the plan is of another function")
+        kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
+        positions, left_out = [], []
+        if plan.columns is not None:
+            for name in plan.columns:
+                position, kind = column_of(kinds, "column", name)
+                if not _is_taken(kind):
+                    raise SourceError(
+                        "S003", f"column {show(name)} has a type that dp_synthetic does not take. Cast it in a view."
+                    )
+                positions.append(position)
+        else:
+            apart = {fold(name) for name in (plan.layout.privacy_unit, plan.layout.row_id) if name is not None}
+            for name, (position, field) in kinds.items():
+                if name not in apart:
+                    (positions if _is_taken(field.type) else left_out).append(position)
+        names = tuple(row.field(position).name for position in positions)
+        told = ", ".join(row.field(position).name for position in left_out[:20])
+        call = cls(
+            plan,
+            names,
+            TargetCode(),
+            (-1, *positions),
+            left_out=f"These columns are left out, because of their type: {told}." if left_out else "",
+            kinds=tuple(row.field(position).type for position in positions),
+        )
+        call.check()
+        return call
+
+    def check(self) -> None:
+        """Raise if a column lacks bounds or keys, or if noise cannot be drawn."""
+        super().check()
+        plan, known = self.plan, {fold(name) for name in self.features}
+        if plan.target is not None and fold(plan.target) not in known:
+            raise SourceError("S002", f"target {show(plan.target)} is not a column of the table. Check the name.")
+        _ = self.coded, plan.noise_part
+
+    @cached_property
+    def coded(self) -> list[CodedColumn]:
+        """The cells of each column as far as they are public; numbers whose bounds are drawn have none yet."""
+        return [self._coded(name, kind) for name, kind in zip(self.features, self.kinds, strict=True)]
+
+    def _coded(self, name: str, kind: pa.DataType) -> CodedColumn:
+        plan, spelled = self.plan, _spelled(kind)
+        keys = None if plan.keys is None else plan.keys.get(fold(name))
+        numbers = number_type(kind)
+        if keys is None and is_boolean(kind):
+            keys = ("false", "true")
+        if keys is not None:
+            if not is_listed(kind):
+                raise ParameterError("P066", f"keys of {show(name)} are of no text. Give lower and upper instead.")
+            return CodedColumn(name, spelled, keys, not is_boolean(kind), None, 0)
+        if numbers is None:
+            if not plan.private_keys:
+                raise ParameterError(
+                    "P065",
+                    f"keys of {show(name)} are missing: which texts a private table has is private. Give keys := "
+                    "{'column': [...]} from public knowledge. Or pay for private ones: private_keys := true.",
+                )
+            return CodedColumn(name, spelled, None, True, None, 0, draws_keys=True)
+        bounds = self._bounds(name)
+        if bounds is None and plan.bounds_share is None:
+            raise ParameterError(
+                "P003",
+                f"lower and upper name no bound of {show(name)}. Give them from domain knowledge, not from the table, "
+                "or pay for private ones: bounds_share := 0.1.",
+            )
+        return CodedColumn(name, spelled, None, False, _grid(numbers, bounds), decimals(numbers) or 0)
+
+    def _bounds(self, name: str) -> tuple[float, float] | None:
+        """Return the public bounds of a column; None if it has none."""
+        found = []
+        for side in (self.plan.lower, self.plan.upper):
+            if isinstance(side, float):
+                found.append(side)
+            elif isinstance(side, Mapping):
+                folded = {fold(column): bound for column, bound in side.items()}
+                found.append(folded.get(fold(name), math.nan))
+            elif side is not None:
+                raise ParameterError("P037", "lower and upper must be structs by column, or one number each.")
+        if len(found) < 2 or math.isnan(found[0]) or math.isnan(found[1]):
+            return None
+        refuse_extremes([(found[0], found[1])])
+        return found[0], found[1]
+
+    @cached_property
+    def unbounded(self) -> list[int]:
+        """Positions of the numbers whose bounds are drawn."""
+        return [
+            place
+            for place, column in enumerate(self.coded)
+            if column.grid is None and column.keys is None and not column.draws_keys
+        ]
+
+    def start(self) -> Collector:
+        """Return the collector of the first pass."""
+        if self.plan.bounds_share is None:
+            return ColumnCounts(self.coded)
+        return MagnitudeHistogram(len(self.unbounded), target=False)
+
+    def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
+        """Pass a batch of rows to a collector."""
+        taken = self._columns(rows)
+        if isinstance(collector, MagnitudeHistogram):
+            found = [to_numbers(taken[place]) for place in self.unbounded]
+            collector.add(np.empty(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
+        else:
+            collector.add_columns(taken)
+
+    def read(self, rows: pa.StructArray) -> tuple[Doubles, Doubles]:
+        """Return a batch of rows as doubles, which decide what rows of a privacy unit count; texts by a hash."""
+        found = [to_numbers(one) if number_type(one.type) is not None else hashed(one) for one in self._columns(rows)]
+        return np.full(len(rows), np.nan), np.array(found).reshape(len(found), len(rows))
+
+    def _columns(self, rows: pa.StructArray) -> list[pa.Array]:
+        """Return the columns of the table; NULL where a whole row is."""
+        columns = rows.flatten()
+        return [columns[position] for position in self.positions[1:]]
+
+    def turn(self, collector: Any, progress: Progress) -> Collector:
+        """Draw bounds, or the counts of the columns, and return the collector of the next pass."""
+        if isinstance(collector, MagnitudeHistogram):
+            return ColumnCounts(draw_grids(self, collector.cells.counts))
+        return TreePass(draw_columns(self.plan, collector))
+
+    def prepare(self, statistic: TreePass, progress: Progress) -> Callable[[], Json]:
+        """Draw and fit now: fitting takes too long for the ledger's transaction."""
+        record = draw_table(self.plan, statistic.released, statistic.inner)
+        return lambda: record
+
+
+def _is_taken(kind: pa.DataType) -> bool:
+    return is_listed(kind) or number_type(kind) is not None
+
+
+def _spelled(kind: pa.DataType) -> str:
+    """Return a type as SQL spells it; of an ENUM that of its texts."""
+    if pa.types.is_decimal(kind):
+        return f"DECIMAL({kind.precision},{kind.scale})"
+    return _TYPES.get(kind, "VARCHAR" if is_listed(kind) else "DOUBLE")
+
+
+def _grid(kind: pa.DataType, bounds: tuple[float, float] | None) -> ValueGrid | None:
+    """Return the cells of numbers within bounds; None where these are not known."""
+    digits = decimals(kind)
+    if bounds is None:
+        return None
+    if digits is None:
+        return ValueGrid.of_doubles(*bounds)
+    low, high = (Fraction(bound) * 10**digits for bound in bounds)
+    return ValueGrid.of_integers(low, high)
+
+
+def draw_grids(call: SyntheticCall, fine: Sequence[Longs]) -> list[CodedColumn]:
+    """Draw the bounds of numbers without public ones; a column whose bounds are undetermined keeps NULL alone.
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of this step.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: see `dpsql.mechanisms.prefix_bounds`; the squared mu of the columns add up.
+    """
+    plan, columns = call.plan, list(call.coded)
+    kinds = {place: number_type(call.kinds[place]) for place in call.unbounded}
+    cells = [TypedCells.of(kind) for kind in kinds.values()]
+    exact = [of.counts(counts) for of, counts in zip(cells, fine, strict=True)]
+    drawn = plan.noise_part.draw_bounds(exact, cells, **plan.unit)
+    for (place, kind), found in zip(kinds.items(), drawn, strict=True):
+        columns[place] = replace(columns[place], grid=_grid(kind, found.interval))
+    return columns
+
+
+def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumns:
+    """Draw the counts of every column's cells, and with them the keys of columns whose keys are private.
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of this step, but for `TreeNoise.key_delta`.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: L2, of a table for each column; and of one more of a single cell, all rows, where keys are
+      private: what no key has is what they leave of all rows.
+    """
+    part, width = plan.noise_part, len(statistic.columns)
+    texts = {place: statistic.occurring(place) for place in statistic.texts}
+    exact = [
+        np.concatenate([counts, texts[place][1]]) if place in texts else counts
+        for place, counts in enumerate(statistic.counts)
+    ]
+    if plan.private_keys:
+        exact.append(np.array([statistic.rows]))
+    noisy = part.draw_columns(np.concatenate(exact), width + plan.private_keys, **plan.unit)
+    parts = np.split(noisy.values, np.cumsum([len(counts) for counts in exact])[:-1])
+    whole = [counts for place, counts in enumerate(parts) if place not in texts]
+    weights = np.array([1.0 / len(counts) for counts in whole])
+    total = max(1.0, float(np.dot([counts.sum() for counts in whole], weights) / weights.sum()))
+    columns = list(statistic.columns)
+    for place, (names, _) in texts.items():
+        if part.key_delta is None:
+            raise InternalError("I032", "private keys were to be drawn without their delta. Report it.")
+        reach = key_reach(part.epsilon, part.key_delta, len(texts), plan.neighbours, plan.max_rows_per_unit)
+        counts = parts[place]
+        kept = np.flatnonzero(counts[1:] >= plan.max_rows_per_unit + reach * noisy.sigma)
+        held = counts[1:][kept]
+        keys = tuple(names[one] for one in kept.tolist())
+        columns[place] = replace(columns[place], keys=keys, draws_keys=False)
+        parts[place] = np.concatenate([counts[:1], held, [total - counts[0] - held.sum()]])
+    most = max(2, math.isqrt(2 * _MOST_CELLS) // width)
+    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, most)
+
+
+def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> dict[str, Json]:
+    """Draw the tree, its tables and the report, and return the fitted model as JSON values.
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of these steps.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: see `dpsql.mechanisms.private_tree`.
+    """
+    width = len(released.columns)
+    names = [fold(column.name) for column in released.columns]
+    tree = draw_tree(
+        plan.noise_part,
+        tables.table,
+        [on_simplex(sums, released.total) for sums in released.sums],
+        released.total,
+        favoured=None if plan.target is None else names.index(fold(plan.target)),
+        **plan.unit,
+    )
+    fit = fitted(released.sums, released.variances, tree, released.total)
+    pairs = list(combinations(range(width), 2))
+    errors: Doubles | None = None
+    sigma: float | None = None
+    if plan.report_share is not None and pairs:
+        errors, sigma = draw_report(plan, [tables.table(pair) for pair in pairs], [fit.implied(pair) for pair in pairs])
+    return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex())
+
+
+def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Doubles]) -> tuple[Doubles, float]:
+    """Draw the distance of the exact counts of every pair from those of the model, in rows.
+
+    Returns
+    -------
+    distances : ndarray of float64
+    sigma : float
+        Standard deviation of their noise.
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of this step.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: L2, `distance_sensitivity`.
+    """
+    found = [
+        distance(table, np.rint(counts * ONE).astype(np.int64)) for table, counts in zip(exact, model, strict=True)
+    ]
+    noisy = plan.noise_part.draw_distances(found, **plan.unit)
+    return noisy.values, noisy.sigma

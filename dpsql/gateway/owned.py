@@ -1,0 +1,220 @@
+"""What the broker does for owners and auditors: the roles of a grant are judged here, whatever the front says.
+
+An auditor of a dataset sees its budget, its entries, who was granted what, and what was refused. An owner also grants
+and revokes. What an owner gives out reaches no further than what is the owner's: of a principal who may ask about
+another's dataset, or who owns one, tokens are made and taken back on the command line alone, and so is the role of an
+owner.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from dpsql.errors import GatewayError
+from dpsql.gateway.audit import Audit
+from dpsql.gateway.values import values_of
+from dpsql.ledger.caps import NO_DATASET
+from dpsql.ledger.grants import ROLES, Grant, Grants
+from dpsql.ledger.ledger import Ledger
+
+Reply = tuple[dict[str, Any], list[pa.Table]]
+_ANALYST, _, _OWNER = ROLES
+# What is said of a grant, and of which kind.
+_NUMBERS = ("epsilon", "delta", "rho", "default_epsilon", "days")
+_NEVER = "never"
+
+
+class OwnersRequest(Protocol):
+    """A request, whose principal is known."""
+
+    principal: str
+    request: Mapping[str, object]
+
+    def text(self, name: str) -> str:
+        """Return a text of the request."""
+
+
+class OwnersDesk:
+    """What belongs to owners and auditors of a ledger's datasets.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    audit : Audit
+        Where requests are logged.
+    unplaced : callable
+        Returns the tables of the database that nothing was declared of.
+    """
+
+    def __init__(self, ledger: Ledger, audit: Audit, unplaced: Callable[[], list[dict[str, Any]]]) -> None:
+        self._ledger, self._audit, self._unplaced = ledger, audit, unplaced
+
+    @property
+    def wants(self) -> dict[str, Callable[[Any], Reply]]:
+        """What may be wanted, by name."""
+        return {
+            "standing": self._standing,
+            "overview": self._overview,
+            "grants": self._granted,
+            "verify": self._verify,
+            "refusals": self._refusals,
+            "grant": self._grant,
+            "revoke": self._revoke,
+            "token": self._token,
+        }
+
+    def _standing(self, asked: OwnersRequest) -> Reply:
+        """Return the datasets of an owner, and those of an auditor."""
+        return {"standing": {role: sorted(_of(self._grants(), asked.principal, role)) for role in ROLES[1:]}}, []
+
+    def _overview(self, asked: OwnersRequest) -> Reply:
+        """Return the budgets of the datasets, what was stated of them, and what was spent on each day."""
+        grants = self._grants()
+        seen = _seen(grants, asked.principal)
+        budgets, spent = self._ledger.budgets(), self._spent(seen)
+        found = []
+        for dataset in sorted(seen):
+            stated = {one.argument: one.value for one in self._ledger.policies(dataset) if one.column_name is None}
+            rows = [
+                {**asdict(row), "spent": row.spent_text, "remaining": row.remaining_text}
+                for row in budgets
+                if row.dataset == dataset
+            ]
+            found.append({"dataset": dataset, "budgets": rows, "stated": stated, "spent": spent.get(dataset, {})})
+        every = {row.dataset for row in budgets}
+        # Names of tables that are nobody's yet are for who owns all there is.
+        unplaced = self._unplaced() if every <= _of(grants, asked.principal, _OWNER) else None
+        return {"overview": {"datasets": found, "unplaced": unplaced}}, []
+
+    def _spent(self, seen: set[str]) -> dict[str, dict[str, float]]:
+        """Return the sum of the epsilons that were charged on each day, of each dataset."""
+        found: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for one in self._ledger.entries():
+            if one.dataset in seen and one.kind in ("release", "charge") and not (one.block or "").startswith("@"):
+                found[one.dataset][one.recorded_at[:10]] += one.epsilon or 0.0
+        return found
+
+    def _granted(self, asked: OwnersRequest) -> Reply:
+        """Return the grants on the datasets, and the tokens behind them."""
+        grants = self._grants()
+        seen, own = _seen(grants, asked.principal), _of(grants, asked.principal, _OWNER)
+        rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in seen]
+        names, now = {str(row["principal"]) for row in rows}, datetime.now(UTC)
+        tokens = [
+            {"principal": token.principal, "id": token.id, "expires": token.expires, "stands": token.stands(now)}
+            for token in grants.tokens.values()
+            if token.principal in names
+        ]
+        within = sorted(name for name in names if _is_within(grants, name, own))
+        return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
+
+    def _verify(self, asked: OwnersRequest) -> Reply:
+        """Walk the chain; it is one for all datasets, and tells nothing of any."""
+        _seen(self._grants(), asked.principal)
+        head = asked.request.get("head")
+        report = self._ledger.verify(head if isinstance(head, str) and head else None)
+        return {"verify": asdict(report)}, []
+
+    def _refusals(self, asked: OwnersRequest) -> Reply:
+        """Return the last refusals of those who may ask about the datasets."""
+        grants = self._grants()
+        seen = _seen(grants, asked.principal)
+        names = {name for name, dataset in grants.grants if dataset in seen}
+        return {"refusals": self._audit.refusals(names)}, []
+
+    def _grant(self, asked: OwnersRequest) -> Reply:
+        given, grants = _fields(asked.request.get("grant")), self._grants()
+        own = _of(grants, asked.principal, _OWNER)
+        numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
+        never = given.pop("days", None) == _NEVER
+        functions = [one.strip() for one in given.pop("functions", "").split(",") if one.strip()]
+        said: dict[str, Any] = {**given, **values_of(numbers, _no_release)}
+        said |= {name: given.get(name) == "true" for name in ("share", "total")}
+        grant = Grant.of(**(said | ({"days": None} if never else {})), functions=functions or None)
+        if grant.dataset not in own:
+            raise GatewayError("G015", NO_DATASET)
+        before = grants.grants.get((grant.principal, grant.dataset))
+        if _OWNER in (grant.role, None if before is None else before.role):
+            raise _only_by_command("who owns a dataset")
+        return {"granted": self._ledger.grant(grant)}, []
+
+    def _revoke(self, asked: OwnersRequest) -> Reply:
+        given, grants = _fields(asked.request.get("revoke")), self._grants()
+        own, principal = _of(grants, asked.principal, _OWNER), given.get("principal", "")
+        if "token" in given:
+            self._check_within(grants, principal, own)
+            self._ledger.revoke(principal, token=given["token"])
+            return {}, []
+        found = grants.grants.get((principal, given.get("dataset", "")))
+        if found is None or found.dataset not in own:
+            raise GatewayError("G015", NO_DATASET)
+        if found.role == _OWNER:
+            raise _only_by_command("who owns a dataset")
+        self._ledger.revoke(principal, found.dataset)
+        return {}, []
+
+    def _token(self, asked: OwnersRequest) -> Reply:
+        grants = self._grants()
+        principal = asked.text("principal")
+        self._check_within(grants, principal, _of(grants, asked.principal, _OWNER))
+        issued = self._ledger.issue_token(principal, now=asked.request.get("now") is True)
+        return {"token": {"text": issued.text, "id": issued.token.id, "expires": issued.token.expires}}, []
+
+    def _check_within(self, grants: Grants, principal: str, own: set[str]) -> None:
+        if not _is_within(grants, principal, own):
+            raise _only_by_command("tokens of this principal")
+
+    def _grants(self) -> Grants:
+        return self._ledger.grants()
+
+
+def _of(grants: Grants, principal: str, role: str) -> set[str]:
+    """Return the datasets on which a principal has a role."""
+    return {grant.dataset for grant in grants.of(principal, datetime.now(UTC)) if grant.role == role}
+
+
+def _seen(grants: Grants, principal: str) -> set[str]:
+    """Return the datasets that an owner or auditor may look at.
+
+    Raises
+    ------
+    GatewayError
+        G019: there is none.
+    """
+    found = {grant.dataset for grant in grants.of(principal, datetime.now(UTC)) if grant.role != _ANALYST}
+    if not found:
+        raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
+    return found
+
+
+def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:
+    """Whether all that a principal may ask about is of one owner, and none of it is the principal's own."""
+    held = [grant for (name, _), grant in grants.grants.items() if name == principal]
+    return bool(held) and all(grant.dataset in own and grant.role != _OWNER for grant in held)
+
+
+def _only_by_command(what: str) -> GatewayError:
+    return GatewayError("G019", f"{what} is not changed here. Use dpsql grant, revoke and token.")
+
+
+def _fields(given: object) -> dict[str, str]:
+    """Return what was said of a grant: texts by name."""
+    if not isinstance(given, Mapping) or not all(
+        isinstance(name, str) and name in _FIELDS and isinstance(value, str) and len(value) <= 1000
+        for name, value in given.items()
+    ):
+        raise GatewayError("G012", "a grant is said by texts.")
+    return dict(given)
+
+
+_FIELDS = {*_NUMBERS, "principal", "dataset", "role", "per", "functions", "share", "total", "token"}
+
+
+def _no_release(name: str) -> int:
+    raise GatewayError("G018", "you have no such release. List your releases.")

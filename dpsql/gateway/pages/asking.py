@@ -1,0 +1,480 @@
+"""The pages of those who ask: what there is, the price of a question, its answer, and what was answered before."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from dpsql.errors import DpsqlError, GatewayError
+from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.gateway.encoding import JSON, json_bytes
+from dpsql.gateway.http import answered
+from dpsql.gateway.pages.downloads import FILES
+from dpsql.gateway.pages.elements import Element, h
+from dpsql.gateway.pages.forms import arguments_of, field_of, is_usual, statement_of
+from dpsql.gateway.pages.parts import (
+    Site,
+    alert,
+    badge,
+    choice_field,
+    cost_text,
+    facts,
+    framed,
+    heading,
+    left_out,
+    own_budget,
+    policy_text,
+    receipt,
+    rows_of,
+    secret_field,
+    table_of,
+    text_field,
+    tick,
+    when,
+)
+from dpsql.gateway.pages.picture import number_text, pictures
+from dpsql.gateway.pages.sessions import KeptAnswer, Logins, WebSession
+from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
+from dpsql.gateway.problems import Problem, problem_of
+
+SITE = Site(
+    "dpsql", "dpsql", (("/datasets", "Datasets"), ("/ask", "Ask"), ("/form", "Forms"), ("/releases", "History"))
+)
+_SETTINGS = ("epsilon", "delta", "max_age")
+_WORDS = (
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "ORDER BY",
+    "count(*)",
+    "sum",
+    "avg",
+    "AND",
+    "BETWEEN",
+    "JOIN",
+    "LIMIT",
+)
+_LISTED = 200
+
+
+def asking_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
+    """Return the routes of the site for those who ask."""
+    return routes_of(door, SITE, _PAGES, sessions=sessions)
+
+
+def _link(path: str, **fields: str) -> str:
+    return f"{path}?{urlencode(fields, errors='replace')}" if fields else path
+
+
+def _datasets(door: Any, visit: Visit) -> Response:
+    token = visit.session.token
+    budgets = {str(one["dataset"]): one for one in door.budget(token)}
+    rows = []
+    for one in door.datasets(token):
+        name, dataset = str(one["name"]), str(one.get("dataset", one["name"]))
+        asks = bool(one.get("functions"))
+        rows.append(
+            (
+                h("a", {"href": _link("/dataset", name=name)}, h("bdi", {}, name)),
+                h("bdi", {}, dataset),
+                own_budget(budgets[dataset]) if dataset in budgets else None,
+                when(one.get("expires")) or "does not end",
+                h("a", {"href": _link("/ask", dataset=name)}, "Ask") if asks else "read only",
+            )
+        )
+    table = table_of("What you may ask about", ("Name", "Budget of", "Your budget", "Until", ""), rows)
+    lead = "Each answer spends some of a budget. An equal question is answered with the same numbers, at no cost."
+    return page_response(
+        framed(
+            SITE, "Datasets", visit.session, "/datasets", heading("Datasets"), h("p", {"class": "lead"}, lead), table
+        )
+    )
+
+
+def _dataset(door: Any, visit: Visit) -> Response:
+    name = visit.field("name")
+    told = door.describe(visit.session.token, name)
+    rows = [
+        (
+            h("bdi", {}, str(one["name"])),
+            h("code", {}, str(one["type"])),
+            _bounds(one),
+            h("bdi", {}, policy_text(one.get("keys") or one.get("target_levels")) or "—"),
+        )
+        for one in told["columns"]
+    ]
+    stated = facts((key.replace("_", " "), policy_text(value)) for key, value in (told.get("stated") or {}).items())
+    functions = [one for one in told.get("functions", ()) if one in FUNCTIONS]
+    forms = [
+        h("li", {}, h("a", {"href": _link("/form", dataset=name, function=one)}, one), " ", _doc(one))
+        for one in functions
+    ]
+    content = (
+        heading(h("bdi", {}, name)),
+        h("p", {}, h("a", {"class": "button main", "href": _link("/ask", dataset=name)}, "Ask in SQL")),
+        h(
+            "div",
+            {"class": "cards"},
+            h(
+                "section",
+                {"class": "card"},
+                h("h2", {}, "Your budget"),
+                [own_budget(one) for one in told.get("budget", ())],
+            ),
+            h("section", {"class": "card"}, h("h2", {}, "Who is protected"), stated),
+        ),
+        table_of("Columns, and what their owner stated of them", ("Column", "Type", "Bounds", "Public values"), rows),
+        h("h2", {}, "Forms"),
+        h("ul", {"class": "functions"}, forms),
+    )
+    return page_response(framed(SITE, name, visit.session, "", content))
+
+
+def _doc(function: str) -> str:
+    text = FUNCTIONS[function].doc
+    return text if isinstance(text, str) else ""
+
+
+def _bounds(column: Mapping[str, Any]) -> str:
+    ends = [column.get("lower"), column.get("upper")]
+    return "—" if ends == [None, None] else " to ".join("…" if one is None else policy_text(one) for one in ends)
+
+
+def _form(door: Any, visit: Visit) -> Response:
+    """Show the form of a function; what it says is shown as a statement before it is asked."""
+    token, source, function = visit.session.token, visit.field("dataset"), visit.field("function")
+    listed = {str(one["name"]): one for one in door.datasets(token)}
+    source = source or next(iter(listed), "")
+    granted = [one for one in listed.get(source, {}).get("functions", ()) if one in FUNCTIONS]
+    function = function if function in granted else next(iter(granted), "")
+    choose = h(
+        "form",
+        {"method": "get", "action": "/form", "class": "card choose"},
+        choice_field("dataset", "Dataset", listed, source),
+        choice_field("function", "Function", granted, function),
+        h("button", {}, "Show its form"),
+    )
+    shown = None
+    if function:
+        columns = door.describe(token, source)["columns"]
+        usual = listed[source].get("default_epsilon")
+        arguments = arguments_of(function)
+        shown = h(
+            "form",
+            {"method": "post", "action": "/form", "class": "card filled"},
+            secret_field(visit.session),
+            h("input", {"type": "hidden", "name": "dataset", "value": source}),
+            h("input", {"type": "hidden", "name": "function", "value": function}),
+            h("h2", {}, h("code", {}, function), " of ", h("bdi", {}, source)),
+            h("p", {}, _doc(function)),
+            [field_of(one, columns, usual) for one in arguments if is_usual(one)],
+            h(
+                "details",
+                {},
+                h("summary", {}, "More"),
+                [field_of(one, columns, usual) for one in arguments if not is_usual(one)],
+            ),
+            h("button", {"class": "main"}, "Price it"),
+            h("p", {"class": "hint"}, "Nothing is asked yet: the next page shows the statement and what it costs."),
+        )
+    return page_response(framed(SITE, "Forms", visit.session, "/form", heading("Forms"), choose, shown))
+
+
+def _filled(door: Any, visit: Visit) -> Response:
+    function, source = visit.field("function"), visit.field("dataset")
+    if function not in FUNCTIONS or not FUNCTIONS[function].spends:
+        raise GatewayError("G007", "there is no form of this function. Choose one of the list.")
+    return _priced(door, visit, statement_of(function, source, visit.fields), {})
+
+
+def _ask(door: Any, visit: Visit) -> Response:
+    """Show the editor; of an earlier answer its statement, of a dataset a first one."""
+    again, source = visit.session.answers.get(visit.field("again")), visit.field("dataset")
+    sql, settings = (again.sql, dict(again.settings)) if again is not None else ("", {})
+    if source and not sql:
+        sql = f"SELECT count(*) AS n FROM {_name(source)}"
+    settings.pop("fresh", None)
+    return _editor(door, visit.session, sql, settings)
+
+
+def _name(source: str) -> str:
+    parts = source.split(".")
+    return ".".join(
+        one if one.isidentifier() and one.islower() else '"' + one.replace('"', '""') + '"' for one in parts
+    )
+
+
+def _asked(door: Any, visit: Visit) -> Response:
+    """Price or ask what the editor holds."""
+    sql, settings = visit.field("sql").replace("\r\n", "\n"), _settings(visit)
+    taken = visit.field("take")
+    if taken or visit.field("do") != "ask":
+        return _priced(door, visit, taken or sql, settings)
+    spends = dict(settings)
+    if settings.get("fresh"):
+        spends["idempotency_key"] = visit.field("key")
+    try:
+        answer = answered(door, visit.session.token, sql, spends)
+    except DpsqlError as error:
+        _let_end(error)
+        return _editor(door, visit.session, sql, settings, problem=problem_of(error), key=visit.field("key"))
+    kept = KeptAnswer(sql, settings, answer.table, answer.receipts)
+    return see(f"/answers/{visit.sessions.keep(visit.session, kept)}")
+
+
+def _let_end(error: DpsqlError) -> None:
+    if error.code == "DPSQL-G020":
+        raise error
+
+
+def _settings(visit: Visit) -> dict[str, str]:
+    found = {name: visit.field(name).strip() for name in _SETTINGS if visit.field(name).strip()}
+    for name, text in found.items():
+        if len(text) > 40:
+            raise GatewayError("G021", f"{name} must be a number of at most 40 digits.")
+    return found | ({"fresh": "true"} if visit.field("fresh") else {})
+
+
+def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Response:
+    """Show the editor with the price of what it holds."""
+    try:
+        price = _price(door, visit.session, sql, settings)
+    except DpsqlError as error:
+        _let_end(error)
+        return _editor(door, visit.session, sql, settings, problem=problem_of(error), key=visit.field("key"))
+    return _editor(door, visit.session, sql, settings, price=price, key=visit.field("key"))
+
+
+def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]) -> Element:
+    """Return what a statement would cost, or why it would be refused; nothing is read."""
+    told = door.estimate(session.token, sql, settings)
+    left = {str(one["dataset"]): one.get("epsilon_remaining") for one in door.budget(session.token)}
+    lines = []
+    for one in told["calls"]:
+        datasets = ", ".join(map(str, one.get("datasets", ())))
+        refusal = one.get("refusal")
+        of = [" of ", h("bdi", {}, datasets)] if datasets else ""
+        if one.get("free") and not settings.get("fresh"):
+            said: list[object] = [h("strong", {}, "Free"), ": it was answered before, and the answer is the same."]
+        elif refusal:
+            said = [h("strong", {}, cost_text(one)), of, " would be refused: ", str(refusal.get("message"))]
+        else:
+            said = [h("strong", {}, cost_text(one)), of, _leaves(left.get(datasets), one.get("epsilon")), "."]
+        lines.append(h("li", {"class": "refused" if refusal else None}, h("code", {}, str(one["function"])), " ", said))
+    if not lines:
+        lines.append(h("li", {}, h("strong", {}, "Free"), ": it asks nothing of anybody's rows."))
+    return h("div", {"class": "price"}, h("h2", {}, "Price"), h("ul", {}, lines))
+
+
+def _leaves(left: object, epsilon: object) -> str:
+    """Return what is left of an own budget after an answer, in words; empty where it has no limit in epsilon."""
+    if left is None or epsilon is None:
+        return ""
+    return f", which leaves you ε {number_text(max(0.0, float(str(left)) - float(str(epsilon))))}"
+
+
+def _price_alone(door: Any, visit: Visit) -> Response:
+    """Return the price as a piece of a page, for the script."""
+    sql = visit.field("sql").replace("\r\n", "\n")
+    try:
+        found = _price(door, visit.session, sql, _settings(visit)) if sql.strip() else h("div")
+    except DpsqlError as error:
+        _let_end(error)
+        found = alert(problem_of(error), sql, taking=True, focused=False)
+    return Response(str(found).encode("utf-8", "replace"), media_type="text/html; charset=utf-8")
+
+
+def _words(door: Any, visit: Visit) -> Response:
+    """Return the columns of a dataset, for completion."""
+    told = door.describe(visit.session.token, visit.field("dataset"))
+    return Response(json_bytes([str(one["name"]) for one in told["columns"]]), media_type=JSON)
+
+
+def _editor(
+    door: Any,
+    session: WebSession,
+    sql: str,
+    settings: Mapping[str, str],
+    *,
+    price: Element | None = None,
+    problem: Problem | None = None,
+    key: str = "",
+) -> Response:
+    listed = door.datasets(session.token)
+    names = [str(one["name"]) for one in listed]
+    functions = sorted({name for one in listed for name in one.get("functions", ()) if name != QUERY})
+    usual = next((one["default_epsilon"] for one in listed if one.get("default_epsilon")), None)
+    refusal = None if problem is None else alert(problem, sql, taking=True)
+    editor = h(
+        "textarea",
+        {
+            "id": "sql", "name": "sql", "rows": max(6, min(20, sql.count("\n") + 2)), "spellcheck": "false",
+            "autocomplete": "off", "autocapitalize": "none", "required": True, "maxlength": 65_000,
+            "aria-describedby": "sql-hint" if problem is None else "refusal",
+            "aria-invalid": None if problem is None else "true", "autofocus": problem is None and price is None,
+            "data-words": json_bytes([*names, *functions, *_WORDS]).decode(),
+            "data-datasets": json_bytes(names).decode(),
+        },
+        sql,
+    )  # fmt: skip
+    fields = h(
+        "div",
+        {"class": "row"},
+        text_field(
+            "epsilon", "Epsilon", f"by default {usual}" if usual else "such as 0.5", value=settings.get("epsilon")
+        ),
+        text_field("delta", "Delta", "none", value=settings.get("delta")),
+        text_field("max_age", "Oldest answer, hours", "24", value=settings.get("max_age")),
+        tick("fresh", "Draw anew, and pay again", ticked="fresh" in settings),
+    )
+    form = h(
+        "form",
+        {"method": "post", "action": "/ask", "class": "card editor", "id": "editor"},
+        secret_field(session),
+        h("input", {"type": "hidden", "name": "key", "value": key or secrets.token_urlsafe(12)}),
+        refusal,
+        h("label", {"for": "sql"}, "One SELECT: an aggregate of a dataset, or a private function"),
+        editor,
+        h(
+            "p",
+            {"class": "hint", "id": "sql-hint"},
+            "Datasets: ",
+            [[h("code", {}, h("bdi", {}, one)), " "] for one in names],
+        ),
+        fields,
+        h("div", {"id": "price", "role": "status", "tabindex": "-1", "autofocus": price is not None}, price),
+        h(
+            "div",
+            {"class": "buttons"},
+            h("button", {"name": "do", "value": "price"}, "Price"),
+            h("button", {"name": "do", "value": "ask", "class": "main"}, "Ask"),
+        ),
+    )
+    budgets = [
+        h("section", {"class": "card"}, h("h2", {}, h("bdi", {}, str(one["dataset"]))), own_budget(one))
+        for one in door.budget(session.token)
+    ]
+    content = heading("Ask"), h("div", {"class": "beside"}, form, h("aside", {"aria-label": "Your budgets"}, budgets))
+    return page_response(framed(SITE, "Ask", session, "/ask", content), 200 if problem is None else problem.status)
+
+
+def _answer(_: Any, visit: Visit) -> Response:
+    name = visit.path["name"]
+    return page_response(_result(visit.session, name, _kept(visit), "Answer"))
+
+
+def _kept(visit: Visit) -> KeptAnswer:
+    found = visit.session.answers.get(visit.path["name"])
+    if found is None:
+        raise GatewayError("G018", "this answer is not kept any more. Look at History: what was released is free.")
+    return found
+
+
+def _result(session: WebSession, name: str, kept: KeptAnswer, title: str) -> Element:
+    charged = [one for one in kept.receipts if one.get("charged")]
+    verdicts = [
+        str((one.get("noise") or {}).get("verdict")) for one in kept.receipts if (one.get("noise") or {}).get("verdict")
+    ]
+    cost = ", ".join(f"{cost_text(one)} of {one.get('dataset')}" for one in charged)
+    summary = h(
+        "p",
+        {"class": "summary"},
+        [badge(one) for one in dict.fromkeys(verdicts)],
+        h("span", {}, f"Charged {cost}." if charged else "Free: nothing was charged."),
+    )
+    again = h("a", {"class": "button", "href": _link("/ask", again=name)}, "Edit the question") if kept.sql else None
+    files = [
+        h("a", {"class": "button", "href": f"/answers/{name}/{ending}", "download": f"dpsql.{ending}"}, said)
+        for ending, (said, _, _) in FILES.items()
+    ]
+    content = (
+        heading(title, focused=True),
+        summary,
+        h("pre", {"class": "statement"}, kept.sql) if kept.sql else None,
+        h("div", {"class": "drawn"}, pictures(kept.table)),
+        rows_of(kept.table),
+        h("div", {"class": "buttons"}, again, h("span", {"class": "hint"}, "Download"), files),
+        left_out(kept.receipts),
+        [receipt(one, opened=len(kept.receipts) == 1) for one in kept.receipts],
+    )
+    return framed(SITE, title, session, "", content)
+
+
+def _file(_: Any, visit: Visit) -> Response:
+    kept, ending = _kept(visit), visit.path["ending"]
+    if ending not in FILES:
+        raise GatewayError("G018", "there is no such download. Take one of those below the answer.")
+    _, kind, made = FILES[ending]
+    return Response(
+        made(kept), media_type=kind, headers={"content-disposition": f'attachment; filename="dpsql.{ending}"'}
+    )
+
+
+def _releases(door: Any, visit: Visit) -> Response:
+    before = visit.field("before")
+    own = door.releases(visit.session.token, int(before)) if before.isdecimal() else door.releases(visit.session.token)
+    rows = []
+    for one in reversed(own):
+        verdict = (one.get("noise") or {}).get("verdict")
+        rows.append(
+            (
+                h("a", {"href": f"/releases/{one['entry']}"}, f"Entry {one['entry']}"),
+                when(one.get("recorded_at")),
+                [h("code", {}, str(one.get("function"))), " of ", h("bdi", {}, str(one.get("dataset")))],
+                cost_text(one),
+                badge(str(verdict)) if verdict else None,
+                h("a", {"class": "button", "href": f"/releases/{one['entry']}"}, "Ask again (free)"),
+            )
+        )
+    asked = [(name, one) for name, one in reversed(visit.session.answers.items()) if one.sql]
+    here = [
+        h("li", {}, h("a", {"href": f"/answers/{name}"}, h("code", {"class": "wraps"}, one.sql[:200])))
+        for name, one in asked
+    ]
+    older = None
+    if len(own) >= _LISTED:
+        older = h(
+            "p",
+            {},
+            h("a", {"class": "button", "href": _link("/releases", before=str(own[0]["entry"]))}, "Earlier ones"),
+        )
+    content = (
+        heading("History"),
+        [h("h2", {}, "Asked since you logged in"), h("ul", {"class": "asked"}, here)] if here else None,
+        table_of("Your releases, the latest first", ("Release", "When", "What", "Cost", "Verdict", ""), rows),
+        older,
+    )
+    return page_response(framed(SITE, "History", visit.session, "/releases", content))
+
+
+def _release(door: Any, visit: Visit) -> Response:
+    number = visit.path["number"]
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
+        raise GatewayError("G018", "you have no such release. List your releases.")
+    found = door.release(visit.session.token, int(number))
+    kept = KeptAnswer("", {}, found.table, found.receipts)
+    name = visit.sessions.keep(visit.session, kept)
+    return page_response(_result(visit.session, name, kept, f"Release of entry {number}"))
+
+
+_PAGES = (
+    WebPage("GET", "/", lambda _door, _visit: see("/datasets")),
+    WebPage("GET", "/datasets", _datasets),
+    WebPage("GET", "/dataset", _dataset),
+    WebPage("GET", "/form", _form),
+    WebPage("POST", "/form", _filled),
+    WebPage("GET", "/ask", _ask),
+    WebPage("POST", "/ask", _asked, spends=True),
+    WebPage("POST", "/ask/price", _price_alone),
+    WebPage("GET", "/words", _words),
+    WebPage("GET", "/answers/{name}", _answer),
+    WebPage("GET", "/answers/{name}/{ending}", _file),
+    WebPage("GET", "/releases", _releases),
+    WebPage("GET", "/releases/{number}", _release),
+)

@@ -1,0 +1,103 @@
+"""HTML that is escaped by construction: there is no way to put a text of somebody else into a page as markup.
+
+`h` makes an element; children are elements, texts and numbers, and texts are escaped where they are written. Links lead
+to this site alone, and no attribute holds a script or a style.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+
+_is_name = re.compile(r"[a-zA-Z][a-zA-Z0-9:-]*").fullmatch
+_is_own_address = re.compile(r"[#?].*|/(?![/\\]).*|").fullmatch
+_ADDRESSES = {"href", "src", "action", "formaction"}
+_NEVER = {"style", "srcdoc", "srcset", "data", "background", "poster", "ping", "http-equiv"}
+_EMPTY = {"br", "hr", "img", "input", "link", "meta"}
+_KEPT = {"textarea", "pre"}
+# Characters that turn the direction of a text or cannot be seen: a name with one looks like another name.
+_unseen = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+@dataclass(frozen=True)
+class Element:
+    """An element of a page, made by `h`.
+
+    Attributes
+    ----------
+    tag : str
+    attributes : tuple of (str, str or None)
+        None stands for an attribute without a value.
+    children : tuple
+    """
+
+    tag: str
+    attributes: tuple[tuple[str, str | None], ...]
+    children: tuple[Element | str, ...]
+
+    def __str__(self) -> str:
+        said = "".join(f" {name}" if value is None else f' {name}="{escape(value)}"' for name, value in self.attributes)
+        if self.tag in _EMPTY:
+            return f"<{self.tag}{said}>"
+        inner = "".join(
+            str(child) if isinstance(child, Element) else escape(child if self.tag in _KEPT else _visible(child))
+            for child in self.children
+        )
+        start = "\n" if self.tag in _KEPT else ""  # a reader of HTML drops the first line break
+        return f"<{self.tag}{said}>{start}{inner}</{self.tag}>"
+
+
+def h(tag: str, attributes: dict[str, object] | None = None, *children: object) -> Element:
+    """Return an element.
+
+    Parameters
+    ----------
+    tag : str
+    attributes : dict, optional
+        False and None leave an attribute out, and True gives it no value.
+    *children : Element, str, int, float, None, or iterables of these
+
+    Raises
+    ------
+    ValueError
+        An attribute may hold a script or a style, or an address leads elsewhere.
+    """
+    if _is_name(tag) is None or tag.lower() == "style":
+        raise ValueError(f"{tag!r} is no element of these pages")
+    held: list[tuple[str, str | None]] = []
+    for name, value in (attributes or {}).items():
+        if value is None or value is False:
+            continue
+        if _is_name(name) is None or name.lower().startswith("on") or name.lower() in _NEVER:
+            raise ValueError(f"the attribute {name!r} is not for these pages")
+        if name.lower() in _ADDRESSES and _is_own_address(str(value)) is None:
+            raise ValueError("an address leads elsewhere")
+        held.append((name, None if value is True else str(value)))
+    inner = tuple(_flat(children))
+    if inner and tag.lower() == "script":
+        raise ValueError("a script is a file of its own")
+    return Element(tag, tuple(held), inner)
+
+
+def _flat(children: Iterable[object]) -> Iterable[Element | str]:
+    for child in children:
+        if child is None or child is False:
+            continue
+        if isinstance(child, Element | str):
+            yield child
+        elif isinstance(child, Iterable):
+            yield from _flat(child)
+        else:
+            yield str(child)
+
+
+def _visible(text: str) -> str:
+    """Return a text with what cannot be seen written out."""
+    return _unseen.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def document(root: Element) -> bytes:
+    """Return a whole page."""
+    return b"<!doctype html>\n" + str(root).encode("utf-8", "replace")

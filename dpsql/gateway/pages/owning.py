@@ -1,0 +1,361 @@
+"""The pages of those who own the data, and of auditors: budgets, grants, the ledger with its verification, refusals.
+
+They are a site of their own, on this machine alone. What may be seen and changed is judged by the broker
+(`dpsql.gateway.owned`); an auditor's page has no buttons that change something, and the broker would refuse them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+from dpsql.errors import DpsqlError, GatewayError
+from dpsql.gateway.pages.elements import Element, h
+from dpsql.gateway.pages.parts import (
+    Site,
+    alert,
+    badge,
+    choice_field,
+    facts,
+    framed,
+    heading,
+    meter,
+    policy_text,
+    secret_field,
+    table_of,
+    text_field,
+    tick,
+    when,
+)
+from dpsql.gateway.pages.picture import number_text, pictures
+from dpsql.gateway.pages.sessions import Logins, WebSession
+from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
+from dpsql.gateway.problems import problem_of
+
+SITE = Site(
+    "dpsql owner",
+    "dpsql-owner",
+    (("/datasets", "Budgets"), ("/grants", "Grants"), ("/ledger", "Ledger"), ("/refused", "Refused")),
+)
+_ROLES = ("analyst", "auditor")
+
+
+def owning_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
+    """Return the routes of the site for owners and auditors."""
+    return routes_of(door, SITE, _PAGES, admits=_admit, sessions=sessions)
+
+
+def _admit(door: Any, token: str) -> None:
+    """Let in who owns or audits a dataset."""
+    if not any(door.own(token, "standing").values()):
+        raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
+
+
+def _page(title: str, visit: Visit, here: str, *content: object, status: int = 200) -> Response:
+    return page_response(framed(SITE, title, visit.session, here, heading(title), *content), status)
+
+
+def _budgets(door: Any, visit: Visit) -> Response:
+    told = door.own(visit.session.token, "overview")
+    unplaced = told.get("unplaced")
+    beside = None
+    if unplaced is not None:
+        names = list(unplaced[0]) if unplaced else ["table"]
+        rows = [[h("bdi", {}, str(one[name])) for name in names] for one in unplaced]
+        caption = "Tables that nothing is declared of: nobody may ask about them"
+        beside = [h("h2", {}, "Unplaced"), table_of(caption, names, rows)]
+    return _page("Budgets", visit, "/datasets", [_dataset(one) for one in told["datasets"]], beside)
+
+
+def _dataset(one: Mapping[str, Any]) -> Element:
+    rows = one["budgets"]
+    whole = [row for row in rows if row.get("block") is None]
+    blocks = [
+        (
+            h("bdi", {}, str(row["block"])),
+            str(row["budget"]),
+            meter(*_shares(row), str(row["spent"])),
+            str(row["remaining"]),
+            str(row["releases"]),
+        )
+        for row in rows
+        if row.get("block") is not None
+    ]
+    spent = dict(sorted(one["spent"].items()))
+    drawn = pictures(pa.table({"day": list(spent), "ε charged on a day": list(spent.values())})) if spent else []
+    return h(
+        "section",
+        {"class": "card dataset"},
+        h("h2", {}, h("bdi", {}, str(one["dataset"]))),
+        [
+            meter(
+                *_shares(row),
+                [h("strong", {}, str(row["spent"])), f" of {row['budget']} spent, {row['remaining']} left"],
+            )
+            for row in whole
+        ],
+        table_of("By period", ("Period", "Budget", "Spent", "Left", "Releases"), blocks, numbers=_LAST)
+        if blocks
+        else None,
+        facts((name.replace("_", " "), policy_text(value)) for name, value in one["stated"].items()),
+        h("div", {"class": "drawn"}, drawn),
+    )
+
+
+_PERIODS = ("Period", "Budget", "Spent", "Left", "Releases")
+_LAST = (False, False, False, False, True)
+
+
+def _shares(row: Mapping[str, Any]) -> tuple[object, object]:
+    """Return what is spent of a budget, and the whole of it, in the unit of its accountant."""
+    for unit in ("rho", "epsilon"):
+        spent, left = row.get(f"{unit}_spent"), row.get(f"{unit}_remaining")
+        if spent is not None and left is not None:
+            return spent, float(spent) + float(left)
+    return None, None
+
+
+def _grants(door: Any, visit: Visit) -> Response:
+    return _grants_page(door, visit)
+
+
+def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: int = 200) -> Response:
+    told = door.own(visit.session.token, "grants")
+    owned, within = set(told["owned"]), set(told["within"])
+    session = visit.session
+    granted = table_of(
+        "Who may ask about what",
+        ("Principal", "Role", "Dataset", "Spent", "Cap", "Functions", "Until", "Notes", ""),
+        [
+            (
+                h("bdi", {}, str(one["principal"])),
+                str(one["role"]),
+                h("bdi", {}, str(one["dataset"])),
+                str(one["spent"]),
+                str(one.get("cap") or "the budget"),
+                h("bdi", {}, str(one.get("functions") or "all")),
+                when(one.get("expires")) or "does not end",
+                ", ".join(name for name in ("share", "total") if one.get(name)),
+                _button(session, "/grants/revoke", "Revoke", principal=one["principal"], dataset=one["dataset"])
+                if one["dataset"] in owned and one["role"] in _ROLES
+                else None,
+            )
+            for one in told["grants"]
+        ],
+    )
+    tokens = table_of(
+        "Their tokens: only what each begins with is kept",
+        ("Principal", "Token", "Until", ""),
+        [
+            (
+                h("bdi", {}, str(one["principal"])),
+                h("code", {}, f"dpsql_{one['id']}…"),
+                [when(one["expires"]), "" if one["stands"] else " has ended"],
+                _button(session, "/grants/revoke", "Revoke", principal=one["principal"], token=one["id"])
+                if one["principal"] in within
+                else None,
+            )
+            for one in told["tokens"]
+        ],
+    )
+    content = [note, granted, tokens]
+    if owned:
+        content += [_token_form(session, sorted(within)) if within else None, _grant_form(session, sorted(owned))]
+    return _page("Grants", visit, "/grants", content, status=status)
+
+
+def _button(session: WebSession, address: str, text: str, **fields: object) -> Element:
+    hidden = [h("input", {"type": "hidden", "name": name, "value": str(value)}) for name, value in fields.items()]
+    what = ", ".join(map(str, fields.values()))
+    return h(
+        "form",
+        {"method": "post", "action": address},
+        secret_field(session),
+        hidden,
+        h("button", {"class": "quiet", "aria-label": f"{text} {what}"}, text),
+    )
+
+
+def _token_form(session: WebSession, principals: list[str]) -> Element:
+    return h(
+        "form",
+        {"method": "post", "action": "/grants/token", "class": "card filled"},
+        secret_field(session),
+        h("h2", {}, "New token"),
+        choice_field("grantee", "Principal", principals),
+        tick("now", "Earlier tokens end at once, not after 24 hours"),
+        h("div", {"class": "buttons"}, h("button", {"class": "main"}, "Make a token")),
+        h("p", {"class": "hint"}, "It is shown once. Where all that somebody may ask about is yours."),
+    )
+
+
+def _grant_form(session: WebSession, datasets: list[str]) -> Element:
+    spends = "Epsilon of a question that does not say"
+    return h(
+        "form",
+        {"method": "post", "action": "/grants", "class": "card filled"},
+        secret_field(session),
+        h("h2", {}, "New grant"),
+        h(
+            "div",
+            {"class": "row"},
+            text_field("principal", "Principal", "", needed=True),
+            choice_field("dataset", "Dataset", datasets),
+            choice_field("role", "Role", _ROLES),
+        ),
+        h(
+            "div",
+            {"class": "row"},
+            text_field("epsilon", "Cap in epsilon", "no cap"),
+            text_field("delta", "Cap in delta", "none"),
+            text_field("default_epsilon", spends, "none"),
+            text_field("days", "Days until it ends, or never", "90"),
+        ),
+        text_field("functions", "Functions, separated by commas", "all"),
+        h(
+            "div",
+            {"class": "boxes"},
+            tick("share", "Equal questions of all who share have one answer"),
+            tick("total", "Sees what is spent of the dataset as a whole"),
+        ),
+        h("div", {"class": "buttons"}, h("button", {"class": "main"}, "Grant")),
+        h("p", {"class": "hint"}, "It takes the place of an earlier grant of the same principal on the dataset."),
+    )
+
+
+_SAID = ("principal", "dataset", "role", "epsilon", "delta", "default_epsilon", "days", "functions", "share", "total")
+
+
+def _grant(door: Any, visit: Visit) -> Response:
+    said = {name: visit.field(name).strip() for name in _SAID if visit.field(name).strip()}
+    return _changed(door, visit, "grant", grant=said)
+
+
+def _revoke(door: Any, visit: Visit) -> Response:
+    said = {name: visit.field(name) for name in ("principal", "dataset", "token") if visit.field(name)}
+    return _changed(door, visit, "revoke", revoke=said)
+
+
+def _changed(door: Any, visit: Visit, want: str, **asked: object) -> Response:
+    """Change something, and show what stands; or what was refused."""
+    try:
+        door.own(visit.session.token, want, **asked)
+    except DpsqlError as error:
+        if error.code == "DPSQL-G020":
+            raise
+        problem = problem_of(error)
+        return _grants_page(door, visit, alert(problem), problem.status)
+    return see("/grants")
+
+
+def _token(door: Any, visit: Visit) -> Response:
+    principal = visit.field("grantee")
+    try:
+        made = door.own(visit.session.token, "token", principal=principal, now=bool(visit.field("now")))
+    except DpsqlError as error:
+        if error.code == "DPSQL-G020":
+            raise
+        problem = problem_of(error)
+        return _grants_page(door, visit, alert(problem), problem.status)
+    note = h(
+        "div",
+        {"class": "note done", "role": "status", "tabindex": "-1", "autofocus": True},
+        h("p", {}, "Token of ", h("strong", {}, h("bdi", {}, principal)), ", until ", when(made["expires"]), ":"),
+        h("p", {}, h("code", {"class": "wraps"}, str(made["text"]))),
+        h("p", {}, "It is not shown again. Hand it over where nobody else reads it."),
+    )
+    return _grants_page(door, visit, note)
+
+
+def _ledger(door: Any, visit: Visit) -> Response:
+    return _ledger_page(door, visit, None)
+
+
+def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
+    told = door.ledger(visit.session.token)
+    rows = [
+        (
+            str(one["sequence"]),
+            when(one["recorded_at"]),
+            str(one["kind"]),
+            h("bdi", {}, str(one["dataset"])),
+            h("bdi", {}, str(one.get("block") or "")),
+            h("code", {}, str(one["function"])) if one.get("function") else None,
+            "" if one.get("epsilon") is None else number_text(float(one["epsilon"])),
+            "" if not one.get("delta") else f"{float(one['delta']):.3g}",
+            h("div", {"class": "long"}, str(one.get("guarantee") or "")),
+            h("div", {"class": "long"}, str(one.get("status") or "")),
+            h("code", {}, str(one["hash"])[:12]),
+        )
+        for one in reversed(told["ledger"])
+    ]
+    names = ("Entry", "When", "Kind", "Dataset", "Period", "Function", "ε", "δ", "Guarantee", "Status", "Hash")
+    numbers = (True, False, False, False, False, False, True, True)
+    check = h(
+        "form",
+        {"method": "post", "action": "/ledger", "class": "card filled"},
+        secret_field(visit.session),
+        h("h2", {}, "Verify"),
+        found,
+        text_field(
+            "head",
+            "A hash that you kept, if you have one",
+            "",
+            hint="Without it, a chain that was cut at its end looks whole.",
+        ),
+        h("button", {"class": "main"}, "Walk the chain"),
+    )
+    return _page("Ledger", visit, "/ledger", check, table_of("The last entries", names, rows, numbers=numbers))
+
+
+def _verified(door: Any, visit: Visit) -> Response:
+    report = door.own(visit.session.token, "verify", head=visit.field("head").strip())
+    ok = bool(report["ok"])
+    pairs = [
+        ("result", badge("whole", "ok") if ok else badge("broken", "bad")),
+        ("entries intact", report["entries"]),
+        ("head", h("code", {"class": "wraps"}, str(report["head"]))),
+        ("first bad entry", report.get("first_bad")),
+        ("problem", report.get("problem")),
+    ]
+    given = {
+        "class": "note done" if ok else "alert",
+        "role": "status" if ok else "alert",
+        "tabindex": "-1",
+        "autofocus": True,
+    }
+    return _ledger_page(door, visit, h("div", given, facts(pairs)))
+
+
+def _refused(door: Any, visit: Visit) -> Response:
+    rows = [
+        (
+            when(one.get("time")),
+            h("bdi", {}, str(one.get("principal"))),
+            str(one.get("kind")),
+            h("code", {}, str(one.get("code"))),
+            h("code", {"class": "wraps"}, str(one["asked"]))
+            if one.get("asked")
+            else h("code", {}, str(one.get("digest"))[:12]),
+        )
+        for one in door.own(visit.session.token, "refusals")
+    ]
+    caption = "The last refusals. What was asked is shown where the gateway keeps it; else the digest of it."
+    return _page("Refused", visit, "/refused", table_of(caption, ("When", "Principal", "What", "Code", "Asked"), rows))
+
+
+_PAGES = (
+    WebPage("GET", "/", lambda _door, _visit: see("/datasets")),
+    WebPage("GET", "/datasets", _budgets),
+    WebPage("GET", "/grants", _grants),
+    WebPage("POST", "/grants", _grant),
+    WebPage("POST", "/grants/revoke", _revoke),
+    WebPage("POST", "/grants/token", _token),
+    WebPage("GET", "/ledger", _ledger),
+    WebPage("POST", "/ledger", _verified),
+    WebPage("GET", "/refused", _refused),
+)

@@ -1,0 +1,362 @@
+"""What pages are made of: their frame, tables, budgets, receipts and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from dpsql.contract.verdicts import VERDICTS
+from dpsql.gateway.encoding import plain
+from dpsql.gateway.pages.elements import Element, h
+from dpsql.gateway.pages.picture import number_text
+from dpsql.gateway.pages.sessions import WebSession
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from dpsql.gateway.problems import Problem
+
+_MOST_ROWS = 1000
+# Columns that say the same in every row are said once.
+_ONCE = "speaks_of"
+
+
+@dataclass(frozen=True)
+class Site:
+    """Which of the two sites a page belongs to.
+
+    Attributes
+    ----------
+    name, key : str
+        As a reader sees it, and as its cookie is named.
+    links : tuple of (str, str)
+        Address and text of each entry of the navigation.
+    """
+
+    name: str
+    key: str
+    links: tuple[tuple[str, str], ...]
+
+
+def framed(site: Site, title: str, session: WebSession | None, here: str, *content: object) -> Element:
+    """Return a whole page."""
+    links = [
+        h("a", {"href": address, "aria-current": "page" if address == here else None}, text)
+        for address, text in site.links
+    ]
+    leave = None
+    if session is not None:
+        leave = h(
+            "form",
+            {"method": "post", "action": "/logout", "class": "leave"},
+            secret_field(session),
+            h("span", {"class": "who"}, h("bdi", {}, session.principal)),
+            h("button", {"class": "quiet"}, "Log out"),
+        )
+    return h(
+        "html",
+        {"lang": "en"},
+        h(
+            "head",
+            {},
+            h("meta", {"charset": "utf-8"}),
+            h("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+            h("meta", {"name": "color-scheme", "content": "light dark"}),
+            h("title", {}, title, " · ", site.name),
+            h("link", {"rel": "icon", "href": "/gateway.svg", "type": "image/svg+xml"}),
+            h("link", {"rel": "stylesheet", "href": "/gateway.css"}),
+            h("script", {"src": "/gateway.js", "defer": True}),
+        ),
+        h(
+            "body",
+            {},
+            h("a", {"class": "skip", "href": "#main"}, "Skip to content"),
+            h(
+                "header",
+                {},
+                h("a", {"class": "brand", "href": "/"}, h("span", {"class": "mark", "aria-hidden": "true"}), site.name),
+                h("nav", {"aria-label": "Pages"}, links) if session is not None else None,
+                leave,
+            ),
+            h("main", {"id": "main"}, content),
+        ),
+    )
+
+
+def secret_field(session: WebSession) -> Element:
+    """Return the hidden field by which a form is known to be this session's."""
+    return h("input", {"type": "hidden", "name": "csrf", "value": session.secret})
+
+
+def text_field(
+    name: str, label: str, usual: str, *, value: str | None = None, hint: str = "", needed: bool = False
+) -> Element:
+    """Return a field for a text, with its label; `usual` shows what holds where it is left empty."""
+    told = f"{name}-hint" if hint else None
+    given = {
+        "id": name, "name": name, "type": "text", "autocomplete": "off", "maxlength": 1000, "value": value,
+        "placeholder": usual or None, "required": needed, "aria-describedby": told,
+    }  # fmt: skip
+    doc = h("p", {"class": "hint", "id": told}, hint) if hint else None
+    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", given), doc)
+
+
+def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "") -> Element:
+    """Return a field for one of a few words."""
+    held = [h("option", {"value": one, "selected": one == chosen}, one) for one in options]
+    return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
+
+
+def tick(name: str, text: str, *, ticked: bool = False) -> Element:
+    """Return a box that may be ticked."""
+    box = h("input", {"type": "checkbox", "name": name, "value": "true", "checked": ticked})
+    return h("label", {"class": "box"}, box, text)
+
+
+def heading(text: object, *more: object, focused: bool = False) -> Element:
+    """Return the heading of a page; a focused one is where a reader begins."""
+    return h("h1", {"tabindex": "-1", "autofocus": True} if focused else {}, text, *more)
+
+
+def table_of(
+    caption: object, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[bool] = ()
+) -> Element:
+    """Return a table that scrolls by itself where it is wider than the page."""
+    right = [*numbers, *[False] * (len(columns) - len(numbers))]
+    head = [
+        h("th", {"scope": "col", "class": "n" if one else None}, name) for name, one in zip(columns, right, strict=True)
+    ]
+    body = [
+        h("tr", {}, [h("td", {"class": "n" if one else None}, cell) for cell, one in zip(row, right, strict=True)])
+        for row in rows
+    ]
+    empty = None if body else h("tr", {}, h("td", {"colspan": len(columns), "class": "empty"}, "nothing yet"))
+    whole = h(
+        "table",
+        {},
+        h("caption", {}, h("span", {}, caption)),
+        h("thead", {}, h("tr", {}, head)),
+        h("tbody", {}, body, empty),
+    )
+    return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": "Table"}, whole)
+
+
+def rows_of(table: pa.Table) -> Element:
+    """Return released rows as a table."""
+    shown = table.slice(0, _MOST_ROWS)
+    names, columns = shown.column_names, [column.to_pylist() for column in shown.columns]
+    said = None
+    if _ONCE in names and len(set(columns[names.index(_ONCE)])) == 1 and len(names) > 1:
+        place = names.index(_ONCE)
+        said = columns[place][0]
+        names, columns = [*names[:place], *names[place + 1 :]], [*columns[:place], *columns[place + 1 :]]
+    numbers = [any(_is_number(one) for one in column) for column in columns]
+    rows = [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in zip(*columns, strict=True)]
+    more = table.num_rows - shown.num_rows
+    caption = [
+        f"{table.num_rows} row{'s' * (table.num_rows != 1)}",
+        f", of which the first {_MOST_ROWS} are shown; a download has all" if more else "",
+        f". Speaks of {said}." if said else "",
+    ]
+    return table_of(caption, names, rows, numbers=numbers)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _cell(name: str, value: object) -> object:
+    if value is None:
+        return h("span", {"class": "null"}, "NULL")
+    if name == "verdict":
+        return badge(str(value))
+    if isinstance(value, float):
+        return number_text(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int):
+        return str(value).replace("-", "−")
+    return h("bdi", {}, value if isinstance(value, str) else str(plain(value)))
+
+
+def badge(word: str, kind: str = "other") -> Element:
+    """Return a word with a colour beside it: that of the verdict that it is, or of a kind."""
+    kind = word.replace(" ", "-") if word in VERDICTS else kind
+    return h("span", {"class": f"badge {kind}"}, word)
+
+
+def facts(pairs: Iterable[tuple[str, object]]) -> Element:
+    """Return names and what they stand for; those that stand for nothing are left out."""
+    held = [(name, value) for name, value in pairs if value not in (None, "", [], {})]
+    return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in held])
+
+
+def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
+    """Return the receipt of a release."""
+    noise, policy = one.get("noise") or {}, dict(one.get("policy") or {})
+    resolution = noise.get("resolution")
+    pairs = [
+        ("guarantee", one.get("guarantee")),
+        ("cost", cost_text(one)),
+        ("charged", "now" if one.get("charged") else "no: it was released before, and this is that answer"),
+        ("function", h("code", {}, one["function"]) if one.get("function") else None),
+        ("dataset", h("bdi", {}, one["dataset"]) if one.get("dataset") else None),
+        ("asked of", h("code", {"class": "wraps"}, one["source"]) if one.get("source") else None),
+        ("verdict", badge(str(noise["verdict"])) if noise.get("verdict") else None),
+        ("clear means", noise.get("claim")),
+        ("confidence", noise.get("confidence")),
+        ("noise alone makes", None if resolution is None else f"{number_text(resolution)} {noise.get('unit') or ''}"),
+        ("speaks of", policy.pop("speaks_of", None)),
+        *((name.replace("_", " "), policy_text(value)) for name, value in policy.items()),
+        ("recorded", when(one.get("recorded_at"))),
+    ]
+    event = h("details", {}, h("summary", {}, "Mechanism"), h("pre", {}, event_text(one.get("event"))))
+    return h(
+        "details",
+        {"class": "card receipt", "open": opened},
+        h("summary", {}, f"Receipt of entry {one.get('entry')}"),
+        facts(pairs),
+        event,
+    )
+
+
+def left_out(receipts: Sequence[Mapping[str, Any]]) -> Element | None:
+    """Return what limits left out of the numbers, as far as the receipts tell it; None where they tell nothing."""
+    said = []
+    for one in receipts:
+        noise, speaks = one.get("noise") or {}, one.get("speaks_of")
+        lines: list[object] = []
+        if speaks and speaks != "all rows":
+            lines.append(h("p", {}, "The numbers speak of: ", h("bdi", {}, str(speaks)), "."))
+        found = noise.get("left_out")
+        if found:
+            units = f"People with more rows than count: {_about(found, 'units')}."
+            fell = [_fell_away(each) for each in found.get("fell_away", ())]
+            lines.append(h("ul", {}, h("li", {}, units), [h("li", {}, each) for each in fell if each]))
+        if noise.get("next_step"):
+            lines.append(h("p", {}, h("strong", {}, str(noise["next_step"]))))
+        if lines:
+            said.append(lines)
+    return h("section", {"class": "card"}, h("h2", {}, "What was left out"), said) if said else None
+
+
+def _about(numbers: Mapping[str, Any], name: str) -> str:
+    return f"{float(numbers[name]):.6g} (± {float(numbers[f'{name}_std_error']):.3g} of noise)".replace("-", "−")
+
+
+def _fell_away(each: Mapping[str, Any]) -> str:
+    target = "" if each.get("target") is None else f" of {each['target']}"
+    words = [
+        f"{text}{target} that fell away: {_about(each, name)}"
+        for name, text in (("rows", "Rows"), ("sum", "Sum"))
+        if name in each
+    ]
+    return f"{'; '.join(words)}." if words else ""
+
+
+def cost_text(one: Mapping[str, Any]) -> str:
+    """Return an amount in words: epsilon, and delta where there is one."""
+    epsilon, delta = one.get("epsilon"), one.get("delta")
+    said = "no finite epsilon" if epsilon is None else f"ε {float(epsilon):.6g}"
+    return said + (f", δ {float(delta):.6g}" if delta and float(delta) > 0 else "")
+
+
+def policy_text(value: object) -> str:
+    """Return what an owner stated, as a reader sees it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return number_text(value)
+    if isinstance(value, list):
+        return (
+            ", ".join(map(policy_text, value)) if not any(isinstance(one, list) for one in value) else str(plain(value))
+        )
+    return "" if value is None else str(value).strip("'") if isinstance(value, str) else str(plain(value))
+
+
+def event_text(event: object, deep: int = 0) -> str:
+    """Return the mechanisms of a release, one on each line."""
+    if not isinstance(event, Mapping):
+        return "" if event is None else str(plain(event))
+    said = ", ".join(f"{name} {plain(value)}" for name, value in event.items() if name not in ("mechanism", "events"))
+    line = f"{'  ' * deep}{event.get('mechanism', '')}{': ' * bool(said)}{said}"
+    inner = event.get("events")
+    return "\n".join([line, *(event_text(one, deep + 1) for one in (inner if isinstance(inner, list) else ()))])
+
+
+def when(text: object) -> Element | None:
+    """Return a time of the ledger, to the minute."""
+    if not isinstance(text, str) or len(text) < 16:
+        return None
+    return h("time", {"datetime": text}, f"{text[:10]} {text[11:16]} UTC")
+
+
+def meter(spent: object, cap: object, text: object) -> Element:
+    """Return what is spent of something; a bar where both numbers are known."""
+    known = all(isinstance(one, int | float) and not isinstance(one, bool) for one in (spent, cap))
+    bar = None
+    if known and float(cap) > 0:  # type: ignore[arg-type]
+        share = min(1.0, max(0.0, float(spent) / float(cap)))  # type: ignore[arg-type]
+        kind = "full" if share >= 0.9 else "much" if share >= 0.7 else ""
+        box = {"viewBox": "0 0 100 6", "preserveAspectRatio": "none", "class": f"meter {kind}", "aria-hidden": "true"}
+        whole = {"x": 0, "y": 0, "height": 6, "rx": 3}
+        bar = h(
+            "svg", box, h("rect", {**whole, "width": 100, "class": "of"}),
+            h("rect", {**whole, "width": f"{100 * share:.2f}", "class": "is"}),
+        )  # fmt: skip
+    return h("div", {"class": "spent"}, h("span", {}, text), bar)
+
+
+def own_budget(one: Mapping[str, Any]) -> Element:
+    """Return what one may spend of a dataset, has spent, and has left."""
+    spent, cap = one.get("epsilon_spent"), one.get("epsilon_cap")
+    if one.get("rho_cap") is not None:
+        spent, cap, letter = one.get("rho_spent"), one["rho_cap"], "ρ"
+    else:
+        letter = "ε"
+    said = "no finite bound" if spent is None else f"{letter} {number_text(float(spent))}"
+    of = f" of {number_text(float(cap))} spent" if cap is not None else " spent; the budget of the dataset is the limit"
+    releases = one.get("releases")
+    count = "" if releases is None else f", in {releases} release{'s' * (releases != 1)}"
+    lines = [meter(spent, cap, [h("strong", {}, said), of, count])]
+    if one.get("delta_cap") is not None:
+        share = f"δ {float(one.get('delta_spent') or 0):.3g} of {float(one['delta_cap']):.3g} spent"
+        lines.append(meter(one.get("delta_spent"), one["delta_cap"], share))
+    if one.get("total_budget"):
+        total = f"All together: {one.get('total_spent')} of {one['total_budget']}; {one.get('total_remaining')} left"
+        lines.append(h("div", {"class": "hint"}, total))
+    return h("div", {}, lines)
+
+
+def alert(problem: Problem, sql: str | None = None, *, taking: bool = False, focused: bool = True) -> Element:
+    """Return a refusal: what is wrong, where in the statement, and what to do; a form is `taking` a statement of it."""
+    told = problem.document
+    position, hint = told.get("position"), told.get("hint")
+    where: list[object] = []
+    if sql is not None and isinstance(position, int) and 0 <= position <= len(sql):
+        line = sql.count("\n", 0, position) + 1
+        start = sql.rfind("\n", 0, position) + 1
+        end = sql.find("\n", position)
+        text = sql[start : end if end >= 0 else len(sql)]
+        column = position - start
+        first = max(0, column - 60)
+        where = [
+            h("p", {}, f"Line {line}, character {column + 1}:"),
+            h("pre", {"class": "where"}, f"{text[first : column + 60]}\n{' ' * (column - first)}^"),
+        ]
+    step: object = None
+    if isinstance(hint, str):
+        take = h("button", {"name": "take", "value": hint, "class": "quiet"}, "Use it") if taking else None
+        step = h("p", {}, "Instead: ", h("code", {"class": "wraps"}, hint), " ", take)
+    return h(
+        "div",
+        {"class": "alert", "role": "alert", "id": "refusal", "tabindex": "-1", "autofocus": focused},
+        h("p", {}, h("strong", {}, str(told.get("code"))), " ", _sentence(str(told.get("title")))),
+        where,
+        step,
+    )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

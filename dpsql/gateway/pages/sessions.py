@@ -1,0 +1,166 @@
+"""Who is logged in, and what they were answered: in this process alone, so that nothing is left when it ends.
+
+A session is known by 256 random bits in a cookie, of which the digest is kept. It holds the token, so a token that is
+revoked ends it: every page asks the broker whether the token holds. Answers are kept to be looked at again and to be
+downloaded, and nothing that is kept is ever asked a second time.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from hmac import compare_digest
+from typing import TYPE_CHECKING, Any
+
+from dpsql.errors import GatewayError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SECONDS = 8 * 3600.0
+# Logins at once; answers of one session, and bytes of all answers together.
+_MOST, _MOST_ANSWERS, _MOST_BYTES = 512, 20, 256 << 20
+# Wrong tokens of one address: at once, and per second.
+_FAILURES, _FORGIVEN = 20.0, 20.0 / 60
+_MOST_ADDRESSES = 10_000
+
+
+@dataclass(frozen=True)
+class KeptAnswer:
+    """An answer that may be looked at again.
+
+    Attributes
+    ----------
+    sql : str
+    settings : mapping of str to str
+    table : pyarrow.Table
+    receipts : list of dict
+    """
+
+    sql: str
+    settings: Mapping[str, str]
+    table: pa.Table
+    receipts: list[dict[str, Any]]
+
+
+@dataclass
+class WebSession:
+    """One who is logged in.
+
+    Attributes
+    ----------
+    token : str
+    principal : str
+    ends : float
+        By the clock of its `Logins`.
+    secret : str
+        What every form of it holds.
+    answers : OrderedDict of str to KeptAnswer
+        Oldest first.
+    """
+
+    token: str = field(repr=False)
+    principal: str
+    ends: float
+    secret: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    answers: OrderedDict[str, KeptAnswer] = field(default_factory=OrderedDict, repr=False)
+
+    def check(self, secret: str | None) -> None:
+        """Refuse a form that is none of this session's.
+
+        Raises
+        ------
+        GatewayError
+            G022.
+        """
+        if not compare_digest((secret or "").encode(), self.secret.encode()):
+            raise GatewayError(
+                "G022", "the form is none of this session's. Open the page again, and send it from there."
+            )
+
+
+class Logins:
+    """Those who are logged in; threads may share it.
+
+    Parameters
+    ----------
+    clock : callable
+        Returns seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._of: OrderedDict[bytes, WebSession] = OrderedDict()
+        self._failures: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def begin(self, token: str, principal: str) -> str:
+        """Begin a session, and return the text of its cookie."""
+        cookie = secrets.token_urlsafe(32)
+        with self._lock:
+            now = self._clock()
+            for digest in [digest for digest, one in self._of.items() if one.ends <= now]:
+                del self._of[digest]
+            while len(self._of) >= _MOST:
+                self._of.popitem(last=False)
+            self._of[_digest(cookie)] = WebSession(token, principal, now + SECONDS)
+        return cookie
+
+    def find(self, cookie: str | None) -> WebSession | None:
+        """Return the session of a cookie; None if there is none, or it has ended."""
+        with self._lock:
+            found = self._of.get(_digest(cookie or ""))
+            if found is None or found.ends <= self._clock():
+                return None
+            return found
+
+    def end(self, cookie: str | None) -> None:
+        """End the session of a cookie, if there is one."""
+        with self._lock:
+            self._of.pop(_digest(cookie or ""), None)
+
+    def keep(self, session: WebSession, answer: KeptAnswer) -> str:
+        """Keep an answer, and return its name; the oldest ones of all sessions make room."""
+        name = secrets.token_urlsafe(9)
+        with self._lock:
+            session.answers[name] = answer
+            while len(session.answers) > _MOST_ANSWERS:
+                session.answers.popitem(last=False)
+            size = sum(one.table.nbytes for each in self._of.values() for one in each.answers.values())
+            for each in self._of.values():
+                while size > _MOST_BYTES and each.answers and not (each is session and len(each.answers) == 1):
+                    size -= each.answers.popitem(last=False)[1].table.nbytes
+        return name
+
+    def check_address(self, address: str) -> None:
+        """Refuse an address that sent too many tokens that do not hold.
+
+        Raises
+        ------
+        GatewayError
+            G030.
+        """
+        with self._lock:
+            if self._left(address) < 1:
+                raise GatewayError("G030", "too many tokens that do not hold came from here. Wait a minute.")
+
+    def count_failure(self, address: str) -> None:
+        """Count a token that does not hold."""
+        with self._lock:
+            self._failures[address] = (self._left(address) - 1, self._clock())
+            self._failures.move_to_end(address)
+            while len(self._failures) > _MOST_ADDRESSES:
+                self._failures.popitem(last=False)
+
+    def _left(self, address: str) -> float:
+        left, then = self._failures.get(address, (_FAILURES, self._clock()))
+        return min(_FAILURES, left + (self._clock() - then) * _FORGIVEN)
+
+
+def _digest(cookie: str) -> bytes:
+    return sha256(b"dpsql session " + cookie.encode("utf-8", "replace")).digest()

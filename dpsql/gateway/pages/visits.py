@@ -1,0 +1,281 @@
+"""One visit of a page: who comes, whether the request is theirs, and what is answered where it fails.
+
+A page is shown to a session alone. What changes something is a POST from a page of this site: the browser says so in
+``Sec-Fetch-Site`` or ``Origin``, and the form holds the session's secret. A token that does not hold any more ends the
+session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from anyio import CapacityLimiter, to_thread
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from dpsql.errors import DpsqlError, GatewayError
+from dpsql.gateway.http import Answering
+from dpsql.gateway.listening import is_local
+from dpsql.gateway.pages.elements import Element, document, h
+from dpsql.gateway.pages.parts import Site, alert, framed, heading
+from dpsql.gateway.pages.sessions import SECONDS, Logins, WebSession
+from dpsql.gateway.problems import problem_of
+
+_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    # With no-referrer a browser would send the Origin of a form as null.
+    "referrer-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+}
+_FILES = {"gateway.css": "text/css", "gateway.js": "text/javascript", "gateway.svg": "image/svg+xml"}
+_FORM = "application/x-www-form-urlencoded"
+_MOST_FIELDS, _MOST_TOKEN = 2000, 8192
+# Visits at once that spend, and others.
+_ASKING, _LOOKING = 32, 16
+
+
+class Entrance(Answering, Protocol):
+    """A door that says who comes."""
+
+    def principal(self, token: str) -> str:
+        """Return whose token this is."""
+
+
+@dataclass(frozen=True)
+class Visit:
+    """A request of somebody who is logged in.
+
+    Attributes
+    ----------
+    session : WebSession
+    fields : mapping of str to list of str
+        Of the form, or of the address.
+    path : mapping of str to str
+        The parts of the address that stand for something.
+    sessions : Logins
+    """
+
+    session: WebSession
+    fields: Mapping[str, list[str]]
+    path: Mapping[str, str]
+    sessions: Logins
+
+    def field(self, name: str) -> str:
+        """Return what a field holds; empty where it is missing."""
+        return self.fields.get(name, [""])[0]
+
+
+@dataclass(frozen=True)
+class WebPage:
+    """One address of a site.
+
+    Attributes
+    ----------
+    method, path : str
+    answer : callable
+        Takes the door and the visit, and returns the response; it runs on a thread.
+    spends : bool
+        Whether it may wait for a release.
+    """
+
+    method: str
+    path: str
+    answer: Callable[[Any, Visit], Response]
+    spends: bool = False
+
+
+def page_response(root: Element, status: int = 200) -> Response:
+    """Return a page as a response."""
+    return Response(document(root), status, media_type="text/html; charset=utf-8")
+
+
+def see(address: str) -> Response:
+    """Return a response that leads to another page."""
+    return RedirectResponse(address, 303)
+
+
+def routes_of(
+    door: Entrance,
+    site: Site,
+    pages: Sequence[WebPage],
+    *,
+    admits: Callable[[Any, str], None] | None = None,
+    sessions: Logins | None = None,
+) -> list[BaseRoute]:
+    """Return the routes of a site.
+
+    Parameters
+    ----------
+    door : Entrance
+    site : Site
+    pages : sequence of WebPage
+    admits : callable, optional
+        Takes the door and a token, and raises where its holder may not enter this site.
+    sessions : Logins, optional
+    """
+    held = Logins() if sessions is None else sessions
+    limits = {True: CapacityLimiter(_ASKING), False: CapacityLimiter(_LOOKING)}
+
+    def endpoint(work: Callable[[Request, bytes], Response], spends: bool) -> Callable[[Request], Awaitable[Response]]:
+        async def respond(request: Request) -> Response:
+            try:
+                body = await request.body()
+                response = await to_thread.run_sync(work, request, body, limiter=limits[spends])
+            except Exception as error:
+                response = refused(site, None, error)
+            response.headers.update(_HEADERS)
+            return response
+
+        return respond
+
+    def visited(page: WebPage) -> Callable[[Request, bytes], Response]:
+        def work(request: Request, body: bytes) -> Response:
+            cookie = request.cookies.get(_cookie_name(request, site))
+            session = held.find(cookie)
+            if session is None:
+                return see("/login")
+            try:
+                fields = _form(request, body) if page.method == "POST" else parse_qs(request.url.query, True)
+                if page.method == "POST":
+                    session.check(next(iter(fields.get("csrf", ())), None))
+                door.principal(session.token)
+                return page.answer(door, Visit(session, fields, request.path_params, held))
+            except GatewayError as error:
+                if error.code != "DPSQL-G020":
+                    return refused(site, session, error)
+                held.end(cookie)
+                return _without_cookie(see("/login?ended"), request, site)
+            except Exception as error:
+                return refused(site, session, error)
+
+        return work
+
+    def login_page(request: Request, _: bytes) -> Response:
+        if held.find(request.cookies.get(_cookie_name(request, site))) is not None:
+            return see("/")
+        ended = request.url.query == "ended"
+        note = h("p", {"class": "note", "role": "status"}, "Your token does not hold any more.") if ended else None
+        return page_response(_login(site, note))
+
+    def login(request: Request, body: bytes) -> Response:
+        address = request.client.host if request.client is not None else ""
+        try:
+            fields = _form(request, body)
+            held.check_address(address)
+            token = fields.get("token", [""])[0].strip()
+            good = 0 < len(token) <= _MOST_TOKEN and all("!" <= one <= "~" for one in token)
+            if not good:
+                raise GatewayError("G020", "the token is none that holds. Ask the data's owner for one.")
+            principal = door.principal(token)
+            if admits is not None:
+                admits(door, token)
+        except DpsqlError as error:
+            if error.code == "DPSQL-G020":
+                held.count_failure(address)
+            problem = problem_of(error)
+            return page_response(_login(site, alert(problem)), problem.status)
+        held.end(request.cookies.get(_cookie_name(request, site)))
+        response = see("/")
+        name = _cookie_name(request, site)
+        response.set_cookie(
+            name, held.begin(token, principal), max_age=int(SECONDS), path="/", secure=name.startswith("__Host-"),
+            httponly=True, samesite="strict",
+        )  # fmt: skip
+        return response
+
+    def logout(request: Request, body: bytes) -> Response:
+        cookie = request.cookies.get(_cookie_name(request, site))
+        session = held.find(cookie)
+        if session is not None:
+            session.check(_form(request, body).get("csrf", [""])[0])
+            held.end(cookie)
+        return _without_cookie(see("/login"), request, site)
+
+    def static(request: Request, _: bytes) -> Response:
+        name = request.url.path.removeprefix("/")
+        return Response((files("dpsql.gateway.pages") / name).read_bytes(), media_type=_FILES[name])
+
+    return [
+        *(Route(f"/{name}", endpoint(static, False), methods=["GET"]) for name in _FILES),
+        Route("/login", endpoint(login_page, False), methods=["GET"]),
+        Route("/login", endpoint(login, False), methods=["POST"]),
+        Route("/logout", endpoint(logout, False), methods=["POST"]),
+        *(Route(page.path, endpoint(visited(page), page.spends), methods=[page.method]) for page in pages),
+    ]
+
+
+def refused(site: Site, session: WebSession | None, error: Exception) -> Response:
+    """Return the page of an error: its code and text, or a number by which the owner finds it in the log."""
+    problem = problem_of(error)
+    page = framed(site, "Refused", session, "", heading("This was refused"), alert(problem))
+    return page_response(page, problem.status)
+
+
+def _login(site: Site, note: Element | None) -> Element:
+    form = h(
+        "form",
+        {"method": "post", "action": "/login", "class": "card login"},
+        h("label", {"for": "token"}, "Token"),
+        h(
+            "input",
+            {
+                "id": "token", "name": "token", "type": "password", "autocomplete": "current-password",
+                "required": True, "autofocus": note is None, "spellcheck": "false", "aria-describedby": "token-hint",
+            },
+        ),
+        h("p", {"class": "hint", "id": "token-hint"}, "It begins with dpsql_. Whoever owns the data gives it out."),
+        h("button", {"class": "main"}, "Log in"),
+    )  # fmt: skip
+    words = "Every answer here is a private release: nobody sees a row."
+    return framed(site, "Log in", None, "/login", heading("Log in"), h("p", {"class": "lead"}, words), note, form)
+
+
+def _form(request: Request, body: bytes) -> dict[str, list[str]]:
+    """Return the fields of a form that a page of this site sent.
+
+    Raises
+    ------
+    GatewayError
+        G022: it came from elsewhere, or nobody says where from. G021: it is no form.
+    """
+    headers = request.headers
+    site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+    if site is not None:
+        own = site == "same-origin"
+    else:
+        own = origin is not None and urlsplit(origin).netloc.lower() == headers.get("host", "").lower() != ""
+    if not own:
+        raise GatewayError("G022", "the form was sent from another site. Open the page, and send it from there.")
+    if headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise GatewayError("G021", "the body is no form. Send it from the page.")
+    try:
+        return parse_qs(
+            body.decode("ascii"), True, strict_parsing=bool(body), errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError:
+        raise GatewayError("G021", "the body is no form. Send it from the page.") from None
+
+
+def _cookie_name(request: Request, site: Site) -> str:
+    """Return the name of a site's cookie.
+
+    The prefix makes a browser refuse it without TLS, and from any other host. On this machine alone there is no TLS.
+    """
+    if request.url.scheme == "http" and is_local(request.url.hostname or ""):
+        return site.key
+    return f"__Host-{site.key}"
+
+
+def _without_cookie(response: Response, request: Request, site: Site) -> Response:
+    name = _cookie_name(request, site)
+    response.delete_cookie(name, path="/", secure=name.startswith("__Host-"), httponly=True, samesite="strict")
+    return response

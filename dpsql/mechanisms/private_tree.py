@@ -1,0 +1,299 @@
+"""A tree of pairs of columns, chosen privately, with noisy counts of its columns and of its pairs.
+
+Every column has cells, and a row is in one cell of each. What is released, in this order, each step from the numbers
+that the steps before released and from public ones:
+
+1. **Columns.** The counts of all cells of all d columns, with Gaussian noise.
+2. **Tree.** Up to d - 1 rounds of the exponential mechanism. A round chooses a pair (i, j) of columns that are not yet
+   connected, or to stop. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact counts of the pair's
+   cells, E what is expected of two independent columns, from the noisy counts of step 1, and the penalty is what noise
+   would make of the table, so that a pair is worth it only if it tells more than noise. To stop has quality 0.
+3. **Edges.** The counts of the chosen tables, with Gaussian noise, paid for with all that the rounds have left.
+4. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
+   that was fitted to all of the above, with Gaussian noise.
+
+*Sensitivity.* A row adds 1 to one cell of each table. Let a privacy unit have at most m rows.
+
+========  =============================  ==========================================================================
+step      add/remove                     replace
+========  =============================  ==========================================================================
+columns   L2 squared ``m**2 d``          ``2 m**2 d``: both units move by vectors of norm ``m sqrt(d)`` at most, with
+                                         an inner product of at least 0
+tree      a quality moves by ``m``       ``2 m``; E and the penalty are released or public, so only M moves
+edges     ``m**2 E`` for E tables        ``2 m**2 E``
+report    ``m**2 P`` for P pairs         ``(2 m)**2 P``: a distance is no count, and both moves may add up
+========  =============================  ==========================================================================
+
+With qualities that move by at most Delta, in either direction, a round at epsilon chooses with chances proportional to
+``exp(epsilon q / (2 Delta))``: epsilon-bounded range, hence ``epsilon**2 / 8``-zCDP. Gaussian noise is
+``L2**2 / (2 sigma**2)``-zCDP. Steps are adaptive, so their rho add up.
+
+**Private keys.** The values of a text column may be private. Then a value that occurs counts as a cell of its own if
+its noisy count reaches a threshold, else as `other`. Take two neighbouring tables, and call a value *lone* if only the
+unit in which they differ has it. Let a be the chance that any lone value of a table is released. Both tables' runs in
+which no lone value is released have the law of the mechanism above, for one and the same set of values. Noise is
+independent, so a table's output is that of such a run but for a chance of a. So for any event
+``P <= exp(epsilon) Q' + delta + a`` under add/remove, where one of the tables has no lone values, and
+``P <= exp(epsilon) (Q + a) + delta + a`` under replace. There are at most m lone values for each column, each with a
+count of at most m. A threshold of ``m + z sigma`` releases one of them with a chance of at most ``Phi(-z)``.
+
+References
+----------
+.. [1] R. McKenna, G. Miklau, D. Sheldon, Winning the NIST contest: a scalable and general approach to differentially
+   private synthetic data, Journal of Privacy and Confidentiality 2021 (the tree).
+.. [2] R. McKenna, B. Mullins, D. Sheldon, G. Miklau, AIM: an adaptive and iterative mechanism for differentially
+   private synthetic data, VLDB 2022 (the penalty).
+.. [3] M. Cesar, R. Rogers, Bounding, concentrating, and truncating, ALT 2021 (bounded range).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+
+from dpsql.arrays import Doubles, Longs
+from dpsql.contract.cost import zcdp_rho
+from dpsql.contract.events import Approximate, Event, PrivateTree
+from dpsql.contract.gaussian_profile import normal_tail
+from dpsql.contract.measurement import Part, one_of, take
+from dpsql.contract.relation import relation_of
+from dpsql.kernels.typed_cells import TypedCells
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.mechanisms.prefix_bounds import ColumnBounds, prefix_bounds
+from dpsql.mechanisms.select import select
+from dpsql.statistics.counts import squared_l2_sensitivity
+
+# The shares of rho.
+BOUNDS, CELLS, TREE, EDGES, REPORT = "bounds", "cells", "tree", "edges", "report"
+# Qualities and distances are integers in units of 2**-20 rows.
+ONE = 1 << 20
+# A noisy table is off by this share of its noise in each cell, on average, once it is fitted to its margins.
+_KEPT = 0.5
+
+Pair = tuple[int, int]
+
+
+def floor_root(square: Fraction) -> Fraction:
+    """Return the square root, rounded down, to some 12 digits."""
+    shift = max(0, 80 - square.numerator.bit_length() + square.denominator.bit_length())
+    shift += shift % 2
+    return Fraction(math.isqrt((square.numerator << shift) // square.denominator), 1 << shift // 2)
+
+
+@dataclass(frozen=True)
+class TreeNoise(Part):
+    """All that one release of a tree draws.
+
+    Attributes
+    ----------
+    rho : Fraction
+        Of all steps together.
+    epsilon, delta : Fraction
+        What rho was calibrated for.
+    key_delta : Fraction or None
+        Chance that a value is released which only one privacy unit has; None where no values are drawn.
+    shares : tuple of (str, Fraction)
+        The rho of each step, by its name; they add up to `rho`.
+    """
+
+    rho: Fraction
+    epsilon: Fraction
+    delta: Fraction
+    key_delta: Fraction | None
+    shares: tuple[tuple[str, Fraction], ...]
+
+    @classmethod
+    def of(
+        cls, name: str, epsilon: Fraction, delta: Fraction, weights: Mapping[str, Fraction], *, draws_keys: bool
+    ) -> TreeNoise:
+        """Return the part in which each step has a share of rho by its weight, which add up to 1."""
+        kept = delta / 2 if draws_keys else delta
+        rho = zcdp_rho(epsilon, kept)
+        shares = tuple((step, rho * weight) for step, weight in weights.items() if weight)
+        return cls(name, rho, epsilon, kept, delta - kept or None, shares)
+
+    @property
+    def event(self) -> Event:
+        """What the ledger records."""
+        if self.key_delta is None:
+            return PrivateTree(self.rho, self.epsilon, self.delta)
+        return Approximate(self.epsilon, self.delta + self.key_delta, method="private_tree")
+
+    def draws(self, share: str) -> int:
+        """Return how often a step may be sampled: each once."""
+        return one_of([name for name, _ in self.shares], share)
+
+    def rho_of(self, share: str) -> Fraction:
+        """Return the rho of one step; 0 if it is not in the release."""
+        return dict(self.shares).get(share, Fraction(0))
+
+    def spend(self, share: str) -> Fraction:
+        """Use up the one draw of a step, and return the rho that it may spend."""
+        take(self, share)
+        return self.rho_of(share)
+
+    def draw_bounds(
+        self, counts: Sequence[Longs], cells: Sequence[TypedCells], *, neighbours: str, rows: int
+    ) -> list[ColumnBounds]:
+        """Return private bounds of some columns; see `prefix_bounds`, whose squared mu add up."""
+        rho = self.spend(BOUNDS)
+        if not counts:
+            return []
+        shares = [2 * rho / len(counts)] * len(counts)
+        return prefix_bounds(counts, cells, squared_mus=shares, neighbours=neighbours, max_rows_per_unit=rows)
+
+    def draw_columns(self, counts: Longs, tables: int, *, neighbours: str, rows: int) -> GaussianRelease:
+        """Return the counts of the cells of all columns; see `noisy_tables`."""
+        return noisy_tables(counts, tables, self.spend(CELLS), neighbours=neighbours, rows=rows)
+
+    def draw_distances(self, distances: Sequence[int], *, neighbours: str, rows: int) -> GaussianRelease:
+        """Return the distances of some pairs, in units of ``2**-20`` rows, with Gaussian noise, in rows."""
+        squared_mu = 2 * self.spend(REPORT)
+        squared = distance_sensitivity(len(distances), neighbours, rows)
+        exact = np.array(distances, dtype=object)
+        return gaussian_counts(exact, squared_sensitivity=squared, squared_mu=squared_mu, one=ONE)
+
+
+def table_sensitivity(tables: int, neighbours: str, rows: int) -> int:
+    """Return the squared L2 sensitivity of the counts of some tables, of each of which a row is in one cell."""
+    return squared_l2_sensitivity(neighbours, histograms=tables, max_rows_per_unit=rows)
+
+
+def quality_sensitivity(neighbours: str, rows: int) -> int:
+    """Return how far a quality, or a distance, moves at most, in rows."""
+    return rows * relation_of(neighbours).changes
+
+
+def distance_sensitivity(pairs: int, neighbours: str, rows: int) -> int:
+    """Return the squared L2 sensitivity of the distances of some pairs, in rows squared."""
+    return pairs * quality_sensitivity(neighbours, rows) ** 2
+
+
+def noisy_tables(counts: Longs, tables: int, rho: Fraction, *, neighbours: str, rows: int) -> GaussianRelease:
+    """Return the counts of some tables, one after the other, with Gaussian noise; see the module's text."""
+    squared = table_sensitivity(tables, neighbours, rows)
+    return gaussian_counts(counts, squared_sensitivity=squared, squared_mu=2 * rho)
+
+
+@lru_cache(maxsize=64)
+def key_reach(epsilon: Fraction, key_delta: Fraction, columns: int, neighbours: str, rows: int) -> float:
+    """Return z: a value that one unit alone has is released from a noisy count of m + z deviations on, at least."""
+    changes = relation_of(neighbours).changes
+    # exp(epsilon) is rounded up; beyond 700 no delta is left.
+    both = 1 if changes == 1 else 1 + math.ceil(math.exp(min(float(epsilon), 700.0)) * (1 + 1e-9))
+    chance = key_delta / (both * columns * rows)
+    low, high = 0, 1 << 14
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if normal_tail(Fraction(middle, 256)) <= chance else (middle, high)
+    # The law is that of discrete noise, whose tails differ by less than a step of z makes.
+    return (high + 1) / 256
+
+
+@dataclass(frozen=True)
+class NoisyTree:
+    """A chosen tree.
+
+    Attributes
+    ----------
+    edges : list of (int, int)
+        Pairs of columns, the smaller number first, in the order in which they were chosen.
+    tables : list of ndarray of float64
+        The noisy counts of each pair, in rows.
+    sigma : float
+        Standard deviation of the noise in each of them.
+    """
+
+    edges: list[Pair]
+    tables: list[Doubles]
+    sigma: float
+
+
+def draw_tree(
+    part: TreeNoise,
+    table: Callable[[Pair], Longs],
+    margins: Sequence[Doubles],
+    total: float,
+    *,
+    favoured: int | None,
+    neighbours: str,
+    rows: int,
+) -> NoisyTree:
+    """Draw a tree, and the tables of its edges.
+
+    Parameters
+    ----------
+    part : TreeNoise
+    table : callable
+        Returns the exact counts of a pair, int64, shape (cells of i, cells of j).
+    margins : sequence of ndarray of float64
+        Released counts of the cells of each column, in rows; >= 0.
+    total : float
+        Released number of rows, > 0.
+    favoured : int or None
+        A column whose pairs have twice the quality: what is to be predicted.
+    neighbours : {'add_remove', 'replace'}
+    rows : int
+        m: rows that a privacy unit has at most.
+
+    Returns
+    -------
+    tree : NoisyTree
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of the two steps together, however many rounds there are.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `rows` rows.
+    - **Sensitivity**: of a quality, of those of the favoured column twice `quality_sensitivity`; of the tables, L2.
+    - **Randomness**: exact race and exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: margins and total are released or public.
+    - **Does not protect**: running time, which depends on how many pairs are chosen.
+    """
+    width = len(margins)
+    rho, edge_rho = part.spend(TREE), part.spend(EDGES)
+    rounds = max(1, width - 1)
+    each = floor_root(8 * rho / rounds)
+    weight = 1 if favoured is None else 2
+    deviation = math.sqrt(table_sensitivity(rounds, neighbours, rows) / (2 * edge_rho))
+    pairs = list(combinations(range(width), 2))
+    qualities = [
+        _quality(table(pair), margins, pair, total, deviation) * (weight if favoured in pair else 1) for pair in pairs
+    ]
+    component, edges, spent = list(range(width)), list[Pair](), 0
+    while len(edges) < width - 1:
+        joining = [place for place, (i, j) in enumerate(pairs) if component[i] != component[j]]
+        utility = np.array([*(qualities[place] for place in joining), 0], dtype=object)
+        spread = 2 * weight * quality_sensitivity(neighbours, rows) * ONE
+        [chosen] = select(utility, utility_range=spread, epsilon=each, k=1, noise="gumbel")
+        spent += 1
+        if chosen == len(joining):
+            break
+        i, j = pairs[joining[chosen]]
+        edges.append((i, j))
+        component = [component[i] if one == component[j] else one for one in component]
+    if not edges:
+        return NoisyTree([], [], deviation)
+    left = edge_rho + rho * (rounds - spent) / rounds
+    exact = [table(pair) for pair in edges]
+    flat = np.concatenate([one.ravel() for one in exact])
+    noisy = noisy_tables(flat, len(edges), left, neighbours=neighbours, rows=rows)
+    parts = np.split(noisy.values, np.cumsum([one.size for one in exact])[:-1])
+    return NoisyTree(edges, [one.reshape(of.shape) for one, of in zip(parts, exact, strict=True)], noisy.sigma)
+
+
+def _quality(exact: Longs, margins: Sequence[Doubles], pair: Pair, total: float, deviation: float) -> int:
+    """Return the quality of a pair in units of ``2**-20`` rows: everything but `exact` is public."""
+    expected = np.rint(np.multiply.outer(margins[pair[0]], margins[pair[1]]) / total * ONE).astype(np.int64)
+    penalty = _KEPT * math.sqrt(2.0 / math.pi) * deviation * exact.size
+    return distance(exact, expected) - math.floor(penalty * ONE)
+
+
+def distance(exact: Longs, expected: Longs) -> int:
+    """Return the sum of the absolute differences of exact counts from public numbers in units of ``2**-20`` rows."""
+    return int(np.abs(exact * ONE - expected).sum())

@@ -1,0 +1,116 @@
+"""Released trees: what the ledger keeps of them, and the report on their pairs. Everything here is free.
+
+The error of a pair is the share of rows that would have to be in other cells for the counts of its united cells to be
+right, half of the sum of all differences: the total variation. It tells nothing of what is inside of a united cell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from dpsql.arrays import Doubles
+from dpsql.contract.json import Json
+from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
+from dpsql.mechanisms.private_tree import NoisyTree
+from dpsql.released.synthetic_rows import StoredColumn
+from dpsql.released.tree_fit import FittedTree, ReleasedColumns
+
+# Weights are counts in units of 2**-16 rows.
+_UNIT = 1 << 16
+# Of the intervals of errors.
+CONFIDENCE = 0.95
+# A pair is clear if no more than this share of rows is off, with that confidence.
+CLOSE = 0.1
+MEASURED, IMPLIED = "measured", "implied"
+
+
+def _weights(counts: Doubles) -> list[int]:
+    found: list[int] = np.rint(np.maximum(counts, 0.0) * _UNIT).astype(np.int64).ravel().tolist()
+    return found
+
+
+def synthetic_record(
+    released: ReleasedColumns,
+    tree: NoisyTree,
+    fit: FittedTree,
+    errors: Doubles | None,
+    sigma: float | None,
+    seed: str,
+) -> dict[str, Json]:
+    """Return the JSON values that the ledger keeps: a `StoredTree`, and the report.
+
+    Parameters
+    ----------
+    released : ReleasedColumns
+    tree : NoisyTree
+    fit : FittedTree
+    errors : ndarray of float64, or None
+        Noisy distance of every pair in rows, pairs in order; None where there is no report.
+    sigma : float or None
+        Standard deviation of its noise.
+    seed : str
+        Public.
+    """
+    columns = [_stored(released, number) for number in range(len(released.columns))]
+    return {
+        "columns": [dict(column) for column in columns],
+        "rows": max(1, round(released.total)),
+        "seed": seed,
+        "margins": [_weights(margin) for margin in fit.margins],
+        "edges": [list(pair) for pair in tree.edges],
+        "tables": [_weights(fit.tables[pair]) for pair in tree.edges],
+        "cell_std_error": released.sigma,
+        "pair_std_error": tree.sigma,
+        "errors": None if errors is None else errors.tolist(),
+        "error_std_error": sigma,
+    }
+
+
+def _stored(released: ReleasedColumns, number: int) -> StoredColumn:
+    column = released.columns[number]
+    grid = column.grid
+    return {
+        "name": column.name,
+        "type": column.type,
+        "keys": None if column.keys is None else list(column.keys),
+        "other": column.other,
+        "starts": None if grid is None else list(grid.starts),
+        "upper": 0.0 if grid is None else grid.upper,
+        "discrete": grid is not None and grid.discrete,
+        "digits": column.digits,
+        "places": released.places[number].tolist(),
+        "shares": _weights(released.shares(number)),
+    }
+
+
+def report_rows(result: Any) -> Sequence[dict[str, Any]]:
+    """Return one row for each pair of columns: whether it was measured, and its error with an interval."""
+    names = [column["name"] for column in result["columns"]]
+    edges = {tuple(edge) for edge in result["edges"]}
+    rows = 2.0 * result["rows"]
+    away = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    found = []
+    for number, (i, j) in enumerate(combinations(range(len(names)), 2)):
+        row: dict[str, Any] = {
+            "column_1": names[i],
+            "column_2": names[j],
+            "fit": MEASURED if (i, j) in edges else IMPLIED,
+            "error": None,
+            "std_error": None,
+            "lower": None,
+            "upper": None,
+            "verdict": NOT_MEASURED,
+        }
+        if result["errors"] is not None:
+            error, deviation = result["errors"][number] / rows, result["error_std_error"] / rows
+            low, high = (min(1.0, max(0.0, error + side * away * deviation)) for side in (-1, 1))
+            verdict = CLEAR if high <= CLOSE else UNCLEAR
+            row |= {"error": min(1.0, max(0.0, error)), "std_error": deviation, "lower": low, "upper": high}
+            row["verdict"] = verdict
+        found.append(row)
+    return found

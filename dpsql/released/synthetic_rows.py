@@ -1,0 +1,225 @@
+"""Rows of a table that a released tree describes: the same bytes from the same seed, on every platform.
+
+Everything is integer arithmetic on stored integers. Words come from a public seed
+(`dpsql.noise.seeded`); no order depends on equal keys. Where n rows are to be divided by weights, each cell
+gets its share rounded down, and what is left goes to cells in turn by their remainders, from a random start: so every
+cell has its share of the rows on average. Rows are post-processing of what was released, whatever the seed.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Mapping
+from typing import TypedDict
+
+import numpy as np
+import pyarrow as pa
+
+from dpsql.arrays import Longs
+from dpsql.kernels.value_grid import ValueGrid
+from dpsql.noise.seeded import SeededWords
+
+# Weights of one division are below this in sum, and so are products with numbers of rows below 2**62.
+_WEIGHT_BITS = 32
+OTHER = "other"
+
+
+class StoredColumn(TypedDict):
+    """A column of a synthetic table.
+
+    Attributes
+    ----------
+    name, type : str
+        As the source's; the type as SQL spells it.
+    keys : list of str, or None
+        Values of a column that is listed.
+    other : bool
+        Whether there is a cell for all other values.
+    starts, upper, discrete
+        Of `ValueGrid`; None for a column that is listed.
+    digits : int
+        Numbers are multiples of ``10**-digits``.
+    places : list of int
+        The united cell of each cell: of NULL, then of values, then of others.
+    shares : list of int
+        What each cell holds of its union, in any unit.
+    """
+
+    name: str
+    type: str
+    keys: list[str] | None
+    other: bool
+    starts: list[float] | None
+    upper: float
+    discrete: bool
+    digits: int
+    places: list[int]
+    shares: list[int]
+
+
+class StoredTree(TypedDict):
+    """A released tree.
+
+    Attributes
+    ----------
+    columns : list of StoredColumn
+    rows : int
+        Released number of rows.
+    seed : str
+        128 public bits as hexadecimal digits, drawn once.
+    margins : list of list of int
+        Weights of each column's united cells.
+    edges : list of [int, int]
+        Pairs of columns on the tree, in the order in which they were chosen.
+    tables : list of list of int
+        Weights of the united cells of each pair, row by row.
+    """
+
+    columns: list[StoredColumn]
+    rows: int
+    seed: str
+    margins: list[list[int]]
+    edges: list[list[int]]
+    tables: list[list[int]]
+
+
+def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
+    """Return how many of some rows each cell gets; the weights are integers >= 0."""
+    total = int(weights.sum())
+    if not total:
+        weights = np.ones_like(weights)
+        total = len(weights)
+    shift = max(0, total.bit_length() - _WEIGHT_BITS)
+    if shift:
+        weights = weights >> shift
+        total = int(weights.sum())
+    products = count * weights
+    found, rest = products // total, np.cumsum(products % total)
+    start = int(words.take(1)[0]) % total
+    # A cell is met whenever the remainders of the cells up to it pass start, start + total, start + 2 total, …
+    met = (rest + (total - 1 - start)) // total
+    return found + np.diff(met, prepend=0)
+
+
+def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
+    """Return a cell for each row, by the weights of the row's group, shape (groups, cells)."""
+    found = np.zeros(len(groups), dtype=np.int64)
+    order = words.order(len(groups))
+    order = order[np.argsort(groups[order], kind="stable")]
+    counts = np.bincount(groups, minlength=len(weights))
+    start = 0
+    for group, count in enumerate(counts.tolist()):
+        if count:
+            cells = np.repeat(np.arange(weights.shape[1]), _divided(count, weights[group], words))
+            found[order[start : start + count]] = cells
+        start += count
+    return found
+
+
+def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
+    """Return the united cell of each column in each of some rows."""
+    words, width = SeededWords(seed), len(stored["columns"])
+    sizes = [len(margin) for margin in stored["margins"]]
+    tables = {
+        (i, j): np.array(table, dtype=np.int64).reshape(sizes[i], sizes[j])
+        for (i, j), table in zip(stored["edges"], stored["tables"], strict=True)
+    }
+    found: dict[int, Longs] = {}
+    while len(found) < width:
+        ready = [(pair, one) for pair in tables for one in pair if one not in found and sum(pair) - one in found]
+        if not ready:
+            root = next(column for column in range(width) if column not in found)
+            margin = np.array(stored["margins"][root], dtype=np.int64)
+            found[root] = _spread(np.zeros(count, dtype=np.int64), margin[np.newaxis], words)
+            continue
+        for (i, j), child in ready:
+            table = tables[i, j] if child == j else tables[i, j].T
+            found[child] = _spread(found[i + j - child], table, words)
+    return [found[column] for column in range(width)]
+
+
+def _fine_cells(column: StoredColumn, united: Longs, words: SeededWords) -> Longs:
+    """Return the cell of each row from its united cell."""
+    places, shares = (np.array(column[name], dtype=np.int64) for name in ("places", "shares"))
+    weights = np.zeros((int(places.max(initial=0)) + 1, len(places)), dtype=np.int64)
+    weights[places, np.arange(len(places))] = shares
+    for group in np.flatnonzero(~weights.any(axis=1)):
+        weights[group, places == group] = 1
+    return _spread(united, weights, words)
+
+
+def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
+    """Return a column's values as texts that SQL casts to its type; cell 0 is NULL."""
+    absent = cells == 0
+    if column["keys"] is not None:
+        last = [OTHER if column["type"] == "VARCHAR" else None] if column["other"] else []
+        return pa.array([None, *column["keys"], *last], type=pa.string()).take(pa.array(cells))
+    grid = ValueGrid(tuple(column["starts"] or ()), column["upper"], column["discrete"])
+    random = words.take(len(cells))
+    if not grid.count:
+        return pa.nulls(len(cells), pa.string())
+    numbers = grid.values(np.maximum(cells - 1, 0), random).tolist()
+    text = _WRITTEN.get(column["type"], _number)
+    digits = column["digits"]
+    return pa.array(
+        [None if gone else text(number, digits) for number, gone in zip(numbers, absent.tolist(), strict=True)],
+        type=pa.string(),
+    )
+
+
+def _number(number: float, digits: int) -> str:
+    if not digits:
+        return repr(number)
+    sign, whole = "-" if number < 0 else "", f"{abs(int(number)):0{digits + 1}d}"
+    return f"{sign}{whole[:-digits]}.{whole[-digits:]}"
+
+
+def _integer(number: float, digits: int) -> str:
+    return str(int(number))
+
+
+def _single(number: float, digits: int) -> str:
+    return repr(float(np.float32(number)))
+
+
+def _date(number: float, digits: int) -> str:
+    return str(datetime.date(1970, 1, 1) + datetime.timedelta(days=int(number)))
+
+
+def _timestamp(number: float, digits: int) -> str:
+    return str(datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=int(number)))
+
+
+_INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT")
+_WRITTEN: Mapping[str, Callable[[float, int], str]] = {
+    **dict.fromkeys(_INTEGERS, _integer),
+    "FLOAT": _single,
+    "DATE": _date,
+    "TIMESTAMP": _timestamp,
+}
+
+
+def synthetic_columns(stored: StoredTree, count: int | None, seed: str | None) -> list[pa.Array]:
+    """Return the columns of a table, as texts that SQL casts to their types.
+
+    Parameters
+    ----------
+    stored : StoredTree
+    count : int or None
+        Number of rows, from 0; None for the released number.
+    seed : str or None
+        Public; None for that of the release.
+
+    Returns
+    -------
+    columns : list of StringArray
+        In the order of the source's columns; rows are in random order.
+    """
+    rows = stored["rows"] if count is None else count
+    text = stored["seed"] if seed is None else seed
+    united = united_cells(stored, rows, text)
+    words = SeededWords(f"{text} values")
+    return [
+        _texts(column, _fine_cells(column, cells, words), words)
+        for column, cells in zip(stored["columns"], united, strict=True)
+    ]

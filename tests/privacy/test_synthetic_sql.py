@@ -1,0 +1,198 @@
+"""dp_synthetic through SQL: what neighbouring tables cost, step by step; planted faults cost more, or show."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dpsql
+from dpsql.contract.cost import zcdp_epsilon
+from dpsql.contract.gaussian_profile import normal_tail
+from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.mechanisms import private_tree
+from dpsql.mechanisms.private_tree import BOUNDS, CELLS, EDGES, ONE, REPORT, TREE, key_reach
+from support.broken.synthetic import BROKEN_SYNTHETIC, broken_synthetic
+from support.laws.synthetic import Seen, observe
+
+NAMES = itertools.count()
+REPLACE = ", neighbours := 'replace'"
+UNIT = ", privacy_unit := 'u', max_rows_per_unit := 3"
+KEYS = ", keys := {'g': ['x', 'y', 'z']}, columns := ['a', 'b', 'g', 'f']"
+CALL = (
+    "FROM dp_synthetic('{table}', lower := {{'a': 0, 'b': -1}}, upper := {{'a': 40, 'b': 1}}, target := 'g', "
+    "dataset := 'd', release := '{name}', epsilon := {epsilon}, delta := 1e-5{more})"
+)
+DRAWN = CALL.replace("lower := {{'a': 0, 'b': -1}}, upper := {{'a': 40, 'b': 1}}, ", "")
+ROWS = {
+    "t": "SELECT (i * 7) % 41 AS a, (i * 53) % 97 / 48 - 1 AS b, ['x', 'y', 'z'][1 + (i * 7) % 41 // 14] AS g, (i * 53) % 97 < 48 AS f, "
+    "100 + i // 3 AS u FROM range(600) AS r(i)",
+    "row": "FROM t UNION ALL SELECT 40, 1, 'x', true, 0",
+    "other": "FROM t UNION ALL SELECT 0, -1, 'y', false, 0",
+    "missing": "FROM t UNION ALL SELECT NULL, 'nan'::DOUBLE, NULL, NULL, 0",
+    "far": "FROM t UNION ALL SELECT 1000000000, '-inf'::DOUBLE, 'unknown', true, 0",
+    "person": "FROM t UNION ALL SELECT 40, 1, 'x', true, 0 FROM range(5)",
+    "other_person": "FROM t UNION ALL SELECT 0, -1, 'y', false, 0 FROM range(5)",
+}
+CASES: dict[str, tuple[tuple[str, str], str]] = {
+    "row": (("t", "row"), ""),
+    "row away": (("row", "t"), ""),
+    "replaced": (("row", "other"), REPLACE),
+    "missing": (("t", "missing"), ""),
+    "far": (("t", "far"), ""),
+    "person": (("t", "person"), UNIT),
+    "replaced person": (("person", "other_person"), UNIT + REPLACE),
+}
+
+
+@pytest.fixture(scope="module")
+def connection() -> Iterator[Any]:
+    opened = dpsql.connect()
+    for name, rows in ROWS.items():
+        opened.execute(f"CREATE TABLE {name} AS {rows}")
+    yield opened
+    opened.close()
+
+
+def run(
+    connection: Any, table: str, more: str, first: Seen | None = None, *, call: str = CALL, epsilon: int = 4
+) -> Seen:
+    def asked() -> Any:
+        name = f"r{next(NAMES)}"
+        text = call.format(table=table, name=name, more=KEYS + more, epsilon=epsilon)
+        report = connection.execute(text).fetchall()
+        rows = connection.execute(f"FROM dp_synthetic_rows('{name}', n := 50, seed := 1)").fetchall()
+        return report, rows
+
+    return observe(asked, first)
+
+
+def over(connection: Any, case: str, *, call: str = CALL) -> float:
+    """Return the largest loss of a step over what it may spend; infinite if the results differ."""
+    (one, two), more = CASES[case]
+    first = run(connection, one, more, call=call)
+    second = run(connection, two, more, first, call=call)
+    if first.result != second.result:
+        return math.inf
+    losses = first.losses(second)
+    part = plan(more, drawn=call is DRAWN).noise_part
+    steps = [BOUNDS] * (2 if call is DRAWN else 0) + [CELLS]
+    rounds = [loss for kind, loss in losses if kind != "gaussian"]
+    others = [loss for kind, loss in losses if kind == "gaussian"]
+    spent = {step: 0.0 for step, _ in part.shares}
+    for step, loss in zip([*steps, EDGES, REPORT], others, strict=True):
+        spent[step] += loss
+    spent[TREE] = sum(rounds)
+    limits = {step: float(part.rho_of(step)) for step in spent}
+    limits[EDGES] += limits[TREE] * (3 - len(rounds)) / 3
+    limits[TREE] *= len(rounds) / 3
+    return max(spent[step] / limits[step] for step in spent)
+
+
+def plan(more: str, *, drawn: bool) -> SyntheticPlan:
+    given: dict[str, Any] = {
+        "columns": ["a", "b", "g", "f"],
+        "epsilon": 4,
+        "delta": 1e-5,
+        "keys": {"g": ["x", "y", "z"]},
+    }
+    if not drawn:
+        given |= {"lower": {"a": 0, "b": -1}, "upper": {"a": 40, "b": 1}}
+    if "replace" in more:
+        given["neighbours"] = "replace"
+    if "privacy_unit" in more:
+        given |= {"privacy_unit": "u", "max_rows_per_unit": 3}
+    return SyntheticPlan.from_arguments("t", given)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_neighbours_cost_what_is_charged(connection: Any, case: str) -> None:
+    assert over(connection, case) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("case", ["row", "replaced person", "missing"])
+def test_drawn_bounds_cost_what_is_charged(connection: Any, case: str) -> None:
+    assert over(connection, case, call=DRAWN) <= 1 + 1e-9
+
+
+def test_a_row_costs_all_of_it(connection: Any) -> None:
+    """The stated sensitivities are attained: a row in one cell of each column spends all that counts may."""
+    assert over(connection, "row") == pytest.approx(1, abs=1e-6)
+
+
+FAULTS = {
+    "noise for one table": "row",
+    "distances of one pair": "person",
+    "one-way qualities": "replaced",
+    "qualities of one row": "person",
+    "twice the epsilon": "row",
+    "exact total": "person",
+    "bounds of the data": "far",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_shows(connection: Any, fault: str) -> None:
+    with broken_synthetic(fault):
+        assert over(connection, FAULTS[fault], call=DRAWN if fault == "bounds of the data" else CALL) > 1.01
+
+
+def test_a_reference_of_exact_margins_moves_too_far() -> None:
+    """The quality of a pair is stated to move by one row; with a reference that is not released it moves by more."""
+    one, two = np.array([[2, 0], [0, 30]]), np.array([[3, 0], [0, 30]])
+    margins = [np.array([2.0, 30.0])] * 2
+
+    def moved() -> float:
+        found = [private_tree._quality(table, margins, (0, 1), 32.0, 1.0) for table in (one, two)]
+        return abs(found[0] - found[1]) / ONE
+
+    assert moved() == 1
+    with broken_synthetic("exact margins"):
+        assert moved() > 3
+
+
+def test_every_fault_is_caught_by_something() -> None:
+    assert {*FAULTS, "exact margins"} == set(BROKEN_SYNTHETIC)
+
+
+def test_shares_add_up() -> None:
+    for given in ({}, {"private_keys": True}, {"report_share": 0, "bounds_share": 0.2}):
+        part = SyntheticPlan.from_arguments("t", {"epsilon": 1, "delta": 1e-5, **given}).noise_part
+        assert sum(rho for _, rho in part.shares) == part.rho
+        assert zcdp_epsilon(part.rho, part.delta) <= part.epsilon == 1
+        assert part.delta + (part.key_delta or 0) == Fraction(1, 10**5)
+        cost = part.event.cost
+        assert (cost.epsilon, cost.delta) == (1, Fraction(1, 10**5))
+        assert (cost.rho is None) == bool(given.get("private_keys"))
+
+
+@pytest.mark.parametrize(("relation", "rows"), [("add_remove", 1), ("add_remove", 3), ("replace", 3)])
+def test_a_lone_value_stays_private(relation: str, rows: int) -> None:
+    """All values that one person alone has: at most m for each column, each on at most m rows."""
+    epsilon, delta, columns = Fraction(1), Fraction(1, 10**6), 4
+    reach = key_reach(epsilon, delta, columns, relation, rows)
+    chance = columns * rows * float(normal_tail(Fraction(reach) - Fraction(1, 256)))
+    both = 1 if relation == "add_remove" else 1 + math.e
+    assert chance * both <= float(delta) <= 1.2 * chance * both
+
+
+def test_private_values_are_those_of_many(connection: Any) -> None:
+    """A value of one row is never among the keys, and NULL, other values and rows add up."""
+    connection.execute("CREATE OR REPLACE TABLE w AS SELECT CASE WHEN i < 5 THEN 'lone' || i WHEN i % 2 = 0 THEN 'even' "
+                       "ELSE 'odd' END AS g, i % 7 AS a FROM range(2000) AS r(i)")  # fmt: skip
+    connection.execute(
+        "FROM dp_synthetic('w', epsilon := 4, delta := 1e-6, private_keys := true, lower := {'a': 0}, "
+        "upper := {'a': 6}, release := 'w')"
+    )
+    found = connection.execute("SELECT DISTINCT g FROM dp_synthetic_rows('w') ORDER BY ALL").fetchall()
+    assert {("even",), ("odd",)} <= set(found) <= {("even",), ("odd",), ("other",), (None,)}
+
+
+def test_draws_are_fresh(connection: Any) -> None:
+    check = "SELECT list(error) FROM dp_synthetic('t', columns := ['a', 'b'], epsilon := 1, delta := 1e-5)"
+    assert len({str(connection.execute(check).fetchone()) for _ in range(4)}) == 4

@@ -1,0 +1,95 @@
+"""Planted faults of dp_synthetic. NOT private: every one is caught by what two neighbouring tables cost.
+
+Numbers are of `tests/privacy/test_synthetic_sql.py`: losses over what a step may spend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from dpsql.functions import synthetic
+from dpsql.kernels.typed_cells import TypedCells
+from dpsql.mechanisms import private_tree
+from dpsql.released.tree_fit import ReleasedColumns
+from support.broken.planting import Fault, planted
+
+_quality, _root = private_tree._quality, private_tree.floor_root
+
+
+def _one_table(tables: int, neighbours: str, rows: int) -> int:
+    return private_tree.squared_l2_sensitivity(neighbours, max_rows_per_unit=rows)
+
+
+def _one_way(neighbours: str, rows: int) -> int:
+    return rows
+
+
+def _one_pair(pairs: int, neighbours: str, rows: int) -> int:
+    return private_tree.quality_sensitivity(neighbours, rows) ** 2
+
+
+def _one_row(neighbours: str, rows: int) -> int:
+    return private_tree.relation_of(neighbours).changes
+
+
+def _of_exact_margins(exact: Any, margins: Any, pair: Any, total: float, deviation: float) -> int:
+    """The quality's reference is made of exact counts, so that it moves by 3 with a row, and not by 1."""
+    rows = max(1, int(exact.sum()))
+    own = {pair[0]: exact.sum(axis=1), pair[1]: exact.sum(axis=0)}
+    return _quality(exact, [own.get(place, one) for place, one in enumerate(margins)], pair, rows, deviation)
+
+
+def _twice_the_root(square: Any) -> Any:
+    """Rounds that are charged an eighth of epsilon squared, as if half of it was spent."""
+    return 2 * _root(square)
+
+
+def _with_exact_total(plan: Any, statistic: Any) -> Any:
+    found = _columns(plan, statistic)
+    return ReleasedColumns(found.columns, found.noisy, found.sigma, float(statistic.rows), found.places)
+
+
+def _bounds_of_the_data(call: Any, fine: Any) -> Any:
+    found = list(call.coded)
+    for place, counts in zip(call.unbounded, fine, strict=True):
+        cells = TypedCells.of(call.kinds[place])
+        seen = np.flatnonzero(cells.counts(counts))
+        bounds = max(-1e6, float(cells.low[seen[0]])), min(1e6, float(cells.high[seen[-1]]))
+        found[place] = replace(found[place], grid=synthetic._grid(call.kinds[place], bounds))
+    return found
+
+
+_columns = synthetic.draw_columns
+
+BROKEN_SYNTHETIC = {
+    "noise for one table": Fault(
+        "a row is in one cell of each column, not in one alone", ((private_tree, "table_sensitivity", _one_table),)
+    ),
+    "distances of one pair": Fault(
+        "a row moves the distance of every pair", ((private_tree, "distance_sensitivity", _one_pair),)
+    ),
+    "one-way qualities": Fault(
+        "a replaced row leaves one cell and comes to another", ((private_tree, "quality_sensitivity", _one_way),)
+    ),
+    "qualities of one row": Fault("a person has several rows", ((private_tree, "quality_sensitivity", _one_row),)),
+    "exact margins": Fault(
+        "the reference of a quality is not released", ((private_tree, "_quality", _of_exact_margins),)
+    ),
+    "twice the epsilon": Fault("a round costs four times as much", ((private_tree, "floor_root", _twice_the_root),)),
+    "exact total": Fault("the number of rows is counted", ((synthetic, "draw_columns", _with_exact_total),)),
+    "bounds of the data": Fault(
+        "bounds are the ends of what is there", ((synthetic, "draw_grids", _bounds_of_the_data),)
+    ),
+}
+
+
+@contextmanager
+def broken_synthetic(name: str) -> Iterator[None]:
+    """Plant a fault for as long as the context lasts."""
+    with planted(*BROKEN_SYNTHETIC[name].patches), np.errstate(all="ignore"):
+        yield

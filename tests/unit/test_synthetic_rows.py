@@ -1,0 +1,120 @@
+"""Rows of released trees: the same bytes everywhere, and the shares that the tree says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dpsql.kernels.value_grid import ValueGrid
+from dpsql.mechanisms.private_tree import NoisyTree
+from dpsql.noise.seeded import SeededWords
+from dpsql.released.synthetic_rows import StoredTree, synthetic_columns, united_cells
+from dpsql.released.tree_fit import ReleasedColumns, fitted, on_simplex, smoothed, united_runs, united_values
+from dpsql.statistics.coded_columns import CodedColumn
+
+STORED: Any = {
+    "columns": [
+        {"name": "age", "type": "INTEGER", "keys": None, "other": False, "starts": [0.0, 10.0, 60.0], "upper": 99.0,
+         "discrete": True, "digits": 0, "places": [0, 0, 1, 1], "shares": [0, 5, 3, 1]},
+        {"name": "ward", "type": "VARCHAR", "keys": ["A", "B"], "other": True, "starts": None, "upper": 0.0,
+         "discrete": False, "digits": 0, "places": [2, 0, 1, 2], "shares": [1, 8, 9, 1]},
+        {"name": "cost", "type": "DECIMAL(8,2)", "keys": None, "other": False, "starts": [-5.0, 0.0, 7.0], "upper": 700.0,
+         "discrete": True, "digits": 2, "places": [0, 1, 1, 1], "shares": [1, 1, 1, 1]},
+        {"name": "x", "type": "DOUBLE", "keys": None, "other": False, "starts": [-1.0, 0.0, 5e-324], "upper": 3.0,
+         "discrete": False, "digits": 0, "places": [0, 0, 0, 0], "shares": [0, 1, 2, 1]},
+        {"name": "day", "type": "DATE", "keys": None, "other": False, "starts": [20000.0], "upper": 20099.0,
+         "discrete": True, "digits": 0, "places": [0, 0], "shares": [0, 1]},
+        {"name": "at", "type": "TIMESTAMP", "keys": None, "other": False, "starts": [1.7e15], "upper": 1.7e15 + 9e9,
+         "discrete": True, "digits": 0, "places": [0, 0], "shares": [0, 1]},
+        {"name": "gone", "type": "DOUBLE", "keys": None, "other": False, "starts": None, "upper": 0.0,
+         "discrete": False, "digits": 0, "places": [0], "shares": [1]},
+    ],
+    "rows": 1000,
+    "seed": "0123",
+    "margins": [[300, 700], [200, 300, 500], [1, 3], [1], [1], [1], [1]],
+    "edges": [[0, 1], [1, 2]],
+    "tables": [[100, 100, 100, 100, 200, 400], [20, 180, 150, 150, 80, 420]],
+}  # fmt: skip
+
+
+def test_the_bytes_are_the_same_everywhere() -> None:
+    written = json.dumps([column.to_pylist() for column in synthetic_columns(STORED, 500, "seed")])
+    assert hashlib.sha256(written.encode()).hexdigest() == GOLDEN
+    assert synthetic_columns(STORED, 500, "seed") == synthetic_columns(STORED, 500, "seed")
+    assert synthetic_columns(STORED, 500, "seed") != synthetic_columns(STORED, 500, "other seed")
+    assert len(synthetic_columns(STORED, None, None)[0]) == 1000
+    assert [len(column) for column in synthetic_columns(STORED, 0, None)] == [0] * 7
+
+
+GOLDEN = "5982831f7b9b7b6d243845544be4cc5d0cc1f39ea1d297567d25c8667b74534d"
+
+
+def test_counts_are_those_of_the_tree() -> None:
+    """Rows divide as the tables say, but for what rounding leaves; a chain of columns is independent given its middle."""
+    cells = united_cells(STORED, 100_000, "s")
+    found = np.zeros((2, 3))
+    np.add.at(found, (cells[0], cells[1]), 1)
+    assert np.abs(found / 100 - np.array(STORED["tables"][0]).reshape(2, 3)).max() < 0.1
+    third = np.zeros((3, 2))
+    np.add.at(third, (cells[1], cells[2]), 1)
+    share = third[:, 1] / third.sum(axis=1)
+    assert share == pytest.approx([0.9, 0.5, 0.84], abs=1e-3)
+    for before in range(2):
+        for middle in range(3):
+            here = (cells[0] == before) & (cells[1] == middle)
+            assert cells[2][here].mean() == pytest.approx(share[middle], abs=5.2 * 0.5 / np.sqrt(here.sum()))
+
+
+def test_few_rows_have_rare_cells_now_and_then() -> None:
+    """A cell of a thousandth of the rows is met in every tenth table of a hundred rows, not never."""
+    stored: StoredTree = {**STORED, "columns": STORED["columns"][:1], "margins": [[1, 999]], "edges": [], "tables": []}
+    met = sum(int((united_cells(stored, 100, str(seed))[0] == 0).sum()) for seed in range(1000))
+    assert 100 - 5.2 * 9.5 < met < 100 + 5.2 * 9.5
+
+
+def test_grids() -> None:
+    few = ValueGrid.of_integers(Fraction(-1, 2), Fraction(7, 2))
+    assert few.starts == (-1.0, 0.0, 1.0, 2.0, 3.0, 4.0)
+    wide = ValueGrid.of_integers(Fraction(0), Fraction(10**6))
+    assert wide.starts[:2] == (0.0, 1.0)
+    assert wide.starts[-1] == 1e6
+    assert wide.count < 300
+    for grid in (
+        few,
+        wide,
+        ValueGrid.of_doubles(-2.5, 1e4),
+        ValueGrid.of_doubles(3.0, 4.0),
+        ValueGrid.of_doubles(0.0, 1e-300),
+    ):
+        assert list(grid.starts) == sorted(set(grid.starts))
+        inside = grid.values(np.arange(grid.count), SeededWords("w").take(grid.count))
+        assert (grid.cells(inside) == np.arange(grid.count)).all()
+        assert (inside <= grid.upper).all()
+        assert grid.cells(np.array([np.nan, -np.inf, np.inf])).tolist() == [-1, 0, grid.count - 1]
+
+
+def test_union_of_cells() -> None:
+    counts = np.array([5.0, 4.0, 300.0, 2.0, 1.0, 90.0, 60.0, 1.0])
+    assert united_runs(counts, 1.0, 462.0).tolist() == [0, 0, 1, 2, 2, 3, 4, 4]
+    assert united_runs(np.zeros(4), 1.0, 1.0).tolist() == [0, 0, 0, 0]
+    assert united_values(np.array([9.0, 1.0, 30.0, 2.0]), 1.0, 9).tolist() == [0, 2, 1, 2]
+    assert united_values(np.array([9.0, 11.0, 30.0, 12.0]), 1.0, 3).tolist() == [2, 2, 0, 1]
+
+
+def test_fit() -> None:
+    assert on_simplex(np.array([3.0, -1.0, 2.0]), 4.0) == pytest.approx([2.5, 0.0, 1.5])
+    assert smoothed(np.array([10.0, 9.0, 11.0, 100.0]), np.ones(4), 2.0) == pytest.approx([9.5, 9.5, 11.0, 100.0])
+    column = CodedColumn("a", "VARCHAR", ("x", "y"), False, None, 0)
+    noisy = [np.array([0.0, 60.0, 40.0]), np.array([0.0, 50.0, 50.0])]
+    released = ReleasedColumns.of([column] * 2, noisy, 1.0, 100.0, 9)
+    table = np.array([[45.0, 15.0], [5.0, 35.0]])
+    fit = fitted(released.sums, released.variances, NoisyTree([(0, 1)], [table], 0.1), 100.0)
+    assert fit.implied((0, 1)) == pytest.approx(table, abs=0.5)
+    assert fit.tables[0, 1].sum(axis=1) == pytest.approx(fit.margins[0], abs=1e-6)
+    apart = fitted(released.sums, released.variances, NoisyTree([], [], 1.0), 100.0)
+    assert apart.implied((0, 1)).sum() == pytest.approx(100.0)
