@@ -25,7 +25,7 @@ SHAPES_SCHEMA = pa.schema(
 )
 
 
-class Piece(TypedDict):
+class ShapePiece(TypedDict):
     """A piece of a shape: a line over an interval of the feature, and the noise of its step."""
 
     feature: str
@@ -42,7 +42,7 @@ def steps_at(steps: FeatureSteps, values: Doubles) -> Doubles:
     return found
 
 
-def pieces(result: Fitted) -> Iterator[Piece]:
+def pieces(result: Fitted) -> Iterator[ShapePiece]:
     """Yield the shapes of an additive model piece by piece, feature by feature; of one that was left out none.
 
     `std_error` is that of the step alone: the coefficient's is in the rows of the release.
@@ -80,9 +80,9 @@ def shapes_table(result: Fitted) -> pa.Table:
     return pa.Table.from_pylist([dict(one) for one in pieces(result)], schema=SHAPES_SCHEMA)
 
 
-def by_feature(result: Fitted) -> list[tuple[str, float, list[Piece]]]:
+def by_feature(result: Fitted) -> list[tuple[str, float, list[ShapePiece]]]:
     """Return each feature, how far it moves a prediction over its interval, and its pieces; the farthest first."""
-    found: dict[str, list[Piece]] = {}
+    found: dict[str, list[ShapePiece]] = {}
     for piece in pieces(result):
         found.setdefault(piece["feature"], []).append(piece)
     rows = [(name, _reach(of), of) for name, of in found.items()]
@@ -94,6 +94,6 @@ def glass_box(result: Any) -> list[Json]:
     return [{"feature": name, "adds": adds} for name, adds, _ in by_feature(result)]
 
 
-def _reach(of: Sequence[Piece]) -> float:
+def _reach(of: Sequence[ShapePiece]) -> float:
     ends = [end for piece in of for end in (piece["at_lower"], piece["at_upper"])]
     return float(max(ends) - min(ends))

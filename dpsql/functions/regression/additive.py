@@ -104,11 +104,11 @@ class AdditiveModel(BoostedAdaSsp):
 
     def following(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> Collector:
         """Return the collector of bins and residuals; of nothing where there are no steps."""
-        stage = Stage(columns, fit, mapped, scales)
+        stage = StepStage(columns, fit, mapped, scales)
         return BinsAndResiduals(stage) if self.has_steps(mapped) else Finished(stage.result(None))
 
 
-class Stage:
+class StepStage:
     """The additive stage of a call, once its linear fit is drawn.
 
     Attributes
@@ -163,7 +163,7 @@ class AdditiveRows(BoostedRows):
         """Draw the linear fit, bins and the bound of residuals, and every round of steps."""
         columns = self._columns
         fit, mapped, scales = self.fitted(lambda done: progress(done / 2), last=False)
-        stage = Stage(columns, fit, mapped, scales)
+        stage = StepStage(columns, fit, mapped, scales)
         if not (isinstance(columns.method, AdditiveModel) and columns.method.has_steps(mapped)):
             return stage.result(None)
         kept, counted = CodedRows(stage.rows), CellRows(stage.rows)
@@ -185,7 +185,7 @@ class BinsAndResiduals(KeptFeatures[CellRows]):
 
     ending = ("_stage",)
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: StepStage) -> None:
         super().__init__(stage.columns.kept, CellRows(stage.rows))
         self._stage = stage
 
@@ -199,7 +199,7 @@ class StepRound(KeptFeatures[ResidualSums]):
 
     ending = ("_stage", "_rounds")
 
-    def __init__(self, stage: Stage, rounds: StepRounds) -> None:
+    def __init__(self, stage: StepStage, rounds: StepRounds) -> None:
         super().__init__(stage.columns.kept, ResidualSums(stage.rows, rounds.steps, rounds.places))
         self._stage, self._rounds = stage, rounds
 
@@ -214,7 +214,7 @@ class StepRound(KeptFeatures[ResidualSums]):
         return self._stage.result(self._rounds.result())
 
 
-def _round(stage: Stage, rounds: StepRounds) -> Collector:
+def _round(stage: StepStage, rounds: StepRounds) -> Collector:
     """Return the next round, or what is left of a call that has no more."""
     return StepRound(stage, rounds) if rounds.left else Finished(stage.result(rounds.result()))
 
