@@ -287,7 +287,7 @@ class ContextMethods:
         range_share: Number | None = None,
         radius: Number | None = None,
         intercept: bool | None = None,
-        method: Literal["exact", "top_r"]
+        method: Literal["auto", "exact", "steps", "top_r"]
         | Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
         | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"]
         | Literal["scaled", "smooth"]
@@ -1890,7 +1890,7 @@ class ContextMethods:
         radius: Number | None = 1.1,
         ridge: Number | None = 0,
         intercept: bool | None = False,
-        method: Literal["exact", "top_r"] | None = "exact",
+        method: Literal["auto", "exact", "steps", "top_r"] | None = "auto",
         list_size: Integer | None = None,
         gap: Number | None = None,
         node_limit: Integer | None = 20000000,
@@ -1942,14 +1942,17 @@ class ContextMethods:
             Weight of the squared coefficients in a fit, from 0 to 1e12. It costs no noise.
         intercept : default False
             Fit an intercept in every subset. It adds as much noise as one more feature.
-        method : {'exact', 'top_r'}, default 'exact'
-            Score all subsets, or score the best ones and give all others one score.
+        method : {'auto', 'exact', 'steps', 'top_r'}, default 'auto'
+            Score all subsets; score those of one or two more columns in each of several steps, which ends in a public
+            time; or score the best ones and give all others one score. 'auto': 'exact' up to 1e10 subsets, else
+            'steps'.
         list_size : default k (d - k) + 2 for d features
             Number of subsets that the search lists, from 1 to 1000000.
         gap : optional
             For 'top_r': scores are capped at this much above the best one. A public number above 0.
         node_limit : default 20000000
-            For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law.
+            For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law, and
+            does not limit the time.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -3733,7 +3736,7 @@ class FrameMethods:
         radius: Number | None = 1.1,
         ridge: Number | None = 0,
         intercept: bool | None = False,
-        method: Literal["exact", "top_r"] | None = "exact",
+        method: Literal["auto", "exact", "steps", "top_r"] | None = "auto",
         list_size: Integer | None = None,
         gap: Number | None = None,
         node_limit: Integer | None = 20000000,

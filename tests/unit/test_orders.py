@@ -168,6 +168,7 @@ ALLOWED = {
     ("dpsql/mechanisms/subsets.py", "__init__", "sort"): VALUES,
     ("dpsql/mechanisms/subset_exponential.py", "_proposals", "sort"): VALUES,
     ("dpsql/mechanisms/subsets.py", "uniform_subsets", "sort"): VALUES,
+    ("dpsql/mechanisms/subset_steps.py", "_sets", "sort"): VALUES,
     ("dpsql/mechanisms/tukey.py", "__init__", "sort"): VALUES,
     ("dpsql/noise/race.py", "top_k", "sort"): "by exact comparison of real numbers that are never equal",
     ("dpsql/noise/race.py", "kth_largest", "partition"): LIMIT,
