@@ -287,9 +287,9 @@ class ContextMethods:
         range_share: Number | None = None,
         radius: Number | None = None,
         intercept: bool | None = None,
-        method: Literal["exact", "top_r"]
+        method: Literal["auto", "exact", "steps", "top_r"]
         | Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
-        | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"]
+        | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"]
         | Literal["scaled", "smooth"]
         | None = None,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = None,
@@ -1890,7 +1890,7 @@ class ContextMethods:
         radius: Number | None = 1.1,
         ridge: Number | None = 0,
         intercept: bool | None = False,
-        method: Literal["exact", "top_r"] | None = "exact",
+        method: Literal["auto", "exact", "steps", "top_r"] | None = "auto",
         list_size: Integer | None = None,
         gap: Number | None = None,
         node_limit: Integer | None = 20000000,
@@ -1942,14 +1942,17 @@ class ContextMethods:
             Weight of the squared coefficients in a fit, from 0 to 1e12. It costs no noise.
         intercept : default False
             Fit an intercept in every subset. It adds as much noise as one more feature.
-        method : {'exact', 'top_r'}, default 'exact'
-            Score all subsets, or score the best ones and give all others one score.
+        method : {'auto', 'exact', 'steps', 'top_r'}, default 'auto'
+            Score all subsets; score those of one or two more columns in each of several steps, which ends in a public
+            time; or score the best ones and give all others one score. 'auto': 'exact' up to 1e10 subsets, else
+            'steps'.
         list_size : default k (d - k) + 2 for d features
             Number of subsets that the search lists, from 1 to 1000000.
         gap : optional
             For 'top_r': scores are capped at this much above the best one. A public number above 0.
         node_limit : default 20000000
-            For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law.
+            For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law, and
+            does not limit the time.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
             The neighbouring relation: tables that differ by adding or removing one row or person ('add_remove'), or by
             replacing one ('replace').
@@ -2113,7 +2116,7 @@ class ContextMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number,
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -2163,7 +2166,7 @@ class ContextMethods:
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
-        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey'}, default 'auto'
+        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey', 'additive'}, default 'auto'
             How the model is fitted; docs/models.md says which to take when.
         lower : default drawn privately
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -2253,7 +2256,7 @@ class ContextMethods:
         epsilon: Number,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         selection_share: Number | None = None,
         selection_blocks: Integer | None = 1000,
         lower: Bounds | None = None,
@@ -2308,7 +2311,7 @@ class ContextMethods:
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
         selector : {'kendall', 'two_stage', 'best_subset', 'sis'}, default 'kendall'
             Which selector chooses the features.
-        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey'}, default 'auto'
+        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey', 'additive'}, default 'auto'
             How the model is fitted; docs/models.md says which to take when.
         selection_share : default 0.3, of kendall 0.1
             Share of epsilon spent on the selection, between 0 and 1.
@@ -3733,7 +3736,7 @@ class FrameMethods:
         radius: Number | None = 1.1,
         ridge: Number | None = 0,
         intercept: bool | None = False,
-        method: Literal["exact", "top_r"] | None = "exact",
+        method: Literal["auto", "exact", "steps", "top_r"] | None = "auto",
         list_size: Integer | None = None,
         gap: Number | None = None,
         node_limit: Integer | None = 20000000,
@@ -3797,7 +3800,7 @@ class FrameMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number,
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -3842,7 +3845,7 @@ class FrameMethods:
         epsilon: Number,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         selection_share: Number | None = None,
         selection_blocks: Integer | None = 1000,
         lower: Bounds | None = None,

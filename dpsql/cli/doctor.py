@@ -151,7 +151,7 @@ CHECKS: dict[str, Callable[[], str]] = {
 
 def warm_up() -> None:
     """Load every compiled kernel, and report how long each took."""
-    for name in ("xty", "kendall", "best_subsets", "clipped_rows", "block_gram"):
+    for name in ("xty", "kendall", "best_subsets", "subset_floors", "clipped_rows", "block_gram"):
         started = time.perf_counter()
         import_module(f"dpsql.kernels.{name}").warm_up()
         click.echo(f"{name}: ready after {time.perf_counter() - started:.1f} s")

@@ -197,7 +197,10 @@ class SmoothSensitivity(_Pure):
 
 @dataclass(frozen=True)
 class SubsetExponential(_BoundedRange):
-    """One exponential mechanism over subsets of k features."""
+    """One exponential mechanism over subsets of k features, or several in turn, whose epsilons add up to this one.
+
+    Of these each is ``epsilon_i**2 / 8``-zCDP, which is ``epsilon**2 / 8`` at most in all.
+    """
 
     mechanism: ClassVar[str] = "subset_exponential"
 

@@ -1,12 +1,19 @@
-"""dp_best_subset: the exponential mechanism over all k-subsets, scored by their constrained least squares fits."""
+"""dp_best_subset: the exponential mechanism over all k-subsets, scored by their constrained least squares fits.
+
+Under 'exact' a branch and bound and rejections draw from all subsets at once, in a time that depends on the rows and
+has no bound. Under 'steps' columns are chosen by one or two, and a public number of subsets is scored
+(`dpsql.mechanisms.subset_steps`). Public numbers alone, those of features and of k, decide what 'auto' is: were it
+decided by how a search goes, the rows would decide which law is drawn.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar
 
 from dpsql.arrays import Integers
@@ -22,17 +29,23 @@ from dpsql.contract.parameters import Side
 from dpsql.contract.plan import Quantity
 from dpsql.contract.selection import SelectionPlan, selector_arguments
 from dpsql.errors import ParameterError
-from dpsql.functions.one_shot import CONFIDENCE, log_of_other_subsets
+from dpsql.functions.one_shot import CONFIDENCE, few_subsets, log_of_other_subsets, log_of_ratio
 from dpsql.functions.selection_verdict import selection_record
-from dpsql.mechanisms.subset_exponential import SubsetSelection
+from dpsql.mechanisms.subset_selection import SubsetSelection
 from dpsql.progress import Progress
 from dpsql.statistics.gram import Gram, score_sensitivity, utility_range
 
-METHODS = ("exact", "top_r")
+METHODS = ("auto", "exact", "steps", "top_r")
 # The products of 5,000 columns, 16 bytes each, still fit in memory.
 MOST_FEATURES = 5000
 # A million subsets and their scores still fit in memory.
 MOST_LISTED = 1_000_000
+# So many subsets 'auto' takes for one draw: with 250 features and k = 5 hard tables take a minute.
+MOST_AT_ONCE = 10**10
+# So few are listed without a search.
+MOST_LISTED_AT_ONCE = 4096
+# Most that steps may cost, in nanoseconds of a processor, about.
+MOST_WORK = 10**11
 # Below this range all coefficients are zero; above it the noise exceeds any signal. It also keeps the integers short.
 _RADII = (Fraction(1, 10**6), Fraction(10**6))
 _LARGEST_RIDGE = 10**12
@@ -85,7 +98,14 @@ class BestSubsetPlan(SelectionPlan):
             exact=True,
         ),
         flag("intercept", "Fit an intercept in every subset. It adds as much noise as one more feature.", False),
-        word("method", "Score all subsets, or score the best ones and give all others one score.", METHODS, "exact"),
+        word(
+            "method",
+            "Score all subsets; score those of one or two more columns in each of several steps, which ends in a "
+            "public time; or score the best ones and give all others one score. 'auto': 'exact' up to 1e10 subsets, "
+            "else 'steps'.",
+            METHODS,
+            "auto",
+        ),
         integer(
             "list_size",
             "Number of subsets that the search lists, from 1 to 1000000.",
@@ -100,7 +120,8 @@ class BestSubsetPlan(SelectionPlan):
         ),
         integer(
             "node_limit",
-            "For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law.",
+            "For 'exact': the search stops after this many nodes, from 1 to 1000000000. It does not change the law, "
+            "and does not limit the time.",
             20_000_000,
             hint="Give a public number of nodes, or leave it out.",
         ),
@@ -120,7 +141,7 @@ class BestSubsetPlan(SelectionPlan):
 
     @cached_property
     def measurement(self) -> Measurement:
-        """The measurement: one exponential mechanism over subsets."""
+        """The measurement: exponential mechanisms over subsets, one or one for each step."""
         return measurement_of(SubsetSelection("subset", self.epsilon, self.k, self.method))
 
     @property
@@ -138,12 +159,56 @@ class BestSubsetPlan(SelectionPlan):
         asked = self.k * (features - self.k) + 2 if self.list_size is None else self.list_size
         return min(asked, math.comb(features, self.k))
 
+    def law(self, features: int) -> str:
+        """Return which law is drawn from when there are `features` features: 'exact', 'steps' or 'top_r'."""
+        if self.method != "auto":
+            return self.method
+        # Two columns are one step, which is the same law, and whose time is public.
+        return (
+            "exact" if few_subsets(features, self.k, MOST_AT_ONCE if self.k > 2 else MOST_LISTED_AT_ONCE) else "steps"
+        )
+
+    def sizes(self, features: int) -> tuple[int, ...]:
+        """Return how many columns each step chooses. An odd one comes first, where a score moves least."""
+        pairs = (1,) * (self.k % 2) + (2,) * (self.k // 2)
+        return pairs if self.work(features, pairs) <= MOST_WORK else (1,) * self.k
+
+    def work(self, features: int, sizes: Sequence[int]) -> int:
+        """Return about how many nanoseconds of a processor steps of these sizes take. The number is public."""
+        total = before = 0
+        for size in sizes:
+            columns = before + size + self.intercept
+            total += math.comb(features - before, size) * (columns**3 + 15 * columns**2 + 300)
+            before += size
+        return total
+
+    def check_work(self, features: int) -> None:
+        """Raise P026 if steps take too long; the number of features is public."""
+        if self.law(features) == "steps" and self.work(features, self.sizes(features)) > MOST_WORK:
+            raise ParameterError(
+                "P026", f"Choosing {self.k} of {features} features in steps takes too long. Lower k, or take fewer."
+            )
+
+    def ranges(self, features: int, width: Fraction) -> list[Fraction]:
+        """Return the range of the scores of each draw, in squared half widths of the target's bounds."""
+        law = self.law(features)
+        counts = accumulate(self.sizes(features)) if law == "steps" else [self.k]
+        return [
+            utility_range(
+                self.neighbours,
+                count + self.intercept,
+                self.radius,
+                width=width,
+                max_rows_per_unit=self.max_rows_per_unit,
+            )
+            for count in counts
+        ]
+
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the call would be. Scores are in squared half widths of the target's bounds."""
-        spread = utility_range(
-            self.neighbours, self.columns, self.radius, width=Fraction(0), max_rows_per_unit=self.max_rows_per_unit
-        )
-        scale = float(spread / self.epsilon)
+        scale = float(sum(self.ranges(n_features, Fraction(0))) / self.epsilon)
+        if self.law(n_features) == "steps":
+            return self._noise_of_steps(n_features, scale)
         gap = scale * log_of_other_subsets(n_features, self.k, (1 - CONFIDENCE) / CONFIDENCE)
         out: list[Quantity] = [
             ("score_sensitivity", float(self.sensitivity), "most that one row can move one score"),
@@ -158,6 +223,24 @@ class BestSubsetPlan(SelectionPlan):
             meaning = f"with {n_rows:,} rows no loss of R² below this can be excluded, as no variance exceeds 1"
             out.append(("r2_loss", loss / n_rows, meaning))
         return out
+
+    def _noise_of_steps(self, n_features: int, scale: float) -> list[Quantity]:
+        sizes = self.sizes(n_features)
+        before = [sum(sizes[:step]) for step in range(len(sizes))]
+        counts = [math.comb(n_features - start, size) for start, size in zip(before, sizes, strict=True)]
+        # A failure in one step of several: each gets an equal share of the chance.
+        share = (1 - CONFIDENCE) / CONFIDENCE / len(sizes)
+        gap = scale * max(log_of_ratio(count - 1, share) for count in counts)
+        seconds = self.work(n_features, sizes) / 1e9
+        shown = " + ".join(map(str, sizes))
+        return [
+            ("score_sensitivity", float(self.sensitivity), "most that one row can move one score"),
+            ("noise_scale", scale, "difference of scores that makes a choice of a step e times as likely"),
+            ("score_gap", gap, "lead over the others that gives each step its best choice in 95 % of calls"),
+            ("steps", float(len(sizes)), f"columns are chosen in steps of {shown}: there are too many subsets at once"),
+            ("subsets_scored", float(sum(counts)), "subsets that are scored, whatever the rows"),
+            ("processor_seconds", float(f"{seconds:.1g}"), "about what the scores take of one processor"),
+        ]
 
 
 class BestSubsetCall(BoundedCall):
@@ -174,6 +257,7 @@ class BestSubsetCall(BoundedCall):
                 f"dp_best_subset takes at most {MOST_FEATURES} features; got {len(self.features)}. "
                 "Select some with dp_sis first, and name them in features.",
             )
+        self.plan.check_work(len(self.features))
 
     def start(self) -> Collector:
         """Return an empty Gram matrix."""
@@ -199,26 +283,37 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
 
     Notes
     -----
-    - **Guarantee**: pure DP at ``plan.epsilon``; epsilon-bounded range, hence ``epsilon**2 / 8`` under zCDP.
+    - **Guarantee**: pure DP at ``plan.epsilon``, and ``epsilon**2 / 8`` under zCDP: one exponential mechanism, or one
+      for each step. Which of the two is drawn depends on public numbers only (`BestSubsetPlan.law`).
     - **Sensitivity**: `dpsql.statistics.gram.utility_range`. Scores never decrease when a row is added, which saves a
       factor of two under add_remove.
-    - **Does not protect**: running time.
+    - **Does not protect**: running time; that of steps has a public bound.
     """
+    from dpsql.kernels import subset_floors, subset_strata
     from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
     from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets, score_floors
-    from dpsql.kernels.subset_strata import subset_strata
     from dpsql.mechanisms.subset_exponential import Strata
 
     forced = int(plan.intercept)
     features = len(products) - 1 - forced
     gram, cross, total = products[:-1, :-1], products[:-1, -1], int(products[-1, -1])
-    spread = utility_range(
-        plan.neighbours,
-        plan.columns,
-        plan.radius,
-        width=SCORE_WIDTH + (LIST_WIDTH if plan.method == "top_r" else 0),
-        max_rows_per_unit=plan.max_rows_per_unit,
-    )
+    law = plan.law(features)
+    width = SCORE_WIDTH + (LIST_WIDTH if law == "top_r" else 0)
+    ranges = [spread / SCORE_UNIT for spread in plan.ranges(features, width)]
+    part: SubsetSelection = plan.measurement["subset"]
+    common: dict[str, object] = {"n_candidates": features, "progress": lambda rounds: tick()}
+    problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
+    if law == "steps":
+        return part.draw(
+            law,
+            plan.sizes(features),
+            floors=lambda chosen, others, taken: subset_floors.completion_floors(problem, chosen, others, taken, tick),
+            completions=subset_floors.completions,
+            score=problem.scores,
+            utility_ranges=ranges,
+            **common,
+        )
+    common["utility_range"] = ranges[0]
     found = best_subsets(
         gram,
         cross,
@@ -228,25 +323,19 @@ def draw_subset(plan: BestSubsetPlan, products: Integers, tick: Callable[[], obj
         radius=plan.radius,
         ridge=plan.ridge,
         forced=forced,
-        node_limit=plan.node_limit if plan.method == "exact" else None,
+        node_limit=plan.node_limit if law == "exact" else None,
         tick=tick,
     )
-    part: SubsetSelection = plan.measurement["subset"]
-    common: dict[str, object] = {
-        "n_candidates": features,
-        "utility_range": spread / SCORE_UNIT,
-        "progress": lambda rounds: tick(),
-    }
-    if plan.method == "top_r":
+    if law == "top_r":
         gap = None if plan.gap is None else math.ceil(plan.gap / SCORE_UNIT)
-        return part.draw(found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
-    problem = BallLeastSquares(gram, cross, total, radius=plan.radius, ridge=plan.ridge, forced=forced)
+        return part.draw(law, found.scores, subsets=found.subsets, rank=plan.listed(features), gap=gap, **common)
     return part.draw(
+        law,
         found.subsets,
         found.scores,
         found.lower_bound,
         score=problem.scores,
         floor=lambda subsets: score_floors(problem, subsets),
-        strata=lambda: Strata(*subset_strata(problem, found)),
+        strata=lambda: Strata(*subset_strata.subset_strata(problem, found)),
         **common,
     )

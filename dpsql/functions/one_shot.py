@@ -88,6 +88,16 @@ def log_of_other_subsets(count: int, k: int, share: float) -> float:
     return math.lgamma(count + 1) - math.lgamma(k + 1) - math.lgamma(count - k + 1) - math.log(share)
 
 
+def few_subsets(count: int, k: int, most: int) -> bool:
+    """Return whether there are at most so many k-subsets; their number may have a million digits."""
+    subsets, small = 1, min(k, count - k)
+    for place in range(small):
+        subsets = subsets * (count - place) // (place + 1)
+        if subsets > most:
+            return False
+    return True
+
+
 def log_of_ratio(number: int, share: float) -> float:
     """Return ``log(number / share)``, at least 0, for an integer of any size."""
     return max(0.0, math.log(number) - math.log(share)) if number > 0 else 0.0

@@ -34,8 +34,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Integers
-from dpsql.contract.events import Event, SubsetExponential
-from dpsql.contract.measurement import Part, sampled
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.select import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
@@ -166,7 +164,7 @@ def subset_exponential(
     of all subsets: near 1 when the listed subsets outweigh the rest. The numbers of rounds and of entries in the list
     may depend on the table, since the law does not.
     """
-    coefficient = _coefficient(utility_range, epsilon)
+    coefficient = coefficient_of(utility_range, epsilon)
     listed = SubsetList(subsets, n_candidates)
     return SubsetRejection(listed, scores, lower_bound, score, coefficient, floor, strata).draw(source, progress)
 
@@ -223,7 +221,7 @@ def top_r_exponential(
     A subset that is not listed is returned with probability proportional to ``exp(-b q)`` for the largest q: the
     tail as a whole has weight ``(C(p, s) - listed) exp(-b q)``, and every subset in it the same share.
     """
-    coefficient = _coefficient(utility_range, epsilon)
+    coefficient = coefficient_of(utility_range, epsilon)
     if not isinstance(rank, int) or rank < 1:
         raise ParameterError("P018", f"rank must be an integer >= 1; got {rank}.")
     if gap is not None and (not isinstance(gap, int) or gap < 0):
@@ -331,9 +329,9 @@ class SubsetRejection:
         # All weights are relative to exp(-b reference + scale).
         self._reference = min(levels)
         reference = integer_scores([self._reference])
-        log_weights = -scaled(_excess(self._scores, reference)[0], self._coefficient)
+        log_weights = -scaled(excess_over(self._scores, reference)[0], self._coefficient)
         log_sizes = np.array([math.log(size) for size in self._members])
-        log_strata = log_sizes - scaled(_excess(self._bounds, reference)[0], self._coefficient)
+        log_strata = log_sizes - scaled(excess_over(self._bounds, reference)[0], self._coefficient)
         self._scale = max(0.0, float(log_strata.max(initial=0.0)))
         self._unit_bits = min(_UNIT_BITS, 62 - len(levels).bit_length())
         shares = np.exp(np.append(log_weights, log_strata) - self._scale) * (2.0**self._unit_bits * (1.0 + _MARGIN))
@@ -394,7 +392,7 @@ class SubsetRejection:
         floors = None
         if self._floor is not None and len(proposals):
             floors = _scored(self._floor, proposals)
-            excess, below = _excess(floors, self._bounds[strata])
+            excess, below = excess_over(floors, self._bounds[strata])
             excess[below] = 0
             left = self._open(excess, words)
             proposals, strata, words, floors = proposals[left], strata[left], words[left], floors[left]
@@ -402,7 +400,7 @@ class SubsetRejection:
             report()
             part = slice(begin, begin + _SCORED_AT_ONCE)
             scores = _scored(self._score, proposals[part])
-            excess, below = _excess(scores, self._bounds[strata[part]])
+            excess, below = excess_over(scores, self._bounds[strata[part]])
             if below.any() or (floors is not None and (scores < floors[part]).any()):
                 raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
             for place in self._open(excess, words[part]).tolist():
@@ -424,27 +422,37 @@ class SubsetRejection:
 
     def _threshold(self, branch: int, score: int) -> Callable[[int], Bounds]:
         """Return a function that encloses minus the logarithm of the acceptance probability."""
-        weight = int(self._weights[branch])
         stratum = branch - len(self._listed)
         members = self._members[stratum] if stratum >= 0 else 1
         exponent = self._coefficient * (score - self._reference) + Fraction(self._scale)
+        return rejection_threshold(int(self._weights[branch]), members << self._unit_bits, exponent)
 
-        def threshold(digits: int) -> Bounds:
-            above = log_bounds(weight, digits)
-            below = log_bounds(members << self._unit_bits, digits)
-            low, high = fraction_bounds(exponent, digits)
-            if above[1] - below[0] + high < 0:
-                raise InternalError("I019", "a bound of the subset exponential mechanism does not hold. Report this.")
-            return above[0] - below[1] + low, above[1] - below[0] + high
 
-        return threshold
+def rejection_threshold(weight: int, unit: int, exponent: Fraction) -> Callable[[int], Bounds]:
+    """Return a function that encloses minus the logarithm of the chance to accept: ``unit exp(-exponent) / weight``.
+
+    Raises
+    ------
+    InternalError
+        I019, when it is called and the chance is above 1.
+    """
+
+    def threshold(digits: int) -> Bounds:
+        above, below = log_bounds(weight, digits), log_bounds(unit, digits)
+        low, high = fraction_bounds(exponent, digits)
+        if above[1] - below[0] + high < 0:
+            raise InternalError("I019", "a bound of the subset exponential mechanism does not hold. Report this.")
+        return above[0] - below[1] + low, above[1] - below[0] + high
+
+    return threshold
 
 
 def _silence() -> None:
     """Report nothing."""
 
 
-def _coefficient(utility_range: Fraction | int, epsilon: Fraction) -> Fraction:
+def coefficient_of(utility_range: Fraction | int, epsilon: Fraction) -> Fraction:
+    """Return ``epsilon / utility_range``; raise P018 unless both are positive."""
     check_selection(1, epsilon)
     if not isinstance(utility_range, int | Fraction) or not utility_range > 0:
         raise ParameterError("P018", f"utility_range must be an integer or a Fraction > 0; got {utility_range}.")
@@ -458,37 +466,10 @@ def _scored(score: Scores, subsets: NDArray[np.intp]) -> Integers:
     return scores
 
 
-def _excess(scores: Integers, references: Integers) -> tuple[Distances, NDArray[np.bool_]]:
+def excess_over(scores: Integers, references: Integers) -> tuple[Distances, NDArray[np.bool_]]:
     """Return ``abs(scores - references)`` exactly, and where the score is below."""
     below = np.asarray(scores < references, dtype=np.bool_)
     if scores.dtype == object or references.dtype == object:
         return np.abs(scores.astype(object) - references), below
     offset = scores.view(np.uint64) - references.view(np.uint64)  # modulo 2**64
     return np.where(below, np.uint64(0) - offset, offset), below
-
-
-@dataclass(frozen=True)
-class SubsetSelection(Part):
-    """One of all k-subsets.
-
-    Attributes
-    ----------
-    epsilon : Fraction
-    k : int
-    method : {'exact', 'top_r'}
-    """
-
-    epsilon: Fraction
-    k: int
-    method: str
-
-    @property
-    def event(self) -> Event:
-        """What the ledger records."""
-        return SubsetExponential(self.epsilon, self.k, self.method)
-
-    @sampled
-    def draw(self, /, *given: object, **named: object) -> tuple[int, ...]:
-        """Select a subset; parameters as of the method, less epsilon."""
-        run: Callable[..., tuple[int, ...]] = subset_exponential if self.method == "exact" else top_r_exponential
-        return run(*given, epsilon=self.epsilon, **named)

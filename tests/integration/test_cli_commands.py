@@ -380,5 +380,5 @@ def test_version(tmp_path: Path) -> None:
 def test_warmup_compiles_every_kernel(tmp_path: Path) -> None:
     done = dpsql("warmup", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    kernels = ["xty", "kendall", "best_subsets", "clipped_rows", "block_gram"]
+    kernels = ["xty", "kendall", "best_subsets", "subset_floors", "clipped_rows", "block_gram"]
     assert [line.split(":")[0] for line in done.stdout.splitlines()] == kernels

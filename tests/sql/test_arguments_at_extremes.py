@@ -561,7 +561,7 @@ TEXTS = r"""
 'SELECT' | ';' | '--' | '/*' | 'SELECT 1; SELECT 2' | 'FROM q' | 'SELECT $1' | 'SELECT ?' | 'EXPLAIN SELECT 1'
 repeat('(', 10000) | repeat('SELECT 1 UNION ALL ', 300) || 'SELECT 1' | 'SELECT ' || repeat('1+', 3000) || '1'
 'SELECT count(*) FROM q ' || repeat(' ', 200000) | 'SELECT ' || chr(0) | 'SELECT count(*) FROM "q' || chr(0) || '"'
-'COPY q TO ''x'' (FORMAT csv)' | 'PRAGMA version' | 'SELECT 1e400' | 'SELECT ' || repeat('9', 400) | y | 'SELECT ' || y | current_date
+'COPY q TO ''x'' (FORMAT csv)' | 'PRAGMA version' | 'SELECT 1e400' | 'SELECT ' || repeat('9', 400) | current_date
 """
 
 

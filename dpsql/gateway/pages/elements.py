@@ -7,7 +7,7 @@ to this site alone, and no attribute holds a script or a style.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from html import escape
 
@@ -49,13 +49,13 @@ class Element:
         return f"<{self.tag}{said}>{start}{inner}</{self.tag}>"
 
 
-def h(tag: str, attributes: dict[str, object] | None = None, *children: object) -> Element:
+def h(tag: str, attributes: Mapping[str, object] | None = None, *children: object) -> Element:
     """Return an element.
 
     Parameters
     ----------
     tag : str
-    attributes : dict, optional
+    attributes : mapping, optional
         False and None leave an attribute out, and True gives it no value.
     *children : Element, str, int, float, None, or iterables of these
 

@@ -165,8 +165,8 @@ def _lines(panel: _Panel) -> Element:
         kind = "axis" if abs(tick) < 1e-12 * max(1.0, ticks[-1]) else "grid"
         parts.append(h("line", {"class": kind, "x1": place, "x2": place, "y1": 4, "y2": height - 22}))
         parts.append(h("text", {"class": "tick", "x": place, "y": height - 6}, number_text(tick)))
-    for place, (label, value, ends) in enumerate(zip(panel.labels, panel.values, panel.ends, strict=True)):
-        y = 6 + _LINE * place + _LINE / 2
+    for line, (label, value, ends) in enumerate(zip(panel.labels, panel.values, panel.ends, strict=True)):
+        y = 6 + _LINE * line + _LINE / 2
         start, end = sorted((x(0.0), x(value)))
         bar = {"class": "bar", "x": f"{start:.1f}", "width": f"{max(end - start, 0.5):.1f}", "y": f"{y - 8:.1f}"}
         parts.append(h("rect", {**bar, "height": 16, "rx": 2}))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
+from itertools import accumulate, combinations
 from typing import Any
 
 import numpy as np
@@ -110,6 +110,47 @@ class BestSubsetLaw:
     def law(self, table: Table) -> dict[Outcome, float]:
         """Return the exact law of the output."""
         return self.selection_law(self.scores(table))
+
+
+class StepsLaw(BestSubsetLaw):
+    """The same for ``method := 'steps'``: the law of the union of what the steps choose, by enumeration."""
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many columns each step chooses."""
+        return self.plan.sizes(len(self.call.features))
+
+    @property
+    def coefficient(self) -> float:
+        """What a score is multiplied with in every step; scores are in units of `SCORE_UNIT`."""
+        return float(self.plan.epsilon / sum(self.plan.ranges(len(self.call.features), SCORE_WIDTH)) * SCORE_UNIT)
+
+    def _scored(self) -> list[tuple[int, ...]]:
+        width = range(len(self.call.features))
+        return [subset for size in accumulate(self.sizes) for subset in combinations(width, size)]
+
+    def scores_of(self, products: NDArray[Any]) -> tuple[int, ...]:
+        """Return the canonical scores of all subsets of every size that a step ends with."""
+        scores: list[int] = []
+        for size in accumulate(self.sizes):
+            self.subsets = list(combinations(range(len(self.call.features)), size))
+            scores += super().scores_of(products)
+        return tuple(scores)
+
+    def selection_law(self, scores: Sequence[int]) -> dict[Outcome, float]:
+        """Return the law of the selected names for the scores that `scores_of` gives."""
+        known = dict(zip(self._scored(), scores, strict=True))
+        law: dict[tuple[int, ...], float] = {(): 1.0}
+        for size in self.sizes:
+            after: dict[tuple[int, ...], float] = {}
+            for chosen, chance in law.items():
+                others = [place for place in range(len(self.call.features)) if place not in chosen]
+                sets = [tuple(sorted((*chosen, *more))) for more in combinations(others, size)]
+                weights = np.exp([-self.coefficient * (known[each] - min(known[s] for s in sets)) for each in sets])
+                for each, share in zip(sets, (weights / weights.sum()).tolist(), strict=True):
+                    after[each] = after.get(each, 0.0) + chance * share
+            law = after
+        return {tuple(self.call.features[place] for place in subset): chance for subset, chance in law.items()}
 
 
 def struct_rows(table: Table, names: Sequence[str]) -> Any:
