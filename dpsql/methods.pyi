@@ -289,7 +289,7 @@ class ContextMethods:
         intercept: bool | None = None,
         method: Literal["auto", "exact", "steps", "top_r"]
         | Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
-        | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"]
+        | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"]
         | Literal["scaled", "smooth"]
         | None = None,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = None,
@@ -2116,7 +2116,7 @@ class ContextMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number,
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -2166,7 +2166,7 @@ class ContextMethods:
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
-        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey'}, default 'auto'
+        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey', 'additive'}, default 'auto'
             How the model is fitted; docs/models.md says which to take when.
         lower : default drawn privately
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
@@ -2256,7 +2256,7 @@ class ContextMethods:
         epsilon: Number,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         selection_share: Number | None = None,
         selection_blocks: Integer | None = 1000,
         lower: Bounds | None = None,
@@ -2311,7 +2311,7 @@ class ContextMethods:
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
         selector : {'kendall', 'two_stage', 'best_subset', 'sis'}, default 'kendall'
             Which selector chooses the features.
-        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey'}, default 'auto'
+        method : {'auto', 'ada_ssp', 'boosted_ada_ssp', 'tukey', 'additive'}, default 'auto'
             How the model is fitted; docs/models.md says which to take when.
         selection_share : default 0.3, of kendall 0.1
             Share of epsilon spent on the selection, between 0 and 1.
@@ -3800,7 +3800,7 @@ class FrameMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number,
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         target_lower: Number | None = None,
@@ -3845,7 +3845,7 @@ class FrameMethods:
         epsilon: Number,
         delta: Number,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = "kendall",
-        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey"] | None = "auto",
+        method: Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"] | None = "auto",
         selection_share: Number | None = None,
         selection_blocks: Integer | None = 1000,
         lower: Bounds | None = None,

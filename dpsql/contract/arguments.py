@@ -197,7 +197,7 @@ def optional_share(
     """Return an argument that is an exact number from 0 to below 1; 0 is read as None, and pays for nothing."""
 
     def check(given: object) -> Fraction | None:
-        if not isinstance(given, bool) and given == 0:
+        if parameters.as_double(given) == 0.0:
             return None
         return parameters.open_unit_interval(name, given, hint=hint)
 

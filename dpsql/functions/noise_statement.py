@@ -11,6 +11,7 @@ unit            of the resolution
 rows_needed     rows (of two_stage blocks) from which some data could be clear; None where that is not known
 lead,           only of a selection whose set has a verdict of its own: the noisy lead over shuffled targets, and the
 lead_std_error  standard deviation of its noise
+glass_box       only of an additive model: how far each feature moves a prediction over its interval, the farthest first
 bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
 left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out; and
 next_step       what to do where that biases a row
@@ -36,6 +37,7 @@ from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
+from dpsql.released.glass_box import glass_box
 from dpsql.released.left_out import left_out_statement
 from dpsql.released.shapes import VERDICT, Shape
 from dpsql.released.verdicts import FAILURE, count_reach, whole_verdict
@@ -123,6 +125,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         "unit": unit if resolution is not None else None,
         "rows_needed": needed,
         **({name: result[name] for name in ("lead", "lead_std_error")} if has_lead else {}),
+        **_glass_box(result),
         **_drawn_bounds(result),
         **_left_out(result, whole_verdict(verdicts) if verdicts else None),
     }
@@ -133,6 +136,11 @@ def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
     if not isinstance(result, Mapping) or "left_out" not in result:
         return {}
     return {"left_out": left_out_statement(result), **({"next_step": RAISE_LIMITS} if verdict == BIASED else {})}
+
+
+def _glass_box(result: Any) -> dict[str, Json]:
+    """Return what each feature of an additive model adds."""
+    return {"glass_box": glass_box(result)} if isinstance(result, Mapping) and result.get("steps") else {}
 
 
 def _drawn_bounds(result: Any) -> dict[str, Json]:

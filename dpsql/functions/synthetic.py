@@ -95,7 +95,8 @@ class SyntheticCall(Call):
         if not isinstance(plan, SyntheticPlan):
             raise TypeError("the plan is of another function")
         kinds = {fold(field.name): (position, field) for position, field in enumerate(row)}
-        positions, left_out = [], []
+        positions: list[int] = []
+        left_out: list[int] = []
         if plan.columns is not None:
             for name in plan.columns:
                 position, kind = column_of(kinds, "column", name)
@@ -198,7 +199,7 @@ class SyntheticCall(Call):
         taken = self._columns(rows)
         if isinstance(collector, MagnitudeHistogram):
             found = [to_numbers(taken[place]) for place in self.unbounded]
-            collector.add(np.empty(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
+            collector.add(np.zeros(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
         else:
             collector.add_columns(taken)
 
@@ -215,7 +216,7 @@ class SyntheticCall(Call):
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw bounds, or the counts of the columns, and return the collector of the next pass."""
         if isinstance(collector, MagnitudeHistogram):
-            return ColumnCounts(draw_grids(self, collector.cells.counts))
+            return ColumnCounts(draw_grids(self, list(collector.cells.counts)))
         return TreePass(draw_columns(self.plan, collector))
 
     def prepare(self, statistic: TreePass, progress: Progress) -> Callable[[], Json]:
@@ -279,7 +280,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
     texts = {place: statistic.occurring(place) for place in statistic.texts}
     exact = [
         np.concatenate([counts, texts[place][1]]) if place in texts else counts
-        for place, counts in enumerate(statistic.counts)
+        for place, counts in enumerate(statistic.cell_counts)
     ]
     if plan.private_keys:
         exact.append(np.array([statistic.rows]))

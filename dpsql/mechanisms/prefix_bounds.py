@@ -480,4 +480,4 @@ def released_standard(
         # A step more than needed, so that no rounding of the limits clips.
         least = (np.ceil((1.0 + np.abs(mean)) / np.asarray(reach) / _RESOLUTION) + 1.0) * _RESOLUTION
         deviation = np.maximum(deviation, least)
-    return Standard(mean, deviation, rows * np.clip(variance, 0.0, 1.0) / np.square(deviation))
+    return Standard(mean, deviation, rows * np.clip(variance, 0.0, 1.0) / np.square(deviation), rows)

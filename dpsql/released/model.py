@@ -18,8 +18,9 @@ from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, single_chunk, to_doubles
 from dpsql.kernels.xty import vectors_to_matrix
+from dpsql.released.glass_box import steps_at
 from dpsql.released.metrics import Estimator
-from dpsql.released.results import Fitted, Level
+from dpsql.released.results import FeatureSteps, Fitted, Level
 from dpsql.released.shapes import COEFFICIENTS, VERDICT
 from dpsql.statistics.feature_counts import present_in
 
@@ -38,6 +39,8 @@ _BLOCK = 4096
 @dataclass(eq=False)
 class LinearModel(Estimator):
     """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
+
+    An additive model adds the step that each feature is on.
 
     Where there are bounds of predictions, a prediction outside of them is the bound, too. To scikit-learn it is a
     fitted regressor.
@@ -70,6 +73,9 @@ class LinearModel(Estimator):
         Columns of the long rows that it was fitted to: row id, feature and, where there is one, value.
     verdicts : tuple of str or None
         The verdict of each term, the intercept first; None for models of JSON from before there were verdicts.
+    steps_ : tuple of dict or None, or None
+        Of an additive model the steps of each feature, None for one without any: ``edges``, ``values``, of which there
+        is one more, and their ``std_errors``. A value on an edge is on the step behind it.
     """
 
     _estimator_type: ClassVar[str] = "regressor"
@@ -91,6 +97,7 @@ class LinearModel(Estimator):
     long: tuple[str, ...] | None
     _: KW_ONLY
     verdicts: tuple[str, ...] | None = None
+    steps_: tuple[FeatureSteps | None, ...] | None = None
 
     @classmethod
     def read(cls, stored: StoredRelease) -> LinearModel:
@@ -147,7 +154,7 @@ class LinearModel(Estimator):
                 record["classes_"] = np.array(record["classes_"])
             record["feature_bounds_"] = _pairs(record["feature_bounds_"])
             record["prediction_bounds_"] = _pair(record.get("prediction_bounds_"))
-            for name in ("elements", "long", "verdicts"):
+            for name in ("elements", "long", "verdicts", "steps_"):
                 if record.get(name) is not None:
                     record[name] = tuple(record[name])
             return made(**record)
@@ -256,13 +263,17 @@ class LinearModel(Estimator):
         if self._limits is not None:
             low, high = (side[:, 0] for side in self._limits)
             present = np.clip(present, low, high) - np.clip(0.0, low, high)
+        weights = self.coef_ * present
+        for place, steps in self._steps:
+            absent_step, present_step = steps_at(steps, np.array([0.0, 1.0]))
+            weights[place] += present_step - absent_step
         names = pa.array(self.feature_names_in_, type=pa.string())
         places = pc.index_in(pc.cast(rows.flatten(), pa.string()), value_set=names).fill_null(-1).to_numpy()
         row = pc.list_parent_indices(rows).to_numpy()
         # A name that occurs twice is kept once.
         pairs = np.unique((row * count + places)[places >= 0])
         out: NDArray[np.float64] = (
-            np.bincount(pairs // max(1, count), (self.coef_ * present)[pairs % max(1, count)], len(rows)) + absent
+            np.bincount(pairs // max(1, count), weights[pairs % max(1, count)], len(rows)) + absent
         )
         if rows.null_count:
             out[rows.is_null().to_numpy(zero_copy_only=False)] = np.nan
@@ -273,9 +284,11 @@ class LinearModel(Estimator):
         predictions = np.empty(columns.shape[1])
         with np.errstate(all="ignore"):  # noise may leave coefficients near the largest double
             for first in range(0, len(predictions), _BLOCK):
-                block = columns[:, first : first + _BLOCK]
-                block = self._counted(block)
-                np.dot(self.coef_, block, out=predictions[first : first + _BLOCK])
+                block = self._counted(columns[:, first : first + _BLOCK])
+                found = predictions[first : first + _BLOCK]
+                np.dot(self.coef_, block, out=found)
+                for place, steps in self._steps:
+                    found += steps_at(steps, block[place])
             predictions += self.intercept_
         return predictions
 
@@ -305,6 +318,11 @@ class LinearModel(Estimator):
         wanted = {fold(name) for name in (*self.feature_names_in_, *filter(None, [self.vector]))}
         columns = [name for name in rows.collect_schema().names() if fold(name) in wanted]
         return rows.select(columns).collect(engine="streaming")
+
+    @cached_property
+    def _steps(self) -> list[tuple[int, FeatureSteps]]:
+        """Places of features that have steps, and these."""
+        return [(place, steps) for place, steps in enumerate(self.steps_ or ()) if steps is not None]
 
     @cached_property
     def left_out(self) -> list[int]:
@@ -434,6 +452,7 @@ def _linear(stored: StoredRelease, result: Fitted, coefficients: Sequence[float]
         elements=None if result["elements"] is None else tuple(result["elements"]),
         long=tuple(layout[part] for part in _LONG if part in layout) if layout["kind"] == "long" else None,
         verdicts=tuple(row[VERDICT] for row in COEFFICIENTS.rows(result)),
+        steps_=tuple(result["steps"]) if "steps" in result else None,
     )
 
 

@@ -23,6 +23,7 @@ from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.crosstab import Crosstab, margins_of
 from dpsql.released.curves import RocCounts, area_under, calibration, precision_recall, rate_errors
+from dpsql.released.glass_box import by_feature
 from dpsql.released.histogram import Histogram, histogram_counts
 from dpsql.released.results import Curve, Fitted, Ranked
 from dpsql.released.shapes import ROC, VERDICT, Rows
@@ -40,6 +41,7 @@ INK, LINE, SECOND, GRID = "#757c87", "#2f80c8", "#c8742f", "#9aa1ab"
 _SIZE = (3.4, 3.0)
 _BAND = 1.96
 _MOST_BARS = 30
+_MOST_SHAPES = 9
 # Letters of a caption in a line.
 _CAPTION = 64
 
@@ -91,8 +93,9 @@ def plot_release(
         Which rows the numbers speak of; the caption says it unless it is all of them.
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
-        a ROC curve; of a model with bounds ``'effects'`` (the default), on one scale for all features, or
-        ``'coefficients'``; the name of an aggregate, or ``'avg of days'`` where there are several targets.
+        a ROC curve; of an additive model ``'shapes'`` (the default), what each feature adds; of a model with bounds
+        ``'effects'`` (else the default), on one scale for all features, or ``'coefficients'``; the name of an
+        aggregate, or ``'avg of days'`` where there are several targets.
     ax : matplotlib Axes, optional
         Where to draw; by default on a new figure.
 
@@ -175,8 +178,9 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
     if "score" in columns and rows[0]["score"] is not None:
         return {"scores": partial(_scores, result, rows)}
     if "coefficient" in columns and rows[0]["coefficient"] is not None:
+        shapes = {"shapes": partial(_shapes, result)} if result.get("steps") else {}
         effects = {"effects": partial(_effects, result, rows)} if result["bounds"] else {}
-        return {**effects, "coefficients": partial(_coefficients, rows)}
+        return {**shapes, **effects, "coefficients": partial(_coefficients, rows)}
     return {}
 
 
@@ -310,6 +314,34 @@ def _effects(result: Fitted, rows: Rows, ax: Axes) -> None:
     ]
     unit = "log odds" if "levels" in result else "prediction"
     _by_size(scaled or rows, f"change of the {unit}, lower to upper bound", ax)
+
+
+def _shapes(result: Fitted, ax: Axes) -> None:
+    """Draw what the features that move a prediction farthest add, with 95 % of the noise of the steps, on one scale."""
+    features = by_feature(result)
+    shown = features[:_MOST_SHAPES]
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    ax.set_axis_off()
+    half = max((adds for _, adds, _ in shown), default=1.0) / 2 * 1.1
+    for number, (name, _, of) in enumerate(shown):
+        row, column = divmod(number, across)
+        width, height = 1 / across, 1 / down
+        box = (column * width + 0.06, 1 - (row + 1) * height + 0.1 * height, width - 0.08, 0.72 * height)
+        part = ax.inset_axes(box)
+        places = np.array([end for piece in of for end in (piece["lower"], piece["upper"])])
+        # Each shape around its own middle, as the intercept has the rest.
+        values = np.array([end for piece in of for end in (piece["at_lower"], piece["at_upper"])])
+        centre = (values.max() + values.min()) / 2
+        error = _BAND * np.repeat([piece["std_error"] for piece in of], 2)
+        part.fill_between(places, values - centre - error, values - centre + error, color=LINE, alpha=0.25, linewidth=0)
+        part.plot(places, values - centre, color=LINE, linewidth=1.2)
+        part.axhline(0, color=GRID, linewidth=0.8)
+        part.set_ylim(-half, half)
+        part.set_title(name if len(name) <= 24 else name[:23] + "…", fontsize=7, parse_math=False)
+        part.tick_params(labelsize=6)
+    if len(features) > len(shown):
+        ax.set_title(f"the {len(shown)} of {len(features)} features that add most")
 
 
 def _coefficients(rows: Rows, ax: Axes) -> None:

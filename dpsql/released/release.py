@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
+from dpsql.released.glass_box import shapes_table
 from dpsql.released.html import cell_text, release_html
 from dpsql.released.plots import plot_release, svg
+from dpsql.released.results import Fitted
 from dpsql.released.shapes import SPEAKS_OF
 
 if TYPE_CHECKING:
@@ -141,7 +143,7 @@ class Release:
         ----------
         kind : str, optional
             Of a ROC curve ``'roc'``, ``'precision_recall'`` or ``'calibration'``; of a model with bounds ``'effects'``
-            or ``'coefficients'``; of aggregates the name of one.
+            or ``'coefficients'``, of an additive one ``'shapes'``, too; of aggregates the name of one.
         ax : matplotlib Axes, optional
             Where to draw; by default on a new figure.
 
@@ -179,6 +181,18 @@ class Release:
         """Return the value as a frame of a Spark session, whose driver then holds these rows."""
         with _needing("pandas"):
             return session.createDataFrame(self.value)
+
+    @property
+    def shapes(self) -> pa.Table:
+        """What each feature adds to a prediction of an additive model, piece by piece; costs nothing.
+
+        A row is an interval of a feature: ``feature``, ``lower``, ``upper``, ``at_lower`` and ``at_upper``, what it
+        adds at both ends, in units of the target, and ``std_error``, of the step; a line is between the ends.
+        """
+        found: Fitted = self.result
+        if not isinstance(found, dict) or "terms" not in found:
+            raise AttributeError(f"a release of {self.function} has no shapes")
+        return shapes_table(found)
 
     @property
     def features(self) -> list[str]:

@@ -40,6 +40,17 @@ class Ranked(TypedDict):
 NO_SELECTION = "none"
 
 
+class FeatureSteps(TypedDict):
+    """Steps of a feature: `values` has one more than `edges`, a value on an edge is on the step behind it.
+
+    `std_errors` is the standard deviation that the noise of the rounds gives each, to first order.
+    """
+
+    edges: list[float]
+    values: list[float]
+    std_errors: list[float]
+
+
 class Fitted(TypedDict):
     """A linear model, the intercept first; no coefficients where a test failed. Classifiers have two levels.
 
@@ -48,6 +59,7 @@ class Fitted(TypedDict):
     or a scale is absurd (`dpsql.functions.regression.method.unclear_terms`).
     Of a pipeline `selection` is the selector, or `NO_SELECTION`.
     Predictions are clipped to `prediction_bounds`, where there are any: None says that they are undetermined.
+    An additive model adds `steps`, None for a feature without any.
     """
 
     kind: str
@@ -61,6 +73,7 @@ class Fitted(TypedDict):
     unclear: NotRequired[list[str]]
     prediction_bounds: NotRequired[tuple[float, float] | None]
     levels: NotRequired[tuple[Level, Level]]
+    steps: NotRequired[list[FeatureSteps | None]]
     binary: NotRequired[bool]
     present_above: NotRequired[float | None]
     selection: NotRequired[str]

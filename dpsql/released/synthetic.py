@@ -17,7 +17,6 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.mechanisms.private_tree import NoisyTree
-from dpsql.released.synthetic_rows import StoredColumn
 from dpsql.released.tree_fit import FittedTree, ReleasedColumns
 
 # Weights are counts in units of 2**-16 rows.
@@ -56,9 +55,8 @@ def synthetic_record(
     seed : str
         Public.
     """
-    columns = [_stored(released, number) for number in range(len(released.columns))]
     return {
-        "columns": [dict(column) for column in columns],
+        "columns": [_stored(released, number) for number in range(len(released.columns))],
         "rows": max(1, round(released.total)),
         "seed": seed,
         "margins": [_weights(margin) for margin in fit.margins],
@@ -71,7 +69,8 @@ def synthetic_record(
     }
 
 
-def _stored(released: ReleasedColumns, number: int) -> StoredColumn:
+def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
+    """Return a `StoredColumn`."""
     column = released.columns[number]
     grid = column.grid
     return {

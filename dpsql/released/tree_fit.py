@@ -69,7 +69,8 @@ def on_simplex(values: Doubles, total: float) -> Doubles:
     descending = -np.sort(-values.ravel(), kind="stable")
     excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
     last = int(np.flatnonzero(descending > excess)[-1])
-    return np.maximum(values - excess[last], 0.0)
+    found: Doubles = np.maximum(values - excess[last], 0.0)
+    return found
 
 
 def smoothed(noisy: Doubles, widths: Doubles, sigma: float) -> Doubles:
@@ -146,14 +147,14 @@ class ReleasedColumns:
     def sums(self) -> list[Doubles]:
         """Counts of united cells."""
         return [
-            np.bincount(place, weights=counts, minlength=int(place.max(initial=0)) + 1)
+            np.bincount(place, weights=counts, minlength=int(place.max(initial=0)) + 1).astype(np.float64)
             for place, counts in zip(self.places, self.noisy, strict=True)
         ]
 
     @property
     def variances(self) -> list[Doubles]:
         """Variances of their noise."""
-        return [np.bincount(place) * self.sigma**2 for place in self.places]
+        return [np.bincount(place).astype(np.float64) * self.sigma**2 for place in self.places]
 
     def shares(self, number: int) -> Doubles:
         """Return what each cell of a column holds of its union, >= 0; NULL nothing where it is not seen."""
@@ -249,14 +250,15 @@ def _denoised(table: Doubles, sigma: float, rows: Doubles, columns: Doubles, tot
     left, values, right = np.linalg.svd(table - expected, full_matrices=False)
     noise = sigma * (math.sqrt(table.shape[0]) + math.sqrt(table.shape[1]))
     kept = np.sqrt(np.maximum(values**2 - noise**2, 0.0))
-    return expected + (left * kept) @ right
+    found: Doubles = expected + (left * kept) @ right
+    return found
 
 
 def _raked(table: Doubles, margins: Sequence[Doubles], pair: Pair) -> Doubles:
     """Return a table >= 0 whose sums are the margins of its columns, near enough."""
     rows, columns = margins[pair[0]], margins[pair[1]]
     # A little of independence everywhere, so that no row of a table is empty that has a margin.
-    found = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
+    found: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
     for _ in range(_ROUNDS):
         found *= _ratio(rows, found.sum(axis=1))[:, None]
         found *= _ratio(columns, found.sum(axis=0))

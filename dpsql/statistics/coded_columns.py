@@ -117,7 +117,7 @@ class ColumnCounts(Fold):
 
     def __init__(self, columns: Sequence[CodedColumn]) -> None:
         self.columns = tuple(columns)
-        self.counts = [np.zeros(column.count, dtype=np.int64) for column in self.columns]
+        self.cell_counts = [np.zeros(column.count, dtype=np.int64) for column in self.columns]
         self.texts: dict[int, dict[str, int]] = {
             place: {} for place, column in enumerate(self.columns) if column.draws_keys
         }
@@ -133,10 +133,10 @@ class ColumnCounts(Fold):
         self.rows += len(columns[0])
         for place, (coded, column) in enumerate(zip(self.columns, columns, strict=True)):
             if place in self.texts:
-                self.counts[place][0] += column.null_count
+                self.cell_counts[place][0] += column.null_count
                 self._count(place, pc.value_counts(to_texts(column).drop_null()))
             else:
-                self.counts[place] += np.bincount(coded.cells(column), minlength=coded.count)
+                self.cell_counts[place] += np.bincount(coded.cells(column), minlength=coded.count)
 
     def _count(self, place: int, found: pa.StructArray) -> None:
         known = self.texts[place]
@@ -153,7 +153,7 @@ class ColumnCounts(Fold):
         listed = [self.occurring(place) for place in self.texts]
         return record(
             {
-                "counts": np.concatenate([*self.counts, [self.rows]]),
+                "counts": np.concatenate([*self.cell_counts, [self.rows]]),
                 "names": pa.array([text.encode() for texts, _ in listed for text in texts], type=pa.binary()),
                 "found": np.concatenate([np.zeros(0, dtype=np.int64), *(found for _, found in listed)]),
                 "lengths": [len(texts) for texts, _ in listed],
@@ -164,8 +164,8 @@ class ColumnCounts(Fold):
         """Add other counts."""
         flat = numbers(state, "counts")
         self.rows += int(flat[-1])
-        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in self.counts])[:-1])
-        for counts, more in zip(self.counts, parts, strict=True):
+        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in self.cell_counts])[:-1])
+        for counts, more in zip(self.cell_counts, parts, strict=True):
             counts += more
         texts, found = field(state, "names").cast(pa.string()), field(state, "found")
         start = 0

@@ -135,16 +135,19 @@ class Standard:
     weight : ndarray of float64, shape (d,), optional
         Rows times the variance in units of the deviation, with noise: of how many rows, one deviation from the mean,
         the feature consists.
+    rows : float, optional
+        Rows, with noise.
     """
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
     weight: NDArray[np.float64] | None = None
+    rows: float | None = None
 
     def of(self, places: Sequence[int]) -> Standard:
         """Return those of some features."""
         weight = None if self.weight is None else self.weight[list(places)]
-        return Standard(self.mean[list(places)], self.deviation[list(places)], weight)
+        return Standard(self.mean[list(places)], self.deviation[list(places)], weight, self.rows)
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,15 @@ class RowMap:
             return scales.middle, scales.scale
         middle = scales.middle + standard.mean * FIXED_POINT_ONE / scales.scale
         return middle, scales.scale / FIXED_POINT_ONE / standard.deviation * STANDARD_ONE
+
+    @property
+    def ends(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Between which integers in [-S, S] features count, each of shape (d,): all, or so many deviations."""
+        whole = np.full(len(self.scales.middle), float(FIXED_POINT_ONE))
+        if self.standard is None:
+            return -whole, whole
+        mean, reach = self.standard.mean * FIXED_POINT_ONE, self._farthest() * self.standard.deviation * FIXED_POINT_ONE
+        return np.maximum(-whole, np.floor(mean - reach)), np.minimum(whole, np.ceil(mean + reach))
 
     def counted(self, low: NDArray[np.float64], high: NDArray[np.float64]) -> list[tuple[float, float]]:
         """Return the intervals to which features with these bounds are clipped, maybe at deviations from the mean."""
@@ -414,8 +426,17 @@ class StoredRows(KeptRows):
         """Yield the features of each batch, shape (rows, d), as `RowMap.quantised` returns them."""
         return (features.astype(np.float64) for features, _ in self._batches)
 
-    def given_up(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """Yield batches of mapped rows and their targets; and free each batch."""
+    def boosted(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield batches of mapped rows and their targets."""
+        return (boosted_rows(mapped, scales, rows.astype(np.float64), target) for rows, target in self._batches)
+
+    def drained(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield batches as `quantised` does, with their targets; and free each batch."""
         while self._batches:
             features, target = self._batches.pop()
-            yield boosted_rows(mapped, scales, features.astype(np.float64), target)
+            yield features.astype(np.float64), target
+
+    def given_up(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """Yield batches of mapped rows and their targets; and free each batch."""
+        for features, target in self.drained():
+            yield boosted_rows(mapped, scales, features, target)

@@ -369,7 +369,11 @@ def _state(statistic: Any) -> tuple[tuple[int, ...], ...] | None:
         return ()
     if not isinstance(statistic, Fold) or isinstance(statistic, KeyedSums):  # keys are no integers
         return None
-    return tuple(tuple(map(int, column.flatten().to_pylist())) for column in statistic.state().columns)
+    return tuple(tuple(map(_integer, column.flatten().to_pylist())) for column in statistic.state().columns)
+
+
+def _integer(value: Any) -> int:
+    return int.from_bytes(value) if isinstance(value, bytes) else int(value)
 
 
 def _of_groups(sums: list[Sums]) -> tuple[int, ...]:

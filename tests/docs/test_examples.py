@@ -16,6 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Their pictures are made by `dpsql plot`: tests/integration/test_jobs.py and test_dbt.py run them.
 PLOTTED = {"dbt", "nightly"}
 DRAWN = {
+    "additive",
     "ages",
     "correlations",
     "gene_expression",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -24,6 +25,7 @@ FIT = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], ep
 ADA = f"{FIT}, method := 'ada_ssp', {PUBLIC}"
 FREE = f"{FIT}, method := 'ada_ssp'"
 BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
+ADDITIVE = f"{FIT.replace('epsilon := 1', 'epsilon := 30')}, method := 'additive', rounds := 2, {PUBLIC}"
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
 INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
@@ -109,6 +111,13 @@ COSTS: dict[str, tuple[str, Stated]] = {
     "free bins": (f"{QUANTILE}, cells := 1024", Stated("add_remove", ROWS, quantiles=(Fraction(1, 2),))),
     "free count": (TUKEY, Stated("add_remove", 25 * ROWS, features=2)),
 }
+_of_additive = Stated("add_remove", ROWS, features=2, quantiles=tuple(map(Fraction, ("1/10", "1/2", "9/10"))))
+COSTS |= {
+    "steps not paid for": (ADDITIVE, _of_additive),
+    "free visits": (ADDITIVE, _of_additive),
+    "one-sided residuals": (f"{ADDITIVE}, neighbours := 'replace'", replace(_of_additive, neighbours="replace")),
+    "one feature's noise": (ADDITIVE, _of_additive),
+}
 COSTS["forgotten rounds"] = COSTS["sigma is mu"]
 
 
@@ -161,6 +170,9 @@ PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
     "free count": (TUKEY, ("t", "more"), Stated("add_remove", ROWS, features=2)),
     "rounded rows": (ROUNDED, ("lone", "nobody"), Stated("add_remove", 1, features=100, row_norm=1)),
     "unclipped residuals": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
+    "clipped once": (ADDITIVE, ("t", "more"), _of_additive),
+    "bound of the data": (ADDITIVE, ("t", "more"), _of_additive),
+    "bins of the rows": (ADDITIVE, ("t", "more"), _of_additive),
     "blocks by position": (ONE_BLOCK_OF_TEN, ("t", "less"), Stated("add_remove", ROWS, features=2)),
     "cuts of the rows": (
         f"{QUANTILE}, cells := 1024",

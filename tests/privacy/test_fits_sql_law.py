@@ -37,7 +37,7 @@ def fit(**more: Any) -> Case:
 
 
 LINEAR = "dp_linear_regression"
-ADA, BOOSTED, TUKEY = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey"))
+ADA, BOOSTED, TUKEY, ADDITIVE = ({"method": name} for name in ("ada_ssp", "boosted_ada_ssp", "tukey", "additive"))
 QUARTILES = [0.25, 0.5, 0.75]
 GRID = {"lower": -2, "upper": 2, "cells": 1024}
 # What scales the target of a boosted fit.
@@ -57,6 +57,12 @@ CASES: dict[str, tuple[str, Case]] = {
     "boosted, private bounds": (LINEAR, fit(**BOOSTED, rounds=3, bounds_share=0.4, epsilon=5)),
     "boosted, levels": (LINEAR, fit(**BOOSTED, **BOUNDS, target="flag", target_levels=[False, True], rounds=4)),
     "boosted, levels by type": (LINEAR, fit(**BOOSTED, **BOUNDS, target="flag", rounds=4)),
+    "additive": (LINEAR, fit(**ADDITIVE, **PUBLIC, rounds=2, epsilon=5)),
+    "additive, few rows": (LINEAR, fit(**ADDITIVE, **PUBLIC, rounds=2, epsilon=0.05)),
+    "additive, levels": (
+        LINEAR,
+        fit(**ADDITIVE, **BOUNDS, target="flag", target_levels=[False, True], rounds=2, epsilon=5),
+    ),
     "tukey": (LINEAR, fit(**TUKEY, epsilon=4)),
     "tukey, public rows": (LINEAR, fit(**TUKEY, **PUBLIC, n_rows=1000, epsilon=4)),
     "tukey, public blocks": (LINEAR, fit(**TUKEY, blocks=40)),
@@ -106,6 +112,18 @@ ROLES: dict[str, list[str]] = {
     **dict.fromkeys(
         ("boosted, levels", "boosted, levels by type"), ["moments", "gram", "least eigenvalue"] + ["cross products"] * 4
     ),
+    **dict.fromkeys(
+        ("additive", "additive, few rows"),
+        ["rank"] * 3
+        + ["moments", "gram", "least eigenvalue"]
+        + ["cross products"] * 2
+        + ["step bins", "sizes"]
+        + ["residuals"] * 4,
+    ),
+    "additive, levels": ["moments", "gram", "least eigenvalue"]
+    + ["cross products"] * 2
+    + ["step bins", "sizes"]
+    + ["residuals"] * 4,
     "tukey": ["count", *INTERVAL, "models"],
     "tukey, public rows": ["models"],
     "tukey, public blocks": [*INTERVAL, "models"],
@@ -185,6 +203,9 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     found = seen(connection, name, neighbours=neighbours, **unit)
     roles = [one.role for one in found.releases]
     expected = ROLES.get(name, roles)
+    if name.startswith("additive"):  # whether there are steps follows from released rows, how many rounds from the bins
+        expected = [role for role in expected if "step bins" in roles or role not in ("step bins", "sizes")]
+        expected = [role for role in expected if role != "residuals"] + ["residuals"] * roles.count("residuals")
     undetermined = found.result[0][0] == "not released" and roles[-1] == "cells"
     if undetermined:
         expected = expected[: len(roles)]

@@ -36,7 +36,7 @@ def counted(rows: list[tuple[Any, ...]]) -> tuple[np.ndarray, list[np.ndarray]]:
     one, two = ColumnCounts(COLUMNS), PairTables(COLUMNS, [np.arange(column.count) for column in COLUMNS])
     one.add_columns(arrays(rows))
     two.add_columns(arrays(rows))
-    return np.concatenate(one.counts), [two.table(pair) for pair in PAIRS]
+    return np.concatenate(one.cell_counts), [two.table(pair) for pair in PAIRS]
 
 
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])

@@ -36,10 +36,15 @@ def test_auto_is_a_rule_of_public_numbers() -> None:
     assert automatic(3, None, None, one, delta) == "boosted_ada_ssp"
     assert automatic(3, 500, None, one, delta) == "tukey"
     # sqrt(3) / 0.2367 * 4 = 29.3
-    assert automatic(3, None, 29_000, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, None, 29_000, one, delta) == "additive"
+    # 300 sqrt(3) / 0.2367 = 2195
+    assert automatic(3, None, 2_200, one, delta) == "additive"
+    assert automatic(3, None, 2_190, one, delta) == "boosted_ada_ssp"
     assert automatic(3, None, 30_000, one, delta) == "ada_ssp"
-    assert automatic(3, None, 30_000, one / 10, delta) == "boosted_ada_ssp"
-    assert automatic(30, None, 30_000, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, None, 30_000, one / 10, delta) == "additive"
+    assert automatic(30, None, 30_000, one, delta) == "additive"
+    assert plan(n_rows=5_000).method == "additive"
+    assert plan(n_rows=5_000, row_norm=1.0, **BOUNDS).method == "boosted_ada_ssp"
     assert automatic(None, None, 10**9, one, delta) == "boosted_ada_ssp"
     assert plan(n_rows=30_000).method == "ada_ssp"
     assert plan(features="x", n_features=3, n_rows=30_000).method == "ada_ssp"

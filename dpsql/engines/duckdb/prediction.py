@@ -13,6 +13,7 @@ from __future__ import annotations
 from dpsql.contract.names import source_sql
 from dpsql.errors import SourceError
 from dpsql.released.model import LinearClassifier, LinearModel
+from dpsql.released.results import FeatureSteps
 from dpsql.rendering import call, cast, coalesce, double, identifier, plus, text
 
 # Names that are the same at each bind, so that a view of predictions has one plan, by which its base tables are known.
@@ -91,6 +92,11 @@ def _score(model: LinearModel) -> str:
     terms = [
         _term(model, place, cast(column, "DOUBLE")) for place, column in enumerate(columns) if place not in left_out
     ]
+    terms += [
+        _step(steps, cast(columns[place], "DOUBLE"))
+        for place, steps in enumerate(model.steps_ or ())
+        if steps is not None and place not in left_out
+    ]
     types = call("list_value", *(call("typeof", column) for column in columns))
     numeric = call("dpsql_numeric", str(model.ledger_id), types)
     return f"CASE WHEN {numeric} THEN {plus(_sum(terms), double(model.intercept_))} END"
@@ -108,6 +114,22 @@ def _term(model: LinearModel, place: int, value: str) -> str:
     if pair is not None:
         value = _clipped(value, *pair)
     return call("*", coefficient, value)
+
+
+def _step(steps: FeatureSteps, value: str) -> str:
+    """Return the step that a value is on, found by halving; that of NaN and NULL does not matter, their term decides.
+
+    DuckDB may decide a comparison from a file's statistics, of which NaN is no part; the sum is NaN all the same.
+    """
+
+    def found(first: int, last: int) -> str:
+        if first == last:
+            return double(steps["values"][first])
+        middle = (first + last) // 2
+        below, above = found(first, middle), found(middle + 1, last)
+        return f"CASE WHEN {value} < {double(steps['edges'][middle])} THEN {below} ELSE {above} END"
+
+    return found(0, len(steps["edges"]))
 
 
 def _clipped(value: str, lower: float, upper: float) -> str:

@@ -23,7 +23,6 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
-from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.gram import ColumnMoments
@@ -80,6 +79,10 @@ class BoostedAdaSsp(LeastSquares):
             GridCounts(*self.plan.target_bounds, CELLS)
         super().check_features(count)
 
+    def following(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> Collector | None:
+        """Return the collector of the first pass after boosting; None where that was all. Asked on engines alone."""
+        return None
+
     def bounded(self, columns: Columns) -> Collector:
         """Return the collector of the rows, or on an engine of its first pass after the bounds."""
         if self.plan.engine is None:
@@ -98,6 +101,10 @@ class BoostedRows(KeptFeatures[StoredRows]):
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
         """Draw the target's scale, the moments and the noisy products, and boost."""
+        return self._columns.result(*self.fitted(progress))
+
+    def fitted(self, progress: Callable[[float], None], *, last: bool = True) -> tuple[LinearFit, RowMap, Scales]:
+        """Draw the linear fit; the stored rows are given up unless it is not the last that reads them."""
         plan, mapped = self._columns.plan, self._columns.mapped
         scales = _draw_scales(self._columns, self.inner.cells)
         if self._columns.standardizes and self._columns.kept:
@@ -107,22 +114,21 @@ class BoostedRows(KeptFeatures[StoredRows]):
             mapped = mapped.standardised(draw_standard(plan, moments, self._columns.reach))
         width = 1 + len(self._columns.kept)
         rows, gram = ClippedRows(width), GramAccumulator(width)
-        for matrix, target in self.inner.given_up(mapped, scales):
+        for matrix, target in self.inner.given_up(mapped, scales) if last else self.inner.boosted(mapped, scales):
             rows.add(matrix, target)
             gram.add(matrix)
-        part: GaussianNoise = plan.measurement["fit"]
         fit = ada_ssp.boosted_ada_ssp(
             rows,
             gram.total(),
             radius=mapped.radius,
-            mu=part.spend("fit"),
+            mu=self._columns.method.spend_fit(mapped),
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
             max_rows_per_unit=plan.max_rows_per_unit,
             progress=progress,
         )
-        return self._columns.result(fit, mapped, scales)
+        return fit, mapped, scales
 
 
 class BoostingScales(KeptFeatures[Several]):
@@ -179,7 +185,12 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         """Draw this round, and begin the next."""
         found, run = self._drawn()
         if isinstance(found, LinearFit):
-            raise InternalError("I032", "boosting ended before its last round. Report it.")
+            method = self._columns.method
+            fitted = found, self._mapped, self._scales
+            following = method.following(self._columns, *fitted) if isinstance(method, BoostedAdaSsp) else None
+            if following is None:
+                raise InternalError("I032", "boosting ended before its last round. Report it.")
+            return following
         return BoostingRound(self._columns, self._mapped, self._scales, found, run)
 
     def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
@@ -193,11 +204,10 @@ class BoostingRound(KeptFeatures[RoundProducts]):
         """Draw this round: coefficients or the fit, and the fit that goes on."""
         plan, run = self._columns.plan, self._run
         if run is None:
-            part: GaussianNoise = plan.measurement["fit"]
             run = ada_ssp.boosting(
                 self.inner.gram(),
                 radius=self._mapped.radius,
-                mu=part.spend("fit"),
+                mu=self._columns.method.spend_fit(self._mapped),
                 rounds=plan.rounds,
                 split=plan.split,
                 neighbours=plan.neighbours,

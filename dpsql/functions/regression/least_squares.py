@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from functools import cached_property
 
@@ -70,6 +70,16 @@ class LeastSquares(Method):
         """Smallest share of mu squared of any release of the fit; see `dpsql.mechanisms.ada_ssp`."""
         return Fraction(1, self.releases)
 
+    @property
+    def fit_parts(self) -> tuple[tuple[str, Fraction], ...]:
+        """How the mu squared of the fit is shared, by the name of each release; the linear fit's is 'fit'."""
+        return (("fit", Fraction(1)),)
+
+    def spend_fit(self, mapped: RowMap) -> Fraction:
+        """Return the mu that the linear fit of rows mapped so may spend, and use it up."""
+        part: GaussianNoise = self.measurement["fit"]
+        return part.spend("fit")
+
     @abstractmethod
     def bounded(self, columns: Columns) -> Collector:
         """Return the collector that follows once the bounds are known."""
@@ -111,7 +121,9 @@ class LeastSquares(Method):
         rest = 1 - self.plan.bounds_share if self.draws_bounds else Fraction(1)
         moments = self.plan.moments_share * rest if self.standardizes else Fraction(0)
         squares = _SQUARES * (rest - moments) if self.plan.sampling else Fraction(0)
-        shares = (("bounds", 1 - rest), ("moments", moments), ("fit", rest - moments - squares), ("squares", squares))
+        fit = rest - moments - squares
+        parts = tuple((name, part * fit) for name, part in self.fit_parts)
+        shares = (("bounds", 1 - rest), ("moments", moments), *parts, ("squares", squares))
         return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
 
     @property
@@ -192,6 +204,7 @@ class Columns:
 
     Attributes
     ----------
+    method : LeastSquares
     plan : FittingPlan
     call : RegressionCall
     standardizes : bool
@@ -211,7 +224,7 @@ class Columns:
     ) -> None:
         if target.interval is None:
             raise InternalError("I032", "a fit began without bounds of the target. Report it.")
-        self.plan, self.standardizes = method.plan, method.standardizes
+        self.method, self.plan, self.standardizes = method, method.plan, method.standardizes
         self.call = call
         self.target = target.interval
         self._bounds, self._of_target = features, target
@@ -224,8 +237,13 @@ class Columns:
         whole = np.array([features[place].whole for place in self.kept], dtype=bool)
         self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
 
-    def result(self, fit: LinearFit, mapped: RowMap, scales: Scales) -> Callable[[], Json]:
-        """Return the released model in the units of the columns, from the fit of rows that were mapped so."""
+    def result(
+        self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
+    ) -> Callable[[], Json]:
+        """Return the released model in the units of the columns, from the fit of rows that were mapped so.
+
+        `steps` has those of an additive stage for each feature that is kept, in the units of the columns.
+        """
         unit = self.call.target_unit
         matrix = _unmapping(mapped, scales, unit)
         coefficients = matrix @ fit.coefficients
@@ -243,6 +261,11 @@ class Columns:
         spread_errors = None if errors is None else _spread(errors, places, 1 + len(bounds))
         clips = self.call.clips(self.target)
         unclear = unclear_terms(self.call.features, found[1:] * unit, self._bounds, bounds, self._of_target)
+        if any(steps):
+            shapes: list[Mapping[str, Json] | None] = [None] * len(bounds)
+            for place, one in zip(self.kept, steps, strict=True):
+                shapes[place] = one
+            clips = {**clips, "steps": shapes}
         return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
 
 

@@ -31,6 +31,7 @@ from dpsql.contract.parameters import known
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.regression.ada_ssp import AdaSsp
+from dpsql.functions.regression.additive import AdditiveModel, steps_rows_needed
 from dpsql.functions.regression.boosted import BoostedAdaSsp
 from dpsql.functions.regression.method import FittingPlan, Method, refuse_too_many
 from dpsql.functions.regression.tukey import Tukey
@@ -38,7 +39,12 @@ from dpsql.kernels.fixed_point import affine_map
 from dpsql.mechanisms.ada_ssp import SPLITS
 from dpsql.mechanisms.tukey import LARGEST_MODELS
 
-_METHODS: Mapping[str, type[Method]] = {"ada_ssp": AdaSsp, "boosted_ada_ssp": BoostedAdaSsp, "tukey": Tukey}
+_METHODS: Mapping[str, type[Method]] = {
+    "ada_ssp": AdaSsp,
+    "boosted_ada_ssp": BoostedAdaSsp,
+    "tukey": Tukey,
+    "additive": AdditiveModel,
+}
 _public_hint = "Give a public number, not one from the table."
 # Several copies of the products of this many columns are held in memory.
 MOST_FEATURES = 2000
@@ -142,6 +148,8 @@ class RegressionPlan(FittingPlan):
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
             own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
+            if own["method"] == "additive" and own["row_norm"] is not None:
+                own["method"] = "boosted_ada_ssp"
         own |= _METHODS[known(str, own["method"])].own_arguments(own)
         return own
 
@@ -209,6 +217,8 @@ def automatic(
     memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes one.
     If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains nothing.
     AdaSSP is then selected: it reads the rows once and reports standard errors.
+    With fewer rows, but enough for steps, the model is additive. Without a public number it is not: on an engine every
+    round of steps is a pass more, and its coefficients have the noise of half the budget.
     """
     if blocks is not None:
         return "tukey"
@@ -216,4 +226,6 @@ def automatic(
         noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
         if noise < n_rows / 1000:
             return "ada_ssp"
+        if n_features and n_rows >= steps_rows_needed(n_features, float(gaussian_mu(epsilon, delta))):
+            return "additive"
     return "boosted_ada_ssp"

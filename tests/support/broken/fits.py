@@ -18,14 +18,26 @@ from dpsql.functions.grouped import quantile as quantile_function
 from dpsql.functions.pipeline import SELECTORS
 from dpsql.functions.regression import least_squares, method
 from dpsql.functions.regression import tukey as tukey_method
+from dpsql.functions.regression.additive import AdditiveModel
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.kernels.cells import fine_edges
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
 from dpsql.kernels.typed_cells import TypedCells
-from dpsql.mechanisms import ada_ssp, gaussian, interval_scan, laplace, prefix_bounds, quantile, rank_counts, tukey
+from dpsql.mechanisms import (
+    ada_ssp,
+    additive,
+    gaussian,
+    interval_scan,
+    laplace,
+    prefix_bounds,
+    quantile,
+    rank_counts,
+    tukey,
+)
 from dpsql.mechanisms.select import select
 from dpsql.mechanisms.tukey import row_budget
 from dpsql.noise.entropy import SYSTEM
+from dpsql.statistics import additive as additive_statistics
 from dpsql.statistics import counts, regression, votes
 from support.broken.planting import Fault, Patch, planted
 from support.broken.regression import round_after_clip
@@ -258,6 +270,43 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
     return _release_least_eigenvalue(gram, *given, squared_mu=3 * squared_mu, **options)
 
 
+def _greedy_fit(method: Any, mapped: Any) -> Fraction:
+    whole: Fraction = method.mu
+    _spend_fit(method, mapped)
+    return whole
+
+
+def _every_visit(sums: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any:
+    return _release_residuals(sums, *given, squared_mu=squared_mu * additive.VISITS, **options)
+
+
+def _one_sided_residuals(neighbours: str, *given: Any) -> int:
+    return _residuals_sensitivity("add_remove", *given)
+
+
+def _of_one_feature(neighbours: str, features: int, *given: Any) -> int:
+    return _cells_sensitivity(neighbours, 1, *given)
+
+
+def _clipped_once(steps: Any, codes: Any, start: Any) -> Any:
+    found = np.clip(start, -steps.most, steps.most)
+    for place, values in enumerate(steps.values):
+        found = found - 8 * values[codes[:, place]] if values.any() else found
+    return found
+
+
+def _largest_residual(sizes: Any, *given: Any, **options: Any) -> int:
+    return int(additive_statistics.SIZES[max(0, int(np.flatnonzero(sizes)[0]) - 1)])
+
+
+def _exact_bins(found: Any, *given: Any, **options: Any) -> Any:
+    rows = np.maximum(np.asarray(found, dtype=np.float64), 1.0)
+    return additive.Bins(np.tile(np.arange(found.shape[1]), (len(found), 1)), list(rows))
+
+
+_spend_fit = AdditiveModel.spend_fit
+_release_residuals = additive.release_residuals
+_residuals_sensitivity, _cells_sensitivity = additive.residuals_sensitivity, additive.cells_sensitivity
 _gaussian_shares = vars(LeastSquares)["gaussian_shares"].func
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
 _sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func
@@ -394,6 +443,30 @@ BROKEN_FITS: dict[str, Fault] = {
     "free radius": _fit("the norm of a row is that of the data", (ada_ssp, "ada_ssp", _radius_of_the_data)),
     "rounded rows": _fit(
         "rows are rounded after they were clipped, and grow beyond it", (regression, "clip_rows", _clip_and_round)
+    ),
+    "steps not paid for": _fit(
+        "the linear fit has all of mu, and so do the steps in part", (AdditiveModel, "spend_fit", _greedy_fit)
+    ),
+    "free visits": _fit(
+        "every visit of a feature spends what all of them may",
+        (additive, "release_residuals", _every_visit),
+    ),
+    "one-sided residuals": _fit(
+        "under replace a residual may change its sign, and pays for coming",
+        (additive, "residuals_sensitivity", _one_sided_residuals),
+    ),
+    "one feature's noise": _fit(
+        "rows are in a cell of each feature, with the noise for one", (additive, "cells_sensitivity", _of_one_feature)
+    ),
+    "clipped once": _fit(
+        "residuals of the linear fit are clipped, and not again once there are steps",
+        (additive_statistics.Steps, "residuals", _clipped_once),
+    ),
+    "bound of the data": _fit(
+        "residuals are clipped to the largest one there is", (additive, "release_bound", _largest_residual)
+    ),
+    "bins of the rows": _fit(
+        "neighbouring cells are joined where their exact rows say so", (additive, "release_bins", _exact_bins)
     ),
     "unclipped residuals": _fit(
         "residuals of any size, under noise for those in [-1, 1]",

@@ -27,7 +27,7 @@ import numpy as np
 
 from dpsql.functions import regression_metrics as metrics
 from dpsql.kernels.cells import FINE_CELLS
-from dpsql.mechanisms import gaussian, interval_scan, prefix_bounds, quantile, rank_counts, tukey
+from dpsql.mechanisms import additive, gaussian, interval_scan, prefix_bounds, quantile, rank_counts, tukey
 from dpsql.noise import discrete, race
 from dpsql.statistics import votes, xty
 
@@ -58,7 +58,9 @@ class Release:
     shift : int
         The sampler's unit is ``2**shift`` units of the statistic, which was rounded to it.
     unit : int
-        Of 'cells': what the coefficients were multiplied by.
+        Of 'cells': what the coefficients were multiplied by; of counts and sums of an additive model, these.
+    most : int
+        Of 'residuals': the released bound of each.
     """
 
     kind: str
@@ -68,6 +70,7 @@ class Release:
     answer: Any = None
     shift: int = 0
     unit: int = 1
+    most: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,6 +216,8 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
     - moments: each feature moves ``(z, z**2 - 1/2)`` by sqrt(5/4), by 2 under replace, where the rows stay as many;
     - cells: m rows in a cell of each column, whose products have the norm of the first column; sqrt(2) times that under
       replace;
+    - an additive model: m rows in a cell of each feature, and in one of the sizes; in a round, residuals of one feature,
+      which rows of two units may have with opposite signs;
     - an interval: ranks of the start move by 1/2 either way, by 1 under replace; a row beyond it costs 2 / s in a scan, and
       one that comes for one that leaves 3 / s; rows inside and outside, and rows between cuts
       around quantiles: m, twice that under replace;
@@ -251,6 +256,13 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             of_type = len(one.statistic)  # the cells of the column's type
             exact = m * math.sqrt(both * sum(value**2 for value in _coefficients()[:of_type])) * one.unit
             moved = exact / 2.0**one.shift + (math.sqrt(of_type) if one.shift else 0.0)
+            loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
+        elif one.role in ("step bins", "sizes", "residuals"):
+            # Rows in a cell of each feature, or in one of all; residuals of one feature, of either sign.
+            of_row = {"step bins": stated.features, "sizes": 1, "residuals": one.most**2}[one.role]
+            changes = both**2 if one.role == "residuals" else both
+            exact = m * math.sqrt(changes * of_row) * one.unit
+            moved = exact / 2.0**one.shift + (math.sqrt(len(one.statistic)) if one.shift else 0.0)
             loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role == "count":
             loss.add(loss.epsilon, one.role, _share(m, float(one.spread[0])))
@@ -423,6 +435,8 @@ class _Spy:
         self._drawn: list[tuple[str, Fraction, Any]] = []
         self._scope = "selection"
         self._counts: list[Any] = []
+        self._raw: Any = None
+        self._most = 0
         self._matrices = self._width = 0
 
     def hooks(self) -> list[tuple[Any, Any]]:
@@ -440,6 +454,9 @@ class _Spy:
             (gaussian.gaussian_release, self._matrix(gaussian.gaussian_release)),
             (prefix_bounds.prefix_bounds, self._columns(prefix_bounds.prefix_bounds)),
             (prefix_bounds.released_standard, self._scoped("moments", prefix_bounds.released_standard)),
+            (additive.release_bins, self._counted("step bins", additive.release_bins)),
+            (additive.release_bound, self._counted("sizes", additive.release_bound)),
+            (additive.release_residuals, self._counted("residuals", additive.release_residuals)),
             (votes.blocks_from_count, self._count(votes.blocks_from_count)),
             (xty.mean_from_sums, self._centre(xty.mean_from_sums)),
             (metrics._noisy, self._sum(metrics._noisy)),
@@ -488,6 +505,14 @@ class _Spy:
 
         return run
 
+    def _counted(self, role: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def run(counts: Any, *arguments: Any, **options: Any) -> Any:
+            self._raw = np.asarray(counts).ravel()
+            self._most = arguments[2] if role == "residuals" else 0
+            return self._scoped(role, real)(counts, *arguments, **options)
+
+        return run
+
     def _choice(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def choose(utility: Any, coefficient: Fraction, k: int, **options: Any) -> Any:
             winners = real(utility, coefficient, k, **options)
@@ -520,6 +545,10 @@ class _Spy:
                 units = {int(found) // int(exact) for found, exact in zip(values, products, strict=True) if exact}
                 [unit] = units or {1}
                 _require((products * unit == values).all(), "more than the products of the counts")
+            elif role in ("step bins", "sizes", "residuals"):
+                units = {int(found) // int(exact) for found, exact in zip(values, self._raw, strict=True) if exact}
+                [unit] = units or {1}
+                _require((self._raw.astype(object) * unit == values).all(), "more than the counts")
             elif role != "moments":
                 role = ("gram", "least eigenvalue")[self._matrices] if self._matrices < 2 else "cross products"
                 if self._matrices == 2:
@@ -527,7 +556,8 @@ class _Spy:
                 # Where no feature is left, cross products are one number, too.
                 role = "target squares" if self._matrices > 2 and size == 1 < self._width else role
                 self._matrices += 1
-            return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit))
+            most = self._most if role == "residuals" else 0
+            return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit, most))
 
         return release
 

@@ -1,0 +1,367 @@
+"""Steps per feature on the residuals of a linear fit: an additive model, as explainable boosting machines fit it [1]_.
+
+First rows are counted per cell of each feature, and per size of their residual. Neighbouring cells are joined to
+*bins* of about as many rows each, and the bound B of residuals is the size that a tenth of the rows exceed. Then rounds
+go over the features, each feature `VISITS` times: in a round the residuals of the rows are summed per bin of a few
+features, and the steps of these follow.
+
+*Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the steps that are looked
+for: ``s = N f`` plus noise of known variance, that of the release and that of the rows themselves. Steps of
+neighbouring bins are alike: f is taken for a centred random walk over the bins of variance t. The likelihood of s
+chooses t among powers of 4 and 0, and f is its mean given s. So where noise explains what is seen, there are no steps;
+elsewhere they are as smooth as the noise demands. All of this reads released numbers alone.
+
+*Rounds.* Features that are alike have like sums, so steps that are taken for g features at once add up to g times too
+much at most. They are therefore multiplied by ``2 / (1 + g)``, and the rest is left for the next visit. There are at
+most `MOST_ROUNDS` rounds in a visit, and up to so many features g = 1.
+
+*Privacy.* Every release is Gaussian with the sensitivities of `dpsql.statistics.additive`. A round that sums g of c
+features spends ``g / (c VISITS)`` of the squared mu of all rounds: so the noise of each sum is the same, and the shares
+add up to 1. Bins, B and steps are functions of earlier releases.
+
+References
+----------
+.. [1] H. Nori, R. Caruana, Z. Bu, J. H. Shen, J. Kulkarni, Accuracy, interpretability, and differential privacy via
+   explainable boosting, ICML 2021. There the rounds are many, and nothing ties the steps of neighbouring bins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from dpsql.arrays import Doubles, Integers, Longs
+from dpsql.kernels.gram import one_thread
+from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
+from dpsql.noise.entropy import SYSTEM, BitSource
+from dpsql.statistics.additive import (
+    CELLS,
+    LARGEST_STEP,
+    SIZES,
+    Steps,
+    cells_sensitivity,
+    residuals_sensitivity,
+    sizes_sensitivity,
+)
+
+# Bins of a feature at most, visits of each feature, and rounds of a visit.
+BINS = 32
+VISITS = 2
+MOST_ROUNDS = 16
+# Rows of a feature are fewer than all where they are so many deviations below.
+_FEWER = 3.0
+# Rows per bin differ from even ones by about half of these.
+_NOISE_WEIGHT = 2.0
+# Share of the rows whose residual exceeds B, about.
+_BEYOND = 0.1
+# Variances of the random walk, over the square of B, that are tried.
+_VARIANCES = tuple(4.0**-power for power in range(8))
+# The variance of residuals over the square of B: that of a normal law of which a tenth exceeds B.
+_OF_RESIDUALS = 0.37
+
+
+@dataclass(frozen=True)
+class Bins:
+    """Released bins of the cells of each feature.
+
+    Attributes
+    ----------
+    of : ndarray of int64, shape (d, CELLS)
+        The bin of each cell, ascending from 0.
+    rows : list of ndarray of float64
+        Noisy rows per bin of each feature, at least 1.
+    """
+
+    of: Longs
+    rows: list[Doubles]
+
+    @property
+    def places(self) -> list[int]:
+        """Features with more than one bin: the others are constant as far as noise tells."""
+        return [place for place, rows in enumerate(self.rows) if len(rows) > 1]
+
+
+def release_bins(
+    counts: Integers,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    total: float | None = None,
+    source: BitSource = SYSTEM,
+) -> Bins:
+    """Release bins that hold about as many rows each.
+
+    Parameters
+    ----------
+    counts : ndarray of int64, shape (d, CELLS)
+        Exact rows per cell; d >= 1.
+    neighbours : {'add_remove', 'replace'}
+    max_rows_per_unit : int
+    squared_mu : Fraction
+        > 0.
+    total : float, optional
+        Rows, released before. A feature's rows are taken for these where they are no fewer than noise explains.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP with ``mu**2 = squared_mu``, in the sense of `gaussian_mu`.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: `dpsql.statistics.additive.cells_sensitivity`.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: a row is in one cell of each feature at most, by its own values and released numbers.
+    - **Does not protect**: running time; d.
+    """
+    noisy = gaussian_counts(
+        counts.ravel(),
+        squared_sensitivity=cells_sensitivity(neighbours, len(counts), max_rows_per_unit),
+        squared_mu=squared_mu,
+        source=source,
+    )
+    of, rows = np.zeros(counts.shape, dtype=np.int64), []
+    far = _FEWER * noisy.sigma * CELLS**0.5
+    for place, found in enumerate(noisy.values.reshape(counts.shape)):
+        here = float(found.sum())
+        here = max(1.0, here if total is None or here < total - far else total)
+        wanted, left, held = here / BINS, here, 0.0
+        for cell in range(1, CELLS):
+            held += found[cell - 1]
+            left -= found[cell - 1]
+            ends = held >= wanted and left >= wanted / 2
+            held = 0.0 if ends else held
+            of[place, cell] = of[place, cell - 1] + ends
+        cells = np.bincount(of[place]).astype(np.float64)
+        held_rows = np.bincount(of[place], found).astype(np.float64)
+        rows.append(_rows_per_bin(held_rows, cells, here, noisy.sigma))
+    return Bins(of, rows)
+
+
+def _rows_per_bin(found: Doubles, cells: Doubles, total: float, sigma: float) -> Doubles:
+    """Return likely rows per bin: between what was seen and as many in each, by how much noise there is."""
+    even = total / len(found)
+    weight = even**2 / (even**2 + (_NOISE_WEIGHT * sigma) ** 2 * cells)
+    return np.maximum(weight * found + (1.0 - weight) * even, max(1.0, even / 8))
+
+
+def release_bound(
+    sizes: Integers,
+    neighbours: str,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> int:
+    """Release the bound B of residuals: the smallest of `SIZES` that about a tenth of the rows exceed at most.
+
+    Parameters
+    ----------
+    sizes : ndarray of int64, shape (1 + len(SIZES),)
+        Exact rows per size of the residual, the largest first.
+    neighbours, max_rows_per_unit, squared_mu, source
+        As for `release_bins`, whose guarantee it has with `dpsql.statistics.additive.sizes_sensitivity`.
+    """
+    noisy = gaussian_counts(
+        sizes,
+        squared_sensitivity=sizes_sensitivity(neighbours, max_rows_per_unit),
+        squared_mu=squared_mu,
+        source=source,
+    )
+    beyond = np.cumsum(noisy.values)[:-1]
+    within = beyond <= _BEYOND * max(1.0, float(noisy.values.sum()))
+    last = len(SIZES) if within.all() else int(np.argmin(within))
+    return int(SIZES[max(0, last - 1)])
+
+
+def release_residuals(
+    sums: Integers,
+    neighbours: str,
+    features: int,
+    most: int,
+    max_rows_per_unit: int = 1,
+    *,
+    squared_mu: Fraction,
+    source: BitSource = SYSTEM,
+) -> GaussianRelease:
+    """Add noise to the sums of residuals per bin of some features.
+
+    Parameters
+    ----------
+    sums : ndarray of Python ints
+        Exact, of all bins of these features.
+    neighbours, features, most, max_rows_per_unit
+        As for `dpsql.statistics.additive.residuals_sensitivity`, whose sensitivity it has.
+    squared_mu, source
+        As for `release_bins`, whose guarantee it has.
+    """
+    return gaussian_counts(
+        sums,
+        squared_sensitivity=residuals_sensitivity(neighbours, features, most, max_rows_per_unit),
+        squared_mu=squared_mu,
+        source=source,
+    )
+
+
+@dataclass(frozen=True)
+class AdditiveSteps:
+    """Released steps.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (d, CELLS)
+        Integers, where S is the scale of the target.
+    std_errors : ndarray of float64, shape (d, CELLS)
+        Standard deviation that the privacy noise of the rounds gives each, to first order.
+    """
+
+    values: Doubles
+    std_errors: Doubles
+
+
+class StepRounds:
+    """The rounds: which residuals are summed next, and what follows from their sums.
+
+    Parameters
+    ----------
+    bins : Bins
+    most : int
+        B, released.
+    mu : Fraction
+        Privacy loss of all rounds together, > 0.
+    neighbours : {'add_remove', 'replace'}
+    max_rows_per_unit : int
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+
+    Notes
+    -----
+    - **Guarantee**: mu-GDP in the sense of `gaussian_mu`, for all rounds together, whatever steps they start from.
+    - **Neighbouring relation**: `neighbours`, of privacy units with at most `max_rows_per_unit` rows.
+    - **Sensitivity**: `dpsql.statistics.additive.residuals_sensitivity`, in every round of its features; residuals are
+      clipped in every round. A sum over a bin is one of cells, which leaves the norm of one row what it is.
+    - **Randomness**: exact integer sampler, operating-system entropy, no seed.
+    - **Assumes**: `take` gets the sums of `ResidualSums` for the present `steps` and `places`; fewer than 2**32 rows.
+    - **Does not protect**: running time; d, the bins and B, which are released.
+    """
+
+    def __init__(
+        self,
+        bins: Bins,
+        most: int,
+        *,
+        mu: Fraction,
+        neighbours: str,
+        max_rows_per_unit: int = 1,
+        source: BitSource = SYSTEM,
+    ) -> None:
+        self._bins, self._most, self._mu = bins, most, mu
+        self._unit, self._source = (neighbours, max_rows_per_unit), source
+        self._values = np.zeros((len(bins.of), CELLS + 1))
+        self._variances = np.zeros((len(bins.of), CELLS))
+        self._rounds = [group for visit in range(VISITS) for group in _groups(bins.places, visit)]
+        self._next = 0
+
+    @property
+    def left(self) -> int:
+        """Number of rounds that are left."""
+        return len(self._rounds) - self._next
+
+    @property
+    def places(self) -> list[int]:
+        """Features of the next round."""
+        return self._rounds[self._next]
+
+    @property
+    def steps(self) -> Steps:
+        """The present steps, of which the next round's residuals are taken."""
+        return Steps(self._values.copy(), self._most)
+
+    def take(self, sums: Integers) -> None:
+        """Draw the next round.
+
+        Parameters
+        ----------
+        sums : ndarray of Python ints, shape (features of the round, CELLS)
+            Exact.
+        """
+        places = self.places
+        self._next += 1
+        bins = [self._bins.of[place] for place in places]
+        lengths = [len(self._bins.rows[place]) for place in places]
+        exact = np.concatenate([_joined(row, of, length) for row, of, length in zip(sums, bins, lengths, strict=True)])
+        noisy = release_residuals(
+            exact,
+            self._unit[0],
+            len(places),
+            self._most,
+            self._unit[1],
+            squared_mu=self._mu**2 * Fraction(len(places), len(self._bins.places) * VISITS),
+            source=self._source,
+        )
+        rate, ends = 2.0 / (1 + len(places)), np.cumsum(lengths)[:-1]
+        sigma = noisy.sigma / self._most
+        for place, of, found in zip(places, bins, np.split(noisy.values / self._most, ends), strict=True):
+            step, variance = smooth_steps(found, self._bins.rows[place], sigma)
+            moved = self._values[place, :CELLS] + np.rint(rate * self._most * step)[of]
+            self._values[place, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
+            self._variances[place] += ((rate * self._most) ** 2 * variance)[of]
+
+    def result(self) -> AdditiveSteps:
+        """Return the steps once no round is left."""
+        return AdditiveSteps(self._values[:, :CELLS], np.sqrt(self._variances))
+
+
+def _groups(places: list[int], visit: int) -> list[list[int]]:
+    """Return the features of each round of a visit; neighbours in the table are apart, and other ones in each visit."""
+    count = min(len(places), MOST_ROUNDS)
+    found: list[list[int]] = [[] for _ in range(count)]
+    for number, place in enumerate(places):
+        found[(number + visit * (number // count)) % count].append(place)
+    return [group for group in found if group]
+
+
+def _joined(sums: Integers, of: Longs, length: int) -> Integers:
+    """Return exact sums of bins from those of cells."""
+    found = np.zeros(length, dtype=object)
+    np.add.at(found, of, sums)
+    return found
+
+
+def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, Doubles]:
+    """Return the steps that noisy sums show, and the variance that the noise gives each; post-processing.
+
+    Parameters
+    ----------
+    sums : ndarray of float64, shape (bins,)
+        Noisy sums of residuals, where B is 1.
+    rows : ndarray of float64, shape (bins,)
+        Rows per bin, >= 1.
+    sigma : float
+        Standard deviation of the noise of a sum, > 0.
+
+    Returns
+    -------
+    steps, variances : ndarray of float64, shape (bins,)
+        Zeros where noise explains the sums best.
+    """
+    places = np.arange(len(sums), dtype=np.float64)
+    walk = np.minimum.outer(places, places)
+    means = walk.mean(axis=0)
+    walk = walk - means - means[:, None] + means.mean()
+    walk *= rows[:, None] / np.trace(walk) * len(sums)
+    noise = sigma**2 + _OF_RESIDUALS * rows
+    best = -0.5 * float((sums**2 / noise + np.log(noise)).sum())
+    gain = np.zeros_like(walk)
+    with one_thread():
+        for variance in _VARIANCES:
+            spread = variance * walk * rows + np.diag(noise)
+            root = np.linalg.cholesky(spread)
+            solved = np.linalg.solve(root, sums)
+            likelihood = -0.5 * float(solved @ solved) - float(np.log(np.diag(root)).sum())
+            if likelihood > best:
+                best = likelihood
+                gain = np.linalg.solve(spread, variance * walk).T
+    return gain @ sums, sigma**2 * (gain**2).sum(axis=1)

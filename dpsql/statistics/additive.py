@@ -1,0 +1,304 @@
+"""The statistics of an additive stage: rows per cell of each feature, sizes of residuals, and residuals per cell.
+
+Units: features are integers ``q_j`` in [-S, S], ``S = 2**20`` (`fixed_point`), and the target and its residuals are
+integers where S is the scale of the linear fit before. `StepRows` maps a row to its *codes*, one per feature: the cell
+that q_j is in, or none where the feature is missing; and to its *start*, the target less what the linear fit predicts.
+Cells, coefficients and steps are public, or released before. A row's residual is its start less the step of each of its
+cells, clipped to [-B, B] with B public. All of this is a function of the row alone: products of rows and coefficients
+are exact integers, whatever the batch.
+
+Sensitivities of the *squared* L2 norm, with a unit of at most m rows, c features that are counted, and the residuals of
+g features summed at once:
+
+=====================================  ============  =============  ================================================
+statistic                              add_remove    replace        why
+=====================================  ============  =============  ================================================
+rows per cell, c features              c m**2        2 c m**2       a row adds 1 to one cell of each feature, or to
+                                                                    none; such vectors have no negative products
+rows per size of the residual          m**2          2 m**2         the same, one histogram
+sums of residuals per cell, g          g B**2 m**2   4 g B**2 m**2  a row adds its residual, of at most B, to one
+features                                                            cell of each of the g features
+=====================================  ============  =============  ================================================
+
+The last one under replace is attained by rows of the same cells and opposite residuals. That the next sums are asked
+for with steps which follow from the ones before changes nothing: these were released.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from dpsql.arrays import Integers, Longs
+from dpsql.contract.fold import Batch, Fold, KeptRows, field, record
+from dpsql.contract.relation import relation_of
+from dpsql.kernels.clipped_rows import fixed_coefficients
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums
+from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.statistics.regression import FARTHEST_TARGET, RowMap, Scales
+
+# Cells of a feature. Missing values have the code behind the last one.
+CELLS = 128
+# A residual is one size smaller for each of these that its absolute value does not exceed: half octaves, down to a
+# hundredth of the scale of the target.
+SIZES: Longs = np.array([round(4 * FIXED_POINT_ONE * 2.0 ** (-step / 2)) for step in range(1, 18)], dtype=np.int64)
+# A row that weighs less than this counts as if it weighed so much.
+_LEAST_WEIGHT = 2.0**-16
+# Steps are at most so large in absolute value: sums of them are exact in doubles.
+LARGEST_STEP = FARTHEST_TARGET
+
+Codes = NDArray[np.uint8]
+
+
+def cells_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> int:
+    """Return the squared L2 sensitivity of the rows per cell of some features, in rows squared.
+
+    Parameters
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    features : int
+        c, >= 1.
+    max_rows_per_unit : int
+        m, >= 1.
+    """
+    return relation_of(neighbours, max_rows_per_unit).squared_norm(features, opposing=False)
+
+
+def sizes_sensitivity(neighbours: str, max_rows_per_unit: int = 1) -> int:
+    """Return the squared L2 sensitivity of the rows per size of the residual; parameters as for `cells_sensitivity`."""
+    return relation_of(neighbours, max_rows_per_unit).squared_norm(1, opposing=False)
+
+
+def residuals_sensitivity(neighbours: str, features: int, most: int, max_rows_per_unit: int = 1) -> int:
+    """Return the squared L2 sensitivity of the sums of residuals per cell.
+
+    Parameters
+    ----------
+    neighbours : {'add_remove', 'replace'}
+    features : int
+        g, >= 1: of which sums are released at once.
+    most : int
+        B, >= 1: bound on the absolute value of a residual.
+    max_rows_per_unit : int
+        m, >= 1.
+    """
+    return relation_of(neighbours, max_rows_per_unit).squared_norm(features * most**2, opposing=True)
+
+
+@dataclass(frozen=True)
+class StepRows:
+    """The map from rows to their codes and their start; a function of each row alone.
+
+    Attributes
+    ----------
+    mapped : RowMap
+        Of the linear fit.
+    scales : Scales
+        Those of the target are what residuals are measured in.
+    coefficients : ndarray of float64, shape (1 + d,)
+        Of the linear fit, in mapped units; released.
+    starts : ndarray of float64, shape (d, CELLS - 1)
+        Integers: where each cell but the first starts, ascending in each row.
+    """
+
+    mapped: RowMap
+    scales: Scales
+    coefficients: NDArray[np.float64]
+    starts: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64]) -> StepRows:
+        """Return the map with cells of one width between the ends that the linear fit counts each feature to."""
+        low, high = mapped.ends
+        parts = np.arange(1, CELLS) / CELLS
+        return cls(mapped, scales, coefficients, np.ceil(low[:, None] + (high - low)[:, None] * parts))
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """Where cells start, in the units of the columns: half an integer before the first one in the cell."""
+        scales = self.mapped.scales
+        found: NDArray[np.float64] = scales.middle[:, None] + (self.starts - 0.5) / scales.scale[:, None]
+        return found
+
+    def codes(self, quantised: NDArray[np.float64]) -> Codes:
+        """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN; `quantised` as `RowMap` has it."""
+        found = np.empty(quantised.shape, dtype=np.uint8)
+        for place, starts in enumerate(self.starts):
+            found[:, place] = np.searchsorted(starts, quantised[:, place], side="right")
+        found[np.isnan(quantised)] = CELLS
+        return found
+
+    def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the residuals of the linear fit, shape (rows,): integers within `FARTHEST_TARGET`, 0 without a target.
+
+        A row that the linear fit scaled down has its residual scaled up again.
+        """
+        integers, bits = fixed_coefficients(self.coefficients)
+        found = np.empty(len(target))
+        for first in range(0, len(target), BLOCK_ROWS):
+            some = slice(first, first + BLOCK_ROWS)
+            matrix, weights = self.mapped.matrix(quantised[some])
+            with np.errstate(over="ignore", invalid="ignore"):
+                moved = (target[some] - self.scales.target_middle) * self.scales.target_scale
+            np.clip(moved, -FARTHEST_TARGET, FARTHEST_TARGET, out=moved)
+            # Integers below 2**53, so that no sum depends on its order.
+            predicted = matrix @ integers * 2.0**-bits
+            found[some] = moved - predicted / np.maximum(weights, _LEAST_WEIGHT)
+        np.clip(found, -FARTHEST_TARGET, FARTHEST_TARGET, out=found)
+        return np.nan_to_num(np.floor(found + 0.5))
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Public steps, and the clip of residuals.
+
+    Attributes
+    ----------
+    values : ndarray of float64, shape (d, CELLS + 1)
+        Integers within `LARGEST_STEP`; the last one, of missing values, is 0.
+    most : int
+        B.
+    """
+
+    values: NDArray[np.float64]
+    most: int
+
+    def residuals(self, codes: Codes, start: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the clipped residuals of rows, integers in [-B, B]."""
+        found = start.copy()
+        for place, values in enumerate(self.values):
+            if values.any():
+                found -= values[codes[:, place]]
+        clipped: NDArray[np.float64] = np.clip(found, -self.most, self.most)
+        return clipped
+
+
+def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, places: list[int]) -> NDArray[np.int64]:
+    """Return exact sums of integers per cell, shape (features, CELLS); missing values are in none."""
+    found = np.empty((len(places), CELLS), dtype=np.int64)
+    for row, place in enumerate(places):
+        found[row] = np.bincount(codes[:, place], weights, minlength=CELLS + 1)[:CELLS]
+    return found
+
+
+def _sizes(start: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the rows per size of a residual, the largest first, shape (1 + sizes,)."""
+    return np.bincount(np.searchsorted(-SIZES, -abs(start), side="left"), minlength=len(SIZES) + 1)
+
+
+class CellRows(Fold):
+    """Rows per cell of each feature, and rows per size of the residual of the linear fit.
+
+    Parameters
+    ----------
+    rows : StepRows
+    """
+
+    def __init__(self, rows: StepRows) -> None:
+        self._rows = rows
+        self.cells = np.zeros((len(rows.starts), CELLS), dtype=np.int64)
+        self.sizes = np.zeros(len(SIZES) + 1, dtype=np.int64)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the counts."""
+        return self.cells.nbytes
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Count a batch of rows."""
+        quantised = self._rows.mapped.quantised(features)
+        self.add_coded(self._rows.codes(quantised), self._rows.start(quantised, target))
+
+    def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
+        """Count rows of known codes and starts."""
+        self.cells += _per_cell(codes, None, list(range(len(self.cells))))
+        self.sizes += _sizes(start)
+
+    def state(self) -> pa.RecordBatch:
+        """Return the counts."""
+        return record({"cells": self.cells, "sizes": self.sizes})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other counts."""
+        self.cells += field(state, "cells").to_numpy(zero_copy_only=False).reshape(self.cells.shape)
+        self.sizes += field(state, "sizes").to_numpy(zero_copy_only=False)
+
+
+class ResidualSums(Fold):
+    """Sums of clipped residuals per cell of some features, at given steps.
+
+    Parameters
+    ----------
+    rows : StepRows
+    steps : Steps
+    places : list of int
+        Those features.
+    """
+
+    def __init__(self, rows: StepRows, steps: Steps, places: list[int]) -> None:
+        self._rows, self._steps, self._places = rows, steps, places
+        self._sums = WideSums((len(places), CELLS))
+
+    @property
+    def size(self) -> int:
+        """Bytes of the sums."""
+        return 2 * self._sums.low.nbytes
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        quantised = self._rows.mapped.quantised(features)
+        self.add_coded(self._rows.codes(quantised), self._rows.start(quantised, target))
+
+    def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
+        """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25`` at once."""
+        self._sums.add(_per_cell(codes, self._steps.residuals(codes, start), self._places))
+
+    def sums(self) -> Integers:
+        """Return the sums, shape (features, CELLS), as Python ints."""
+        return self._sums.total()
+
+    def state(self) -> pa.RecordBatch:
+        """Return the sums."""
+        return record({"sums": self._sums.column()})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other sums."""
+        self._sums.absorb(field(state, "sums"))
+
+
+class CodedRows(KeptRows):
+    """Codes and starts of rows, which every round of the additive stage reads: a byte per feature.
+
+    Parameters
+    ----------
+    rows : StepRows
+    """
+
+    def __init__(self, rows: StepRows) -> None:
+        self._rows = rows
+        self._batches: list[tuple[Codes, NDArray[np.float64]]] = []
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep a batch of rows."""
+        self.add_quantised(self._rows.mapped.quantised(features), target)
+
+    def add_quantised(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> None:
+        """Keep rows that are quantised already."""
+        self._batches.append((self._rows.codes(quantised), self._rows.start(quantised, target)))
+
+    def merge(self, other: CodedRows) -> None:
+        """Append the rows of another collection."""
+        self._batches += other._batches
+
+    def into(self, fold: CellRows | ResidualSums) -> None:
+        """Add all rows to a fold, in pieces that doubles add up exactly."""
+        for codes, start in self._batches:
+            for first in range(0, len(start), _PIECE):
+                fold.add_coded(codes[first : first + _PIECE], start[first : first + _PIECE])
+
+
+# Residuals are below 2**28: so many of them sum exactly in a double.
+_PIECE = 1 << 20
