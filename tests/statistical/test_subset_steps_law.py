@@ -76,15 +76,15 @@ def test_subset_steps(sizes: tuple[int, ...], ranges: tuple[int, ...], below: in
     judge(drawer(sizes, ranges, below), lambda at: law_of_steps(sizes, float(at) / total), Fraction(4))
 
 
+@pytest.mark.long
 def test_very_large_losses_end() -> None:
     """All floors lie far below in units of the noise: those that are rejected get their scores."""
     exact = np.arange(40) % 5 + 10
     drawn = {
-        exponential_above_floors(exact - 3, lambda places: exact[places], coefficient=Fraction(10**9))
-        for _ in range(60)
+        exponential_above_floors(exact - 3, lambda places: exact[places], coefficient=Fraction(10**9)) for _ in range(8)
     }
     assert drawn <= set(np.flatnonzero(exact == 10).tolist())
-    assert len(drawn) > 3
+    assert len(drawn) > 1  # else by chance: 5e-7
 
 
 def test_a_floor_above_a_score_is_refused() -> None:
