@@ -256,7 +256,8 @@ class Desk:
 
     def _unplaced(self) -> list[dict[str, Any]]:
         with self._context() as context:
-            return context.dp_unplaced().to_pylist()
+            found: list[dict[str, Any]] = context.dp_unplaced().to_pylist()
+            return found
 
     def _told_table(self, function: str, asked: _Asked, granted: Granted) -> pa.Table:
         if function == "dp_budget":
