@@ -171,9 +171,12 @@ def hashable(value: object) -> object:
 # Kinds of arguments that many functions share.
 
 
-def word(name: str, doc: str, options: tuple[str, ...], default: str) -> Argument:
+def word(
+    name: str, doc: str, options: tuple[str, ...], default: str, *, earlier: tuple[str | None, ...] = ()
+) -> Argument:
     """Return an argument that is one of a few words."""
-    return Argument(name, doc, default, check=partial(parameters.choice, name, options=options), choices=options)
+    check = partial(parameters.choice, name, options=options)
+    return Argument(name, doc, default, check=check, choices=options, earlier=earlier)
 
 
 def share(

@@ -105,6 +105,7 @@ class BestSubsetPlan(SelectionPlan):
             "else 'steps'.",
             METHODS,
             "auto",
+            earlier=("exact",),
         ),
         integer(
             "list_size",

@@ -6,7 +6,7 @@ At tens of features a selection costs more accuracy than it saves. Above `MOST_U
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -38,7 +38,7 @@ from dpsql.contract.selection import SelectionPlan, read_k, stated_features
 from dpsql.errors import ParameterError
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.kendall import KendallCall, KendallPlan
-from dpsql.functions.regression.linear import RegressionPlan
+from dpsql.functions.regression.linear import RegressionPlan, before_additive
 from dpsql.functions.regression.method import Fitting, RegressionCall
 from dpsql.functions.sis import CollectedSisCall, SisPlan
 from dpsql.functions.two_stage import MOST_BLOCKS, TwoStageCall, TwoStagePlan
@@ -233,6 +233,10 @@ class PipelinePlan(Plan):
     def takes_all(self, count: int) -> bool:
         """Whether there are fewer features than a selection would choose, so that there is none."""
         return self.selection is None or (self.k is not None and self.k > count)
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
+        yield from before_additive(self.public_arguments, super().earlier_arguments(), self.fitting["n_rows"])
 
     @cached_property
     def measurement(self) -> Measurement:

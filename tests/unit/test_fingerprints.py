@@ -22,6 +22,8 @@ UNIT = {"privacy_unit": "person", "max_rows_per_unit": 3}
 SCORED = {"label": "y", "score": "p", "epsilon": 0.3}
 BUDGET = {"epsilon": 0.3, "delta": 1e-6}
 # Recorded on 2026-11-22, before arguments had a class of their own.
+STATED_ROWS = {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3}
+
 CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_sis",
@@ -94,8 +96,8 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     (
         "dp_pipeline",
         # The share was a default when this was recorded.
-        {**COLUMNS, **BUDGET, "k": 1, "selection_share": 0.05, "n_rows": 10000, "bounds_share": 0.3},
-        "be4e42611941fff57906efadc0571d7d5b0e2fbd168ccb119b71b7d82afa3145",
+        STATED_ROWS,
+        "4ab7c7e5fce8e32aef57252e46f238c70f53d4081221d724d6c83ac05d2a869e",
     ),
     (
         "dp_naive_bayes",
@@ -344,3 +346,21 @@ def test_a_named_quantile_outlives_cells_bounds_and_intervals(monkeypatch: pytes
 
 def test_every_function_is_recorded() -> None:
     assert {function for function, _, _ in CALLS} == set(FUNCTIONS)
+
+
+def test_a_call_that_left_out_what_had_another_default_is_found() -> None:
+    """`dp_best_subset` scored all subsets where no method was given."""
+    given = {**COLUMNS, **BOUNDS, **TARGET, "k": 1, "epsilon": 1}
+    plans = [
+        FUNCTIONS["dp_best_subset"].plan.from_arguments("t", {**given, "release": "r", **method})
+        for method in ({}, {"method": "exact"})
+    ]
+    assert plans[1].public_arguments in list(plans[0].earlier_arguments())
+
+
+def test_a_call_for_which_auto_had_another_method_is_found() -> None:
+    """'auto' boosted where enough rows are stated for an additive model; with 'boosted_ada_ssp' it does still."""
+    plan = FUNCTIONS["dp_pipeline"].plan.from_arguments("t", {**STATED_ROWS, "release": "r"})
+    before = [Ledger.fingerprint(plan.dataset, plan.function, record) for record in plan.earlier_arguments()]
+    assert before == ["be4e42611941fff57906efadc0571d7d5b0e2fbd168ccb119b71b7d82afa3145"]
+    assert fingerprint("dp_pipeline", {**STATED_ROWS, "method": "boosted_ada_ssp"}) == before[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -153,6 +153,12 @@ class RegressionPlan(FittingPlan):
         own |= _METHODS[known(str, own["method"])].own_arguments(own)
         return own
 
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
+        yield from before_additive(
+            self.public_arguments, super().earlier_arguments(), self.public_arguments.get("n_rows")
+        )
+
     @classmethod
     def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
         """Return the number of features to fit; None if it depends on the column types."""
@@ -229,3 +235,13 @@ def automatic(
         if n_features and n_rows >= steps_rows_needed(n_features, float(gaussian_mu(epsilon, delta))):
             return "additive"
     return "boosted_ada_ssp"
+
+
+def before_additive(
+    record: dict[str, Json], earlier: Iterable[dict[str, Json]], n_rows: object
+) -> Iterator[dict[str, Json]]:
+    """Yield a call's earlier records, and each as it was when 'auto' was boosting where it is additive now."""
+    records = [record, *earlier]
+    yield from records[1:]
+    if record["method"] == "additive" and n_rows is not None:
+        yield from (one | {"method": "boosted_ada_ssp"} for one in records)
