@@ -91,8 +91,9 @@ def run_query(
     the budget allows the query, and not for a stored answer.
     """
     with turns.alone():
-        is_planned = isinstance(sql, QueryStatement)
-        found, free = (sql, "") if is_planned else planned_query(session, turns, sql, arguments, asker)
+        found, free = (
+            (sql, "") if isinstance(sql, QueryStatement) else planned_query(session, turns, sql, arguments, asker)
+        )
         if found is None:
             return Answered(turns.table(free))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))

@@ -147,9 +147,8 @@ class RegressionPlan(FittingPlan):
         if own["method"] == "auto":
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
-            own["method"] = automatic(cls._columns(given, layout), blocks, rows, *budget)
-            if own["method"] == "additive" and own["row_norm"] is not None:
-                own["method"] = "boosted_ada_ssp"
+            method = automatic(cls._columns(given, layout), blocks, rows, *budget)
+            own["method"] = "boosted_ada_ssp" if method == "additive" and own["row_norm"] is not None else method
         own |= _METHODS[known(str, own["method"])].own_arguments(own)
         return own
 

@@ -306,7 +306,10 @@ def _exact_bins(found: Any, *given: Any, **options: Any) -> Any:
 
 _spend_fit = AdditiveModel.spend_fit
 _release_residuals = additive.release_residuals
-_residuals_sensitivity, _cells_sensitivity = additive.residuals_sensitivity, additive.cells_sensitivity
+_residuals_sensitivity, _cells_sensitivity = (
+    additive_statistics.residuals_sensitivity,
+    additive_statistics.cells_sensitivity,
+)
 _gaussian_shares = vars(LeastSquares)["gaussian_shares"].func
 _release_least_eigenvalue = ada_ssp.release_least_eigenvalue
 _sensitivities_of_metrics = vars(metrics.MetricsPlan)["sensitivities"].func

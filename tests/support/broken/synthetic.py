@@ -12,17 +12,19 @@ from typing import Any
 
 import numpy as np
 
+from dpsql.contract.relation import relation_of
 from dpsql.functions import synthetic
 from dpsql.kernels.typed_cells import TypedCells
 from dpsql.mechanisms import private_tree
 from dpsql.released.tree_fit import ReleasedColumns
+from dpsql.statistics.counts import squared_l2_sensitivity
 from support.broken.planting import Fault, planted
 
 _quality, _root = private_tree._quality, private_tree.floor_root
 
 
 def _one_table(tables: int, neighbours: str, rows: int) -> int:
-    return private_tree.squared_l2_sensitivity(neighbours, max_rows_per_unit=rows)
+    return squared_l2_sensitivity(neighbours, max_rows_per_unit=rows)
 
 
 def _one_way(neighbours: str, rows: int) -> int:
@@ -34,7 +36,7 @@ def _one_pair(pairs: int, neighbours: str, rows: int) -> int:
 
 
 def _one_row(neighbours: str, rows: int) -> int:
-    return private_tree.relation_of(neighbours).changes
+    return relation_of(neighbours).changes
 
 
 def _of_exact_margins(exact: Any, margins: Any, pair: Any, total: float, deviation: float) -> int:

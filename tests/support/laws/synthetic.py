@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.mechanisms import gaussian, prefix_bounds, private_tree
+from dpsql.mechanisms.select import select
 from support.broken.planting import planted
 
 
@@ -63,7 +64,7 @@ def observe(run: Callable[[], Any], first: Seen | None = None) -> Seen:
         known = len(seen.steps)
         return None if first is None or known >= len(first.steps) else first.steps[known]
 
-    real_release, real_select = gaussian.gaussian_release, private_tree.select
+    real_release, real_select = gaussian.gaussian_release, select
 
     def release(values: Any, *, sensitivity: int, squared_mu: Fraction, **more: Any) -> Any:
         before = following()
@@ -73,7 +74,7 @@ def observe(run: Callable[[], Any], first: Seen | None = None) -> Seen:
         seen.steps.append(Step("gaussian", np.array(values, dtype=object), float(sensitivity**2 / squared_mu), found))
         return found
 
-    def select(utility: Any, *, utility_range: int, epsilon: Fraction, k: int, noise: str) -> Any:
+    def selected(utility: Any, *, utility_range: int, epsilon: Fraction, k: int, noise: str) -> Any:
         before = following()
         found = real_select(utility, utility_range=utility_range, epsilon=epsilon, k=k, noise=noise)  # type: ignore[arg-type]
         if before is not None and before.kind == noise and len(before.exact) == len(utility):
@@ -86,7 +87,7 @@ def observe(run: Callable[[], Any], first: Seen | None = None) -> Seen:
     with planted(
         (gaussian, "gaussian_release", release),
         (prefix_bounds, "gaussian_release", release),
-        (private_tree, "select", select),
+        (private_tree, "select", selected),
     ):
         seen.result = run()
     return seen
