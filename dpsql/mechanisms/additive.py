@@ -27,6 +27,7 @@ References
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -263,6 +264,34 @@ class StepRounds:
         self._variances = np.zeros((len(bins.of), CELLS))
         self._rounds = [group for visit in range(VISITS) for group in _groups(bins.places, visit)]
         self._next = 0
+
+    @classmethod
+    def drawn(
+        cls,
+        cells: Integers,
+        sizes: Integers,
+        neighbours: str,
+        max_rows_per_unit: int,
+        *,
+        mus: Mapping[str, Fraction],
+        rows: float | None,
+    ) -> StepRounds:
+        """Draw bins and the bound of residuals, and return the rounds.
+
+        Parameters
+        ----------
+        cells, sizes : ndarray of int64
+            Exact, as for `release_bins` and `release_bound`.
+        neighbours, max_rows_per_unit
+            As for the class.
+        mus : mapping
+            Privacy loss of ``'bins'``, ``'residuals'`` and ``'steps'``, each > 0; their squares add up.
+        rows : float or None
+            Rows, released before.
+        """
+        bins = release_bins(cells, neighbours, max_rows_per_unit, squared_mu=mus["bins"] ** 2, total=rows)
+        most = release_bound(sizes, neighbours, max_rows_per_unit, squared_mu=mus["residuals"] ** 2)
+        return cls(bins, most, mu=mus["steps"], neighbours=neighbours, max_rows_per_unit=max_rows_per_unit)
 
     @property
     def left(self) -> int:

@@ -125,6 +125,6 @@ def test_private_functions_are_volatile_and_see_nulls() -> None:
             registered.append({"name": name, **flags})
 
     for spec in SPECS:
-        spec.register(Recorder(), lambda: None)  # type: ignore[arg-type]
+        spec.register(Recorder(), lambda: None, "VARCHAR")  # type: ignore[arg-type]
     assert all(flags["null_handling"] == "special" for flags in registered)
     assert {flags["name"] for flags in registered if not flags["side_effects"]} == pure

@@ -24,6 +24,7 @@ from dpsql.contract.events import (
     GumbelNoise,
     IntervalScan,
     ObjectivePerturbation,
+    PrivateTree,
     SmoothSensitivity,
     SparseVectorTechnique,
     SubsetExponential,
@@ -66,6 +67,10 @@ RECORDS: list[tuple[Event, dict[str, Any]]] = [
         {"mechanism": "discrete_gaussian", "rho": "1/4", "delta": "1/1000000"},
     ),
     (GAUSSIAN, {"mechanism": "gaussian_dp", "mu": "7397/31250", "epsilon": "1", "delta": "1/1000000"}),
+    (
+        PrivateTree(Fraction(1, 40), Fraction(1), Fraction(1, 10**4)),
+        {"mechanism": "private_tree", "rho": "1/40", "epsilon": "1", "delta": "1/10000"},
+    ),
     (Approximate(THIRD, Fraction(1, 8)), {"mechanism": "approximate", "epsilon": "1/3", "delta": "1/8"}),
     (
         Approximate(THIRD, Fraction(1, 8), "tukey"),

@@ -24,14 +24,7 @@ from dpsql.functions.regression.boosted import BoostedAdaSsp, BoostedRows
 from dpsql.functions.regression.least_squares import Columns
 from dpsql.functions.regression.method import KeptFeatures
 from dpsql.mechanisms.ada_ssp import LinearFit
-from dpsql.mechanisms.additive import (
-    MOST_ROUNDS,
-    VISITS,
-    AdditiveSteps,
-    StepRounds,
-    release_bins,
-    release_bound,
-)
+from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS, AdditiveSteps, StepRounds
 from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.statistics.additive import CellRows, CodedRows, ResidualSums, StepRows
 from dpsql.statistics.regression import RowMap, Scales
@@ -126,13 +119,14 @@ class StepStage:
         """Draw bins and the bound of residuals, and return the rounds."""
         plan = self.columns.plan
         part: GaussianNoise = plan.measurement["fit"]
-        unit = plan.neighbours, plan.max_rows_per_unit
         standard = self.rows.mapped.standard
-        rows = None if standard is None else standard.rows
-        bins = release_bins(counted.cells, *unit, squared_mu=part.spend("bins") ** 2, total=rows)
-        most = release_bound(counted.sizes, *unit, squared_mu=part.spend("residuals") ** 2)
-        return StepRounds(
-            bins, most, mu=part.spend("steps"), neighbours=plan.neighbours, max_rows_per_unit=plan.max_rows_per_unit
+        return StepRounds.drawn(
+            counted.cells,
+            counted.sizes,
+            plan.neighbours,
+            plan.max_rows_per_unit,
+            mus={name: part.spend(name) for name, _ in _STEPS},
+            rows=None if standard is None else standard.rows,
         )
 
     def result(self, steps: AdditiveSteps | None) -> Callable[[], Json]:
