@@ -203,9 +203,13 @@ def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault:
     right = replayed(connection, sql, tables)
     assert isinstance(right, Loss), right
     assert right.exceeds(worst) == []
-    with broken_fit(fault):
-        wrong = replayed(connection, sql, tables)
-    assert isinstance(wrong, str) or wrong.exceeds(worst) != []
+    # Some faults show only where what was released before lets them: in every second run or more.
+    for _ in range(24):
+        with broken_fit(fault):
+            wrong = replayed(connection, sql, tables)
+        if isinstance(wrong, str) or wrong.exceeds(worst) != []:
+            return
+    pytest.fail("the fault is not seen")
 
 
 # Calls whose results tell an interval that they drew in a pass before, and the numbers in it.
