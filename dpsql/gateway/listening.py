@@ -75,6 +75,7 @@ class Guarded:
             return
         started, headers = False, scope["headers"]
         address = self._addresses.of((scope.get("client") or ("",))[0], headers)
+        scope = {**scope, "client": (address, 0)}  # in which an application says that a token held
 
         async def closing(message: Message) -> None:
             nonlocal started
@@ -92,7 +93,7 @@ class Guarded:
             refuse_other_sites(scope["method"], headers, self._own)
             self._addresses.refuse(address, headers)
             body = await self._body(scope, receive)
-            await self.app({**scope, "client": (address, 0)}, _handing_over(body, receive), closing)
+            await self.app(scope, _handing_over(body, receive), closing)
         except Exception as error:
             problem = problem_of(error, status=_status(error))
             if started:

@@ -19,6 +19,7 @@ from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.value_grid import ValueGrid
+from dpsql.statistics.additive import CELLS, CellRows, ResidualSums, StepRows, Steps
 from dpsql.statistics.auc import ScoreCounts
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
 from dpsql.statistics.comparison import PairedScores
@@ -95,7 +96,19 @@ def columns_of(target: np.ndarray, features: np.ndarray) -> list[pa.Array]:
     return [pa.array(target / S), pa.array(texts, type=pa.string()), pa.array(features[0])]
 
 
+def additive_rows() -> StepRows:
+    return StepRows.of(RowMap(scales()), scales(), np.array([0.1, -0.3, 0.7, 1.5]))
+
+
+def residuals() -> ResidualSums:
+    steps = np.zeros((WIDTH, CELLS + 1))
+    steps[:, :CELLS] = np.arange(WIDTH * CELLS).reshape(WIDTH, CELLS) * 1000
+    return ResidualSums(additive_rows(), Steps(steps, 3 * S // 2), [2, 0])
+
+
 FOLDS: dict[str, Callable[[], Fold]] = {
+    "cells and sizes": lambda: CellRows(additive_rows()),
+    "residuals": residuals,
     "columns": lambda: ColumnCounts(coded(("v0", "v2"))),
     "columns with private keys": lambda: ColumnCounts(coded(None)),
     "pairs of columns": pair_tables,

@@ -34,7 +34,8 @@ def outcome(work: Callable[[], object]) -> str:
 
 
 def _beginning(path: str) -> bytes:
-    return Path(path).read_bytes()[:9]
+    with open(path, "rb") as file:
+        return file.read(9)
 
 
 def _rows(connection: duckdb.DuckDBPyConnection, text: str) -> object:
