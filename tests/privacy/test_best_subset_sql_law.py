@@ -22,7 +22,7 @@ from dpsql.kernels import best_subsets as kernel
 from dpsql.kernels import subset_strata
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH
 from dpsql.kernels.best_subsets import LIST_WIDTH
-from dpsql.mechanisms import subset_exponential
+from dpsql.mechanisms import subset_exponential, subset_selection
 from dpsql.statistics.gram import score_sensitivity
 from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
@@ -278,8 +278,8 @@ def ranges(monkeypatch: pytest.MonkeyPatch) -> list[Fraction]:
 
         return run
 
-    for mechanism in ("subset_exponential", "top_r_exponential"):
-        monkeypatch.setattr(subset_exponential, mechanism, spied(getattr(subset_exponential, mechanism)))
+    laws = {law: spied(draw) for law, draw in subset_selection.LAWS.items()}
+    monkeypatch.setattr(subset_selection, "LAWS", laws)
     return seen
 
 
