@@ -226,7 +226,7 @@ class Boxed(Door):
     def _ask(self, token: str, request: Any) -> Any:
         if token != TOKEN:
             raise GatewayError("G020", "the token is not known.")
-        if request["want"] == "known":
+        if request["want"] in ("known", "refused"):  # the latter tells the broker what a box refused
             return {"principal": "ana"}, []
         self.asked.append(dict(request))
         table = pa.table({"n": [3, 1, 2], "key": ["a", "b", None]})

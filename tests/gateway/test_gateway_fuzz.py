@@ -89,7 +89,7 @@ def test_taken_statements_scan_released_tables_alone(con: duckdb.DuckDBPyConnect
 @pytest.mark.long
 def test_taken_statements_scan_released_tables_alone_for_a_minute(con: duckdb.DuckDBPyConnection) -> None:
     found = fuzzed(con, int(time.time()), 10**9, 60)
-    assert found["planned"] > 500, found
+    assert found["planned"] > 100, found
 
 
 def test_the_oracle_sees_a_walk_that_lets_tables_pass(
