@@ -33,7 +33,7 @@ from dpsql.statistics.regression import RowMap, Scales
 _LINEAR = Fraction(1, 2)
 _STEPS = (("bins", Fraction(3, 20)), ("residuals", Fraction(3, 100)), ("steps", Fraction(82, 100)))
 # Rows times mu, over the root of the features and per row of a unit, from which steps tell more than they cost: where
-# the noise on a cell's rows is some twice the rows in it. `benchmarks/papers/additive_models.py` has what it is worth.
+# the noise on a cell's rows is some twice the rows in it. `benchmarks/papers/additive_study.py` measures it.
 WORTH_STEPS = 300.0
 
 
