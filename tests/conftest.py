@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -111,6 +112,23 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
     if share < 1:
         config.pluginmanager.register(Sample(share, config.getoption("--sample-key")))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Refuse a test file that reads the clock as it is imported: its tests may run an hour later."""
+    clock, tests = time.time, str(Path(__file__).parent)
+
+    def read() -> float:
+        where = sys._getframe(1).f_code.co_filename
+        assert not where.startswith(tests), f"{where} reads the clock when it is imported."
+        return clock()
+
+    time.time = read
+    try:
+        return (yield)
+    finally:
+        time.time = clock
 
 
 def named_engines(config: pytest.Config) -> tuple[str, ...]:
