@@ -320,7 +320,7 @@ class During:
 
     @property
     def of_one_table(self) -> During | None:
-        """The same blocks of a dataset that has the source's one table alone; None where it reads several, or a path."""
+        """The same blocks of a dataset of the source's one table; None where it reads several, or the end of a path."""
         dated, tables = self.dated, self.dated.tables
         column = tables[0][1] if len(tables) == 1 else None
         if column is None or " -> " in column:

@@ -194,8 +194,8 @@ class PastReleases:
     def older(self, plan: Plan) -> Older:
         """Return what gives the fingerprints of a call in versions with other defaults.
 
-        Also those of a dataset of one table, where that is one of several now, and those from before the ledger recorded
-        the meaning of a source, if asked for them.
+        Also those of a dataset of one table, where that is one of several now; and those from before the ledger
+        recorded the meaning of a source, if asked for them.
         """
 
         def older(before_lineage: bool) -> set[str]:

@@ -241,8 +241,10 @@ def _keeps_dates(sources: Sources, ended: str, tables: Sequence[Facts], now: Bud
             return False
         was = before.get(str(one["name"])) if isinstance(before, Mapping) else before
         name = names.get(tuple(one["table"] or ()))
+        if name is None:
+            return False
         new = after.get(name) if isinstance(after, Mapping) else after
-        if one.get("path") is None and (name is None or not _is_same(was, new)):
+        if one.get("path") is None and not _is_same(was, new):
             return False
     return True
 
