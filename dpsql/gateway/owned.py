@@ -113,7 +113,7 @@ class OwnersDesk:
         every = {row.dataset for row in self._ledger.budgets()}
         # Names of tables that are nobody's yet are for who owns all there is.
         unplaced = self._unplaced() if every <= _of(grants, asked.principal, _OWNER) else None
-        tables.sort(key=lambda row: (row["dataset"], row["made_of"] is not None))
+        tables = sorted(tables, key=lambda row: (row["dataset"], row["made_of"] is not None))
         return {"lineage": {"tables": tables, "public": public, "unplaced": unplaced}}, []
 
     def _reservations(self, asked: OwnersRequest) -> Reply:
