@@ -99,21 +99,21 @@ class OwnersDesk:
         """Return which tables the datasets stand for, which are public, and of which nothing is declared."""
         grants, declarations = self._grants(), self._ledger.declarations()
         seen, latest = _seen(grants, asked.principal), declarations.latest
-        stated = {name: state.budget for name, state in self._ledger.states(seen).items()}
-        tables, public = [], []
-        for name, kinds in sorted(latest.items()):
-            protected, derived = kinds.get("protect"), kinds.get("derive")
-            if protected is not None and name in seen:
-                unit = None if (budget := stated.get(name)) is None else budget.privacy_unit
-                tables += [{"unit": unit, **_table(name, name, one)} for one in tables_of(protected.lineage)]
-            elif derived is not None and (of := _base(name, latest, declarations.aliases)) in seen:
-                tables.append(_table(name, of, derived.facts, made_of=derived.facts["base"]))
-            elif "public" in kinds:
-                public.append(name)
+        stated = self._ledger.states(seen)
+        bases = {name: _base(name, latest, declarations.aliases) for name, kinds in latest.items() if "derive" in kinds}
+        tables = []
+        for dataset in sorted(seen):
+            if "protect" in latest.get(dataset, {}):
+                unit = None if (budget := stated[dataset].budget) is None else budget.privacy_unit
+                facts = tables_of(latest[dataset]["protect"].lineage)
+                tables += [{"unit": unit, **_table(dataset, dataset, one)} for one in facts]
+            for name in sorted(name for name, base in bases.items() if base == dataset):
+                made = latest[name]["derive"].facts
+                tables.append(_table(name, dataset, made, made_of=made["base"]))
+        public = sorted(name for name, kinds in latest.items() if "public" in kinds)
         every = {row.dataset for row in self._ledger.budgets()}
         # Names of tables that are nobody's yet are for who owns all there is.
         unplaced = self._unplaced() if every <= _of(grants, asked.principal, _OWNER) else None
-        tables = sorted(tables, key=lambda row: (row["dataset"], row["made_of"] is not None))
         return {"lineage": {"tables": tables, "public": public, "unplaced": unplaced}}, []
 
     def _reservations(self, asked: OwnersRequest) -> Reply:
