@@ -27,7 +27,9 @@ settings.load_profile("dpsql")
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
 # and of the others a sample.
 LONG = (
-    *("conformance", "privacy", "statistical/test_verdicts", "unit/test_mechanisms_canonical_lipschitz"),
+    *("conformance", "privacy", "unit/test_mechanisms_canonical_lipschitz"),
+    *("statistical/test_auc_law", "statistical/test_quantile_law", "statistical/test_sampling"),
+    *("statistical/test_score_filter_law", "statistical/test_verdicts"),
     *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
     *(
         "integration/test_papers_",
