@@ -72,7 +72,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = "run this share of each test's parameters and of a file's tests without any; what guards privacy is run whole"
+    help_ = (
+        "run this share of each test's parameters and of a file's tests without any; what guards privacy is run whole"
+    )
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     help_ = "another text chooses others; by default the commit"
     parser.addoption("--sample-key", default=None, metavar="TEXT", help=help_)
