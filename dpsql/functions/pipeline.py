@@ -78,8 +78,8 @@ class PipelinePlan(Plan):
     """The checked public arguments of one ``dp_pipeline`` call.
 
     The argument of the same name says what each field means; `automatic`, whether 'auto' chose the method. Without `k`
-    the fields of the selection are None. The selection spends nothing of `delta`; `fitting` holds the other arguments of
-    the fit, as given.
+    the fields of the selection are None. The selection spends nothing of `delta`; `fitting` holds the other arguments
+    of the fit, as given.
     """
 
     k: int | None
