@@ -21,7 +21,7 @@ from dpsql.errors import ParameterError
 from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
 from dpsql.ledger.blocks import FRESH, Blocks, Ended, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.chain import CARRY, Amounts, Draft, canonical
+from dpsql.ledger.chain import CARRY, MERGED, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
 from dpsql.ledger.spent import Spent, refuse_contradiction, refuse_overspend
@@ -144,7 +144,6 @@ RELEASED = "released"
 NOTHING_RELEASED = "no result"
 NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
-MERGED = "charged, spent before the merge"
 DECLARED = "declared"
 CARRIED = "carried over"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL

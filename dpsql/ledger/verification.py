@@ -21,6 +21,7 @@ from dpsql.ledger.chain import (
     CHAIN,
     CHARGE,
     GRANTS,
+    MERGED,
     RESERVED,
     Last,
     Row,
@@ -31,7 +32,6 @@ from dpsql.ledger.chain import (
     hash_of_row,
     note,
 )
-from dpsql.ledger.charge import MERGED
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.grants import StandingGrants, grant_row
 from dpsql.ledger.spent import Spent, amounts_of, with_row
