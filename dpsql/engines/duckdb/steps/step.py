@@ -235,6 +235,9 @@ class GroupedFrame(Frame):
         """Names of the columns of the coded targets."""
         return [f"q{position}" for position in range(len(self.plan.targets))]
 
-    def number(self, part: str) -> str:
-        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none."""
-        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", self.zero)
+    def number(self, part: str, zero: str = "") -> str:
+        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none.
+
+        `zero` is the column that holds the gate's zero, where there is one.
+        """
+        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", zero or self.zero)

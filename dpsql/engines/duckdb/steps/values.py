@@ -68,18 +68,18 @@ def opened(frame: GroupedFrame) -> Step:
 
     Where bounds are private, rows wait until these are drawn.
     """
-    plan, zero, parts = frame.plan, frame.zero, []
+    plan, zero, parts = frame.plan, "dpsql_zero", []
     for column in frame.columns:
         parts.append(f"{key(field('dpsql_row', f'k{column}'), zero)} AS k{column}")
     for position, block in enumerate(plan.target_blocks):
         target = f"t{position}"
         is_number = block is not None or isinstance(plan, DisjointPlan)
         if _is_coded_whole(frame, position):
-            opaque = f"TRY_CAST({field('dpsql_row', target)} AS DOUBLE)"  # the zero comes with the middle
+            opaque = _scaled(frame, position, zero)
         else:
-            opaque = frame.number(target) if is_number else _presence(field("dpsql_row", target), zero)
+            opaque = frame.number(target, zero) if is_number else _presence(field("dpsql_row", target), zero)
         parts.append(f"{opaque} AS v{position}")
-    condition = f"WHERE {frame.coding_ticket} IS NOT NULL"
+    condition = "WHERE dpsql_ticket IS NOT NULL"
     if frame.has_unit:
         parts += units(frame)
         condition += " AND dpsql_unit IS NOT NULL"
@@ -88,8 +88,10 @@ def opened(frame: GroupedFrame) -> Step:
         parts += [f"{expression} AS {name}" for expression, name in zip(identity(item), ITEM, strict=True)]
         condition += f" AND {item} IS NOT NULL"
     if plan.derived is not None:
-        parts.append(f"{frame.number('v0')} AS number")
-    rows = select(parts or ["true AS counted"], rows_of(frame), condition)
+        parts.append(f"{frame.number('v0', zero)} AS number")
+    # One row beside all others: every subquery in the columns would be a join of its own.
+    given = f"(SELECT {frame.coding_ticket} AS dpsql_ticket, {frame.zero} AS {zero})"
+    rows = select(parts or ["true AS counted"], f"{rows_of(frame)} CROSS JOIN {given}", condition)
     if plan.derived is not None and frame.is_bounded:
         rows = f"SELECT * FROM ({rows}) CROSS JOIN {frame.name('drawn')}"
     return Step(
@@ -110,9 +112,6 @@ def valued(frame: GroupedFrame) -> Step:
         rows = f"(SELECT * REPLACE ({', '.join(_of_pairs(frame.plan))}) FROM {rows})"
     if isinstance(frame.plan, DisjointPlan):
         rows = f"(SELECT * REPLACE ({', '.join(_cells(len(values)))}) FROM {rows})"
-    whole = [_scaled(frame, position) for position in range(len(values)) if _is_coded_whole(frame, position)]
-    if whole:
-        rows = f"(SELECT * REPLACE ({', '.join(whole)}) FROM {rows})"
     others = [f"* EXCLUDE ({', '.join(left_out)})" if values else "*"]
     if not (frame.identities or frame.has_unit) and values:
         others = []
@@ -134,14 +133,15 @@ def _is_coded_whole(frame: GroupedFrame, position: int) -> bool:
     return low <= block.limits[0] and block.limits[1] <= high
 
 
-def _scaled(frame: GroupedFrame, position: int) -> str:
+def _scaled(frame: GroupedFrame, position: int, zero: str) -> str:
     """Return a value in units of its code, rounded and not clipped; the gate's zero is added to the middle, once."""
     block = frame.plan.target_blocks[position]
     if block is None:
         raise TypeError("a target without values")
     middle, scale = map(double, block.affine)
-    moved = call("-", f"v{position}", plus(middle, frame.zero))
-    return f"{call('floor', plus(call('*', moved, scale), double(0.5)))} AS v{position}"
+    value = f"TRY_CAST({field('dpsql_row', f't{position}')} AS DOUBLE)"
+    moved = call("-", value, plus(middle, zero))
+    return call("floor", plus(call("*", moved, scale), double(0.5)))
 
 
 def _code(frame: GroupedFrame, position: int) -> str:
