@@ -21,7 +21,7 @@ from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
 from dpsql.engines.duckdb.explanation import explain
-from dpsql.engines.duckdb.installation import connect, install
+from dpsql.engines.duckdb.installation import connect, install, session_of
 from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view_sql
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
@@ -89,7 +89,7 @@ class Context(ContextMethods):
             self._session = install(database, ledger=ledger, strict=strict)
         else:
             self.connection = connect(database, ledger=ledger, strict=strict)
-            self._session = install(self.connection)
+            self._session = session_of(self.connection)
         self.ledger: Ledger = self._session.ledger
         self._turns = Turns(self.connection)
         self._asker: Asker | None = None

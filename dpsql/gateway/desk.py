@@ -24,7 +24,7 @@ from dpsql.context import Context
 from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.installation import install
+from dpsql.engines.duckdb.installation import session_of
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
@@ -79,7 +79,7 @@ class Desk:
         login: Callable[[object], str | None] | None = None,
         end: Callable[[], None] = end_process,
     ) -> None:
-        self._session = install(context.connection)
+        self._session = session_of(context.connection)
         self._ledger = context.ledger
         self._ledger.end_lost_reservations()  # of a broker before this one
         self._audit = audit

@@ -111,6 +111,20 @@ def install(
     return session
 
 
+def session_of(connection: duckdb.DuckDBPyConnection) -> Session:
+    """Return what the connections of this instance share; `LedgerError` where none has dpsql."""
+    instance = _instance_of(connection)
+    if instance is None or instance.session is None:
+        raise _without_session()
+    return instance.session
+
+
+def _without_session() -> LedgerError:
+    return LedgerError(
+        "L013", "the connection that dpsql was installed on is gone. Run dpsql.install on this connection."
+    )
+
+
 # What DuckDB would find out about each function anew, which takes longer than all else of its registration.
 _SIGNATURES = {
     False: Signature([Parameter("arguments", Parameter.VAR_POSITIONAL)]),
@@ -149,9 +163,7 @@ class _Instance:
         def call(*arguments: object) -> object:
             session = self.session
             if session is None:
-                raise LedgerError(
-                    "L013", "the connection that dpsql was installed on is gone. Run dpsql.install on this connection."
-                ).in_duckdb()
+                raise _without_session().in_duckdb()
             return spec.run(session.function(spec.name, spec.bind), arguments)
 
         def call_without() -> object:  # DuckDB reads *arguments as one or more
