@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpsql.contract.measurement import Permit, measurement_of
+from dpsql.functions import synthetic
 from dpsql.functions.synthetic import draw_report
 from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.mechanisms.private_tree import CELLS, EDGES, ONE, REPORT, TREE, TreeNoise, draw_tree, noisy_tables
+from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts
 
 # Chance of a false alarm below 1e-6 for each number of draws below.
 AWAY = 5.2
@@ -43,6 +47,24 @@ def test_counts_of_columns(neighbours: str, rows: int, squared: int) -> None:
     noisy = noisy_tables(exact, 3, rho, **asked.unit)
     judged(noisy.values - exact, 3 * squared / (2 * float(rho)))
     assert noisy.sigma == pytest.approx(asked.deviations(3)[0])
+
+
+@pytest.mark.long
+def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With m rows more than the m that hide a value, it is released with the chance of the stated deviations."""
+    rows, runs = 20, 3000
+    asked = plan("add_remove", rows, columns=["g"], epsilon=20, private_keys=True)
+    counts = ColumnCounts([CodedColumn("g", "VARCHAR", None, True, None, 0, draws_keys=True)])
+    counts.add_columns([pa.array(["twice"] * 2 * rows + ["once"] * rows)])
+    monkeypatch.setattr(synthetic, "key_reach", lambda *_: 1.0)
+    found = []
+    for _ in range(runs):
+        with Permit(asked.measurement).drawing():
+            released = synthetic.draw_columns(asked, counts)
+        found += released.columns[0].keys or ()
+    assert set(found) == {"twice"}
+    chance = NormalDist().cdf(-1)
+    assert abs(len(found) / runs - chance) < AWAY * math.sqrt(chance * (1 - chance) / runs)
 
 
 @pytest.mark.parametrize(
