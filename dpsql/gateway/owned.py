@@ -168,6 +168,8 @@ class OwnersDesk:
 
     def _grant(self, asked: OwnersRequest) -> Reply:
         given, grants = _fields(asked.request.get("grant")), self._grants()
+        if not {"principal", "dataset"} <= given.keys():
+            raise GatewayError("G012", "a grant is of a principal, on a dataset. Name both.")
         own = _of(grants, asked.principal, _OWNER)
         numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
         never = given.pop("days", None) == _NEVER

@@ -218,7 +218,7 @@ class NamedSums(KeyedSums, Fold):
     ----------
     targets : int
     columns : int
-        Columns that a key consists of: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key`.
+        Columns that a key consists of: fields k0_number, k0_data and so on, see `dpsql.engines.duckdb.keys.key_parts`.
     """
 
     grows = True

@@ -107,6 +107,8 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("grant", {"grant": {**SAID, "principal": "Cleo!"}}, "P013"),
     ("grant", {"grant": ["principal"]}, "G012"),
     ("grant", {}, "G012"),
+    ("grant", {"grant": {"dataset": "patients"}}, "G012"),
+    ("grant", {"grant": {"principal": "cleo", "role": "king"}}, "G012"),
     ("revoke", {"revoke": {"principal": "bob", "dataset": "staff"}}, "G015"),
     ("revoke", {"revoke": {"principal": "olaf", "dataset": "patients"}}, "G019"),
     ("revoke", {"revoke": {"principal": "nobody", "dataset": "patients"}}, "G015"),

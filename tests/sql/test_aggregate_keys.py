@@ -213,7 +213,7 @@ def test_a_column_called_other(con: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["p0", "k0_number", "dpsql_row", "unit_number", "q0", "found0", "label0", 'a "b"', "n"]
+    "name", ["p0", "k0", "k0_number", "dpsql_zero", "dpsql_row", "unit_number", "q0", "found0", "label0", 'a "b"', "n"]
 )
 def test_columns_called_like_parts_of_ours(con: Any, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'

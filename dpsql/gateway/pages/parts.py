@@ -215,7 +215,7 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Element:
     return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in held])
 
 
-_CHARGED = {True: "now", False: "no: it was released before, and this is that answer"}
+_CHARGED: Mapping[object, str] = {True: "now", False: "no: it was released before, and this is that answer"}
 
 
 def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:

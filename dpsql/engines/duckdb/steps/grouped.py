@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dpsql.engines.duckdb.keys import key, label, order_by, partition_by, sampled
+from dpsql.engines.duckdb.keys import key, key_of, key_parts, order_by, partition_by, sampled
 from dpsql.engines.duckdb.steps import values
 from dpsql.engines.duckdb.steps.caps import Cap, within
 from dpsql.engines.duckdb.steps.left_out import COUNTS, apart, flagged, recorded
@@ -135,7 +135,8 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
         ticket = frame.ticket_of("learned")
     for column in frame.columns:
         yield _listed(frame, column, ticket)
-        entry = struct({name: name for name in ("p", "number", "data", "wrong")})
+        number, data = key_parts("key")
+        entry = struct({"p": "p", "number": number, "data": data, "wrong": "wrong"})
         rows = call("list", f"{entry} ORDER BY p ASC NULLS LAST")
         lists.append(f"(SELECT {rows} FROM {frame.name(f'listed{column}')})")
     checked = call("dpsql_check_keys", ticket, call("list_value", *lists))
@@ -164,12 +165,11 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
     # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
     texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
     value = f"TRY({call('cast_to_type', 'given', 'witness')})"
-    number, data = key("value", frame.zero)
     return Step(
         f"listed{column}",
         "The public keys of a column by their positions, cast to its type: a number, or a text compared by its bytes.",
         select(
-            ["p", f"{number} AS number", f"{data} AS data", "given IS NOT NULL AND value IS NULL AS wrong"],
+            ["p", f"{key('value', frame.zero)} AS key", "given IS NOT NULL AND value IS NULL AS wrong"],
             f"(SELECT p, given, {value} AS value FROM ({texts}) LEFT JOIN ({witness}) ON true)",
         ),
         kept=True,
@@ -182,8 +182,8 @@ def mapped(frame: GroupedFrame, name: str, rows: str, *columns: str) -> Step:
     for column in frame.columns:
         found = f"found{column}"
         joins.append(
-            f"{'LEFT JOIN' if other else 'JOIN'} {frame.name(f'listed{column}')} AS {found} ON {found}.number "
-            f"IS NOT DISTINCT FROM k{column}_number AND {found}.data IS NOT DISTINCT FROM k{column}_data"
+            f"{'LEFT JOIN' if other else 'JOIN'} {frame.name(f'listed{column}')} AS {found} "
+            f"ON {found}.key IS NOT DISTINCT FROM k{column}"
         )
     parts = [f"found{column}.p AS p{column}" for column in frame.columns]
     query = select([*columns, *parts], "\n    ".join((rows, *joins)))
@@ -275,7 +275,10 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
     """
     number = frame.plan.readings
     if frame.only is not None:
-        fields = {name: name for name in frame.identities} | handed_over(frame)
+        fields = {}
+        for name in frame.identities:
+            fields[f"{name}_number"], fields[f"{name}_data"] = key_parts(name)
+        fields |= handed_over(frame)
         yield batches(frame, number, frame.name("grouped"), frame.ticket, struct(fields))
         yield statistic(frame, number)
         return
@@ -295,24 +298,30 @@ def labels_alone(frame: GroupedFrame) -> Iterator[Step]:
     """Yield the steps that hand over the labels of released keys that the call itself has."""
     parts = [f"{field('f', 'j')} AS j"]
     for column in frame.columns:
-        for part, name in (("number", "numbers"), ("data", "texts")):
-            parts.append(f"{call('list_extract', field('f', name), str(column + 1))} AS k{column}_{part}")
+        number, data = (call("list_extract", field("f", name), str(column + 1)) for name in ("numbers", "texts"))
+        parts.append(f"{key_of(f'witness{column}', number, data)} AS k{column}")
     listed = call("unnest", call("dpsql_released_values", frame.ticket))
     note = "The keys whose noisy count reached the threshold."
-    yield Step("released", note, select(parts, f"(SELECT {listed} AS f)"), kept=True)
+    rows = f"(SELECT {listed} AS f) LEFT JOIN {_witnesses(frame)} ON true"
+    yield Step("released", note, select(parts, rows), kept=True)
     yield from _labelled(frame, frame.name("released"), frame.ticket)
+
+
+def _witnesses(frame: GroupedFrame) -> str:
+    """Return the FROM item of one row: a NULL of the type of each column that the call groups by."""
+    columns = ", ".join(f"{typed_key(column)} AS witness{column}" for column in frame.columns)
+    return f"(SELECT {columns} FROM {frame.name('types')})"
 
 
 def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
     """Yield the steps that hand over the labels of keys, and their ranks in the order of the keys' own types."""
     number = len(frame.plan.passes)
-    labels, typed, witnesses = {}, [], []
+    labels, typed = {}, []
     for column in frame.columns:
-        labels[f"label{column}"] = label(f"witness{column}", f"k{column}_number", f"k{column}_data")
+        labels[f"label{column}"] = cast(f"k{column}", "VARCHAR")
         typed.append(f"TRY({call('cast_to_type', f'label{column}', f'witness{column}')})")
-        witnesses.append(f"{typed_key(column)} AS witness{column}")
-    known = f"(SELECT {', '.join(witnesses)} FROM {frame.name('types')})"
-    rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], f"{keys} LEFT JOIN {known} ON true")
+    known = f"{keys} LEFT JOIN {_witnesses(frame)} ON true"
+    rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], known)
     rank = f"{call('row_number')} OVER ({order_by([*typed, *frame.identities])})"
     note = "The released keys by their names, in the order of their type."
     yield Step("labelled", note, select(["j", *labels, f"{rank} AS rank"], f"({rows})"))

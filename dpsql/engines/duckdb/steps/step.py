@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
-from dpsql.engines.duckdb.keys import short_place
+from dpsql.engines.duckdb.keys import key_parts, short_place
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import field, plus
 
@@ -202,7 +202,12 @@ class GroupedFrame(Frame):
     @property
     def identities(self) -> list[str]:
         """Names of the columns that say which key a row has."""
-        return [name for column in self.columns for name in (f"k{column}_number", f"k{column}_data")]
+        return [f"k{column}" for column in self.columns]
+
+    def place_of(self, *columns: str) -> str:
+        """Return SQL of a keyed hash of some columns; a key is hashed as its number and its text."""
+        parts = ((name,) if name not in self.identities else key_parts(name) for name in columns)
+        return super().place_of(*(part for several in parts for part in several))
 
     @property
     def keys(self) -> list[str]:
@@ -230,6 +235,9 @@ class GroupedFrame(Frame):
         """Names of the columns of the coded targets."""
         return [f"q{position}" for position in range(len(self.plan.targets))]
 
-    def number(self, part: str) -> str:
-        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none."""
-        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", self.zero)
+    def number(self, part: str, zero: str = "") -> str:
+        """Return a value of the row as a double that the planner knows nothing of; NULL where it is none.
+
+        `zero` is the column that holds the gate's zero, where there is one.
+        """
+        return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", zero or self.zero)

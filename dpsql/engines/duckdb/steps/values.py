@@ -68,16 +68,18 @@ def opened(frame: GroupedFrame) -> Step:
 
     Where bounds are private, rows wait until these are drawn.
     """
-    plan, zero, parts = frame.plan, frame.zero, []
+    plan, zero, parts = frame.plan, "dpsql_zero", []
     for column in frame.columns:
-        number, data = key(field("dpsql_row", f"k{column}"), zero)
-        parts += [f"{number} AS k{column}_number", f"{data} AS k{column}_data"]
+        parts.append(f"{key(field('dpsql_row', f'k{column}'), zero)} AS k{column}")
     for position, block in enumerate(plan.target_blocks):
         target = f"t{position}"
         is_number = block is not None or isinstance(plan, DisjointPlan)
-        opaque = frame.number(target) if is_number else _presence(field("dpsql_row", target), zero)
+        if _is_coded_whole(frame, position):
+            opaque = _scaled(frame, position, zero)
+        else:
+            opaque = frame.number(target, zero) if is_number else _presence(field("dpsql_row", target), zero)
         parts.append(f"{opaque} AS v{position}")
-    condition = f"WHERE {frame.coding_ticket} IS NOT NULL"
+    condition = "WHERE dpsql_ticket IS NOT NULL"
     if frame.has_unit:
         parts += units(frame)
         condition += " AND dpsql_unit IS NOT NULL"
@@ -86,8 +88,10 @@ def opened(frame: GroupedFrame) -> Step:
         parts += [f"{expression} AS {name}" for expression, name in zip(identity(item), ITEM, strict=True)]
         condition += f" AND {item} IS NOT NULL"
     if plan.derived is not None:
-        parts.append(f"{frame.number('v0')} AS number")
-    rows = select(parts or ["true AS counted"], rows_of(frame), condition)
+        parts.append(f"{frame.number('v0', zero)} AS number")
+    # One row beside all others: every subquery in the columns would be a join of its own.
+    given = f"(SELECT {frame.coding_ticket} AS dpsql_ticket, {frame.zero} AS {zero})"
+    rows = select(parts or ["true AS counted"], f"{rows_of(frame)} CROSS JOIN {given}", condition)
     if plan.derived is not None and frame.is_bounded:
         rows = f"SELECT * FROM ({rows}) CROSS JOIN {frame.name('drawn')}"
     return Step(
@@ -115,6 +119,31 @@ def valued(frame: GroupedFrame) -> Step:
     return Step("valued", note, select([*others, *codes], rows))
 
 
+def _is_coded_whole(frame: GroupedFrame, position: int) -> bool:
+    """Whether the codes of all values are computed, also beyond the bounds, and clipped afterwards.
+
+    That is one pass of each operation over whole vectors of rows, where a CASE would gather the rows of each branch;
+    and it gives the same codes where the bounds' own codes are at the limits or beyond, because rounding keeps order.
+    """
+    plan, block = frame.plan, frame.plan.target_blocks[position]
+    special = isinstance(plan, (DisjointPlan, PairsPlan)) or plan.derived is not None
+    if block is None or special or plan.merges_units or plan.is_drawn(position):
+        return False
+    low, high = _end_codes(block)
+    return low <= block.limits[0] and block.limits[1] <= high
+
+
+def _scaled(frame: GroupedFrame, position: int, zero: str) -> str:
+    """Return a value in units of its code, rounded and not clipped; the gate's zero is added to the middle, once."""
+    block = frame.plan.target_blocks[position]
+    if block is None:
+        raise TypeError("a target without values")
+    middle, scale = map(double, block.affine)
+    value = f"TRY_CAST({field('dpsql_row', f't{position}')} AS DOUBLE)"
+    moved = call("-", value, plus(middle, zero))
+    return call("floor", plus(call("*", moved, scale), double(0.5)))
+
+
 def _code(frame: GroupedFrame, position: int) -> str:
     """Return the code of a target; NULL where it has no value."""
     value, block = f"v{position}", frame.plan.target_blocks[position]
@@ -126,6 +155,13 @@ def _code(frame: GroupedFrame, position: int) -> str:
         bounded = call("least", call("greatest", wide, double(-_WIDEST_VALUE)), double(_WIDEST_VALUE))
         code = cast(call("floor", plus(bounded, double(0.5))), "HUGEINT")
         return f"CASE WHEN NOT {call('isnan', value)} THEN {code} END"
+    if _is_coded_whole(frame, position):
+        low, high = map(str, block.limits)
+        beyond = f"CASE WHEN NOT {call('isnan', value)} THEN {high} END"
+        return (
+            f"CASE WHEN {value} > {double(block.limits[1])} THEN {beyond} WHEN {value} < {double(block.limits[0])} "
+            f"THEN {low} ELSE TRY_CAST({value} AS INTEGER) END"
+        )
     is_drawn = frame.plan.is_drawn(position)
     if is_drawn:
         lower, upper, shift, factor, low, high = _drawn(position, "lower", "upper", "middle", "scale", "low", "high")
@@ -189,6 +225,12 @@ def _presence(column: str, zero: str) -> str:
 
 def _keeps_limits(block: ValueBlock) -> bool:
     """Whether values within the bounds have codes within the limits, by the same arithmetic: it keeps their order."""
+    low, high = _end_codes(block)
+    return block.limits[0] <= low and high <= block.limits[1]
+
+
+def _end_codes(block: ValueBlock) -> tuple[int, int]:
+    """Return the codes of the bounds, before they are clipped."""
     middle, scale = block.affine
     low, high = (math.floor((value - middle) * scale + 0.5) for value in (block.lower, block.upper))
-    return block.limits[0] <= low and high <= block.limits[1]
+    return low, high
