@@ -1399,7 +1399,8 @@ class ContextMethods:
         delta : required
             Chance that the guarantee fails, from 1e-300 to 0.1. Keep it far below 1 / number of rows.
         target : optional
-            Name of a column that is to be predicted from the others: pairs with it count twice when the tree is chosen.
+            Name of a column that is to be predicted from the others: its pairs are all measured, and others are
+            modelled by it. Without it a column is drawn that tells most of all others.
         lower : default drawn privately
             Public lower bound of the numbers, dates and timestamps, in their own units: one number, a list with one per
             feature, or a struct by name. Values are clipped to it.

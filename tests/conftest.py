@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +27,9 @@ settings.load_profile("dpsql")
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
 # and of the others a sample.
 LONG = (
-    *("conformance", "privacy", "statistical/test_verdicts", "unit/test_mechanisms_canonical_lipschitz"),
+    *("conformance", "privacy", "unit/test_mechanisms_canonical_lipschitz"),
+    *("statistical/test_auc_law", "statistical/test_quantile_law", "statistical/test_sampling"),
+    *("statistical/test_score_filter_law", "statistical/test_verdicts"),
     *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
     *(
         "integration/test_papers_",
@@ -54,7 +58,7 @@ QUICK = (
 )
 
 
-# The folders of which a sample has every test: what guards privacy first.
+# What guards privacy first: a sample has every test of these folders, and of the quick ones all parameters.
 GUARDS = ("lineage", "privacy", "property", "reference", "statistical")
 
 # The engines that are compared by default, and the file that does.
@@ -68,9 +72,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = "run this share of each test's parameters, and outside of what guards privacy of a file's tests without any"
+    help_ = (
+        "run this share of each test's parameters and of a file's tests without any; what guards privacy is run whole"
+    )
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
-    parser.addoption("--sample-key", default="", metavar="TEXT", help="another text chooses other parameters")
+    help_ = "another text chooses others; by default the commit"
+    parser.addoption("--sample-key", default=None, metavar="TEXT", help=help_)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -80,7 +87,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Sample:
-    """Chooses among a test's parameters and a file's tests that have none, after marks and words have chosen."""
+    """Chooses among a test's parameters and a file's tests that have none, after marks and words have chosen.
+
+    What guards privacy keeps each test, and all parameters of one that is not long.
+    """
 
     def __init__(self, share: float, key: str) -> None:
         self.share, self.key = share, key
@@ -92,11 +102,14 @@ class Sample:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Keep those with the lowest hashes."""
         alike: dict[str, list[pytest.Item]] = {}
+        whole: set[pytest.Item] = set()
         for item in items:
             test, parameters, _ = item.nodeid.partition("[")
-            file = test.partition("::")[0]
-            alike.setdefault(test if parameters or item.path.parent.name in GUARDS else file, []).append(item)
-        kept = {
+            guards = item.path.parent.name in GUARDS
+            if guards and item.get_closest_marker("long") is None:
+                whole.add(item)
+            alike.setdefault(test if parameters or guards else test.partition("::")[0], []).append(item)
+        kept = whole | {
             item
             for same in alike.values()
             for item in sorted(same, key=self._place)[: math.ceil(self.share * len(same))]
@@ -111,7 +124,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if not 0 < share <= 1:
         raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
     if share < 1:
-        config.pluginmanager.register(Sample(share, config.getoption("--sample-key")))
+        key = config.getoption("--sample-key")
+        config.pluginmanager.register(Sample(share, commit() if key is None else key))
+
+
+def commit() -> str:
+    """Return the commit that is checked out; nothing without git."""
+    with suppress(OSError):
+        here = Path(__file__).parent
+        return subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)

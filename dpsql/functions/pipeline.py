@@ -77,8 +77,9 @@ _SELECTING = ("selector", "selection_share", "selection_blocks")
 class PipelinePlan(Plan):
     """The checked public arguments of one ``dp_pipeline`` call.
 
-    The argument of the same name says what each field means. Without `k` the fields of the selection are None. The
-    selection spends nothing of `delta`; `fitting` holds the other arguments of the fit, as given.
+    The argument of the same name says what each field means; `automatic`, whether 'auto' chose the method. Without `k`
+    the fields of the selection are None. The selection spends nothing of `delta`; `fitting` holds the other arguments
+    of the fit, as given.
     """
 
     k: int | None
@@ -90,6 +91,7 @@ class PipelinePlan(Plan):
     lower: Side | None
     upper: Side | None
     fitting: FrozenMapping[str | float | None]
+    automatic: bool | None = None
 
     function: ClassVar[str] = "dp_pipeline"
     target_needs_bounds: ClassVar[bool] = False
@@ -148,7 +150,7 @@ class PipelinePlan(Plan):
         fit = RegressionPlan._own({**given, "n_fitted": selection["k"]} if selection["k"] else given, layout)
         return {
             **selection,
-            **{name: fit[name] for name in ("delta", "method", "lower", "upper")},
+            **{name: fit[name] for name in ("delta", "method", "automatic", "lower", "upper")},
             "fitting": FrozenMapping(
                 {
                     name: str(fit[name]) if isinstance(fit[name], Fraction) else fit[name]
@@ -234,9 +236,14 @@ class PipelinePlan(Plan):
         """Whether there are fewer features than a selection would choose, so that there is none."""
         return self.selection is None or (self.k is not None and self.k > count)
 
+    @cached_property
+    def public_arguments(self) -> dict[str, Json]:
+        """The arguments as they are stored, without who chose the method."""
+        return {name: value for name, value in super().public_arguments.items() if name != "automatic"}
+
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
         """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
-        yield from before_additive(self.public_arguments, super().earlier_arguments(), self.fitting["n_rows"])
+        yield from before_additive(self.public_arguments, super().earlier_arguments(), self.automatic)
 
     @cached_property
     def measurement(self) -> Measurement:

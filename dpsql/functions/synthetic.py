@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import combinations
 from typing import Any, Self
 
 import numpy as np
@@ -30,7 +29,7 @@ from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.typed_cells import TypedCells, decimals
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.mechanisms.private_tree import ONE, distance, draw_tree, key_reach
+from dpsql.mechanisms.private_tree import ONE, NoisyTree, Pair, distance, draw_tree, key_reach
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
 from dpsql.released.synthetic import synthetic_record
@@ -299,7 +298,10 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         held = counts[1:][kept]
         keys = tuple(names[one] for one in kept.tolist())
         columns[place] = replace(columns[place], keys=keys, draws_keys=False)
-        parts[place] = np.concatenate([counts[:1], held, [total - counts[0] - held.sum()]])
+        others = float(total - counts[0] - held.sum())
+        # It has the noise of all that it is a difference of.
+        seen = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
+        parts[place] = np.concatenate([counts[:1], held, [others if seen else 0.0]])
     most = max(2, math.isqrt(2 * _MOST_CELLS) // width)
     return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, most)
 
@@ -313,22 +315,27 @@ def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTable
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: see `dpsql.mechanisms.private_tree`.
     """
-    width = len(released.columns)
     names = [fold(column.name) for column in released.columns]
+    sums, variances, total = released.sums, released.variances, released.total
+
+    def implied(star: NoisyTree) -> Mapping[Pair, Doubles]:
+        return fitted(sums, variances, star, total).implied()
+
     tree = draw_tree(
         plan.noise_part,
         tables.table,
-        [on_simplex(sums, released.total) for sums in released.sums],
-        released.total,
-        favoured=None if plan.target is None else names.index(fold(plan.target)),
+        [on_simplex(counts, total) for counts in sums],
+        total,
+        implied,
+        hub=None if plan.target is None else names.index(fold(plan.target)),
         **plan.unit,
     )
-    fit = fitted(released.sums, released.variances, tree, released.total)
-    pairs = list(combinations(range(width), 2))
+    fit = fitted(sums, variances, tree, total)
     errors: Doubles | None = None
     sigma: float | None = None
-    if plan.report_share is not None and pairs:
-        errors, sigma = draw_report(plan, [tables.table(pair) for pair in pairs], [fit.implied(pair) for pair in pairs])
+    if plan.report_share is not None and len(names) > 1:
+        model = fit.implied()
+        errors, sigma = draw_report(plan, [tables.table(pair) for pair in model], list(model.values()))
     return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex())
 
 

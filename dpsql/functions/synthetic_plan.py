@@ -41,6 +41,7 @@ from dpsql.mechanisms.private_tree import (
     TreeNoise,
     distance_sensitivity,
     floor_root,
+    most_tables,
     table_sensitivity,
 )
 
@@ -105,8 +106,8 @@ class SyntheticPlan(Plan):
         DELTA,
         Argument(
             "target",
-            "Name of a column that is to be predicted from the others: pairs with it count twice when the tree is "
-            "chosen.",
+            "Name of a column that is to be predicted from the others: its pairs are all measured, and others are "
+            "modelled by it. Without it a column is drawn that tells most of all others.",
             names_column=True,
             table_only=True,
             kind="str",
@@ -226,7 +227,7 @@ class SyntheticPlan(Plan):
         """Return the standard deviations of the noise: of a cell, of a cell of an edge, of a reported distance."""
         part, unit = self.noise_part, self.unit
         cells = table_sensitivity(count + self.private_keys, **unit) / (2 * part.rho_of(CELLS))
-        edges = table_sensitivity(max(1, count - 1), **unit) / (2 * part.rho_of(EDGES))
+        edges = table_sensitivity(most_tables(count), **unit) / (2 * part.rho_of(EDGES))
         report = None
         if self.report_share is not None:
             pairs = max(1, math.comb(count, 2))
@@ -236,7 +237,7 @@ class SyntheticPlan(Plan):
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the smallest share of mu, per row."""
         pairs = max(1, math.comb(count, 2))
-        largest = max(table_sensitivity(count + 1, **self.unit), distance_sensitivity(pairs, **self.unit))
+        largest = max(table_sensitivity(most_tables(count) + 2, **self.unit), distance_sensitivity(pairs, **self.unit))
         for _, rho in self.noise_part.shares:
             yield floor_root(2 * rho / largest)
 
@@ -252,7 +253,7 @@ class SyntheticPlan(Plan):
         cells, edges, report = self.deviations(n_features)
         out: list[Quantity] = [
             ("cell_std_error", cells, "standard deviation of the noise on a cell of a column, in rows"),
-            ("pair_std_error", edges, "that on a cell of a pair, if the tree has all columns"),
+            ("pair_std_error", edges, "that on a cell of a pair, if the tree joins all columns"),
             ("rows_needed", math.ceil(48 * cells), "rows from which noise does not decide most cells"),
         ]
         if report is not None and n_rows is not None:

@@ -29,6 +29,7 @@ from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
+from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.owned import OwnersDesk
@@ -41,7 +42,6 @@ from dpsql.ledger.grants import PREFIX, ROLES, Grants
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
 _SECONDS = 120.0
-_MOST_LISTED = 200
 _STATED = ("engine", "release", "dataset")
 _most_age_hours = 24 * 366
 
@@ -231,7 +231,7 @@ class Desk:
     def _releases(self, asked: _Asked) -> Reply:
         own = own_releases(self._ledger, asked.granted(self._ledger))
         own = [one for one in own if one.sequence < asked.before]
-        return {"releases": [stored_receipt(one, self._ledger) for one in own[-_MOST_LISTED:]]}, []
+        return {"releases": [stored_receipt(one, self._ledger) for one in own[-MOST_ENTRIES:]]}, []
 
     def _release(self, asked: _Asked) -> Reply:
         number = asked.request.get("number")
@@ -252,7 +252,7 @@ class Desk:
             asdict(one) for one in self._ledger.entries() if one.dataset in datasets and one.sequence < asked.before
         ]
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in datasets]
-        return {"ledger": entries[-_MOST_LISTED:], "grants": rows}, []
+        return {"ledger": entries[-MOST_ENTRIES:], "grants": rows}, []
 
     def _unplaced(self) -> list[dict[str, Any]]:
         with self._context() as context:

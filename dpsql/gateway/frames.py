@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from dpsql.gateway.errors import GatewayError
 
 MOST_HEADER, MOST_BLOB, MOST_BLOBS = 1 << 20, 64 << 20, 16
+MOST_ENTRIES = 200  # how many entries of a ledger one reply lists
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 20
 

@@ -17,11 +17,14 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpsql.errors import GatewayError
+from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.gateway.audit import Audit
+from dpsql.gateway.receipts import stored_receipt
 from dpsql.gateway.values import values_of
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import ROLES, Grant, Grants
 from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.rows import tables_of
 
 Reply = tuple[dict[str, Any], list[pa.Table]]
 _ANALYST, _, _OWNER = ROLES
@@ -61,6 +64,9 @@ class OwnersDesk:
         return {
             "standing": self._standing,
             "overview": self._overview,
+            "lineage": self._lineage,
+            "reservations": self._reservations,
+            "receipt": self._receipt,
             "grants": self._granted,
             "verify": self._verify,
             "refusals": self._refusals,
@@ -87,10 +93,42 @@ class OwnersDesk:
                 if row.dataset == dataset
             ]
             found.append({"dataset": dataset, "budgets": rows, "stated": stated, "spent": spent.get(dataset, {})})
-        every = {row.dataset for row in budgets}
+        return {"overview": {"datasets": found}}, []
+
+    def _lineage(self, asked: OwnersRequest) -> Reply:
+        """Return which tables the datasets stand for, which are public, and of which nothing is declared."""
+        grants, declarations = self._grants(), self._ledger.declarations()
+        seen, latest = _seen(grants, asked.principal), declarations.latest
+        stated = self._ledger.states(seen)
+        bases = {name: _base(name, latest, declarations.aliases) for name, kinds in latest.items() if "derive" in kinds}
+        tables = []
+        for dataset in sorted(seen):
+            if "protect" in latest.get(dataset, {}):
+                unit = None if (budget := stated[dataset].budget) is None else budget.privacy_unit
+                facts = tables_of(latest[dataset]["protect"].lineage)
+                tables += [{"unit": unit, **_table(dataset, dataset, one)} for one in facts]
+            for name in sorted(name for name, base in bases.items() if base == dataset):
+                made = latest[name]["derive"].facts
+                tables.append(_table(name, dataset, made, made_of=made["base"]))
+        public = sorted(name for name, kinds in latest.items() if "public" in kinds)
+        every = {row.dataset for row in self._ledger.budgets()}
         # Names of tables that are nobody's yet are for who owns all there is.
         unplaced = self._unplaced() if every <= _of(grants, asked.principal, _OWNER) else None
-        return {"overview": {"datasets": found, "unplaced": unplaced}}, []
+        return {"lineage": {"tables": tables, "public": public, "unplaced": unplaced}}, []
+
+    def _reservations(self, asked: OwnersRequest) -> Reply:
+        """Return what was charged before its answer, and has no answer yet."""
+        seen = _seen(self._grants(), asked.principal)
+        return {"reservations": [asdict(one) for one in self._ledger.open_reservations() if one.dataset in seen]}, []
+
+    def _receipt(self, asked: OwnersRequest) -> Reply:
+        """Return the receipt of a release, without its rows."""
+        seen, number = _seen(self._grants(), asked.principal), asked.request.get("number")
+        if type(number) is int:
+            for one in self._ledger.releases([*FUNCTIONS, QUERY], key=number):
+                if one.dataset in seen:
+                    return {"receipt": {**stored_receipt(one, self._ledger), "charged": None}}, []
+        raise GatewayError("G018", "there is no such release of your datasets. Look at the ledger.")
 
     def _spent(self, seen: set[str]) -> dict[str, dict[str, float]]:
         """Return the sum of the epsilons that were charged on each day, of each dataset."""
@@ -130,6 +168,8 @@ class OwnersDesk:
 
     def _grant(self, asked: OwnersRequest) -> Reply:
         given, grants = _fields(asked.request.get("grant")), self._grants()
+        if not {"principal", "dataset"} <= given.keys():
+            raise GatewayError("G012", "a grant is of a principal, on a dataset. Name both.")
         own = _of(grants, asked.principal, _OWNER)
         numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
         never = given.pop("days", None) == _NEVER
@@ -191,6 +231,32 @@ def _seen(grants: Grants, principal: str) -> set[str]:
     if not found:
         raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
     return found
+
+
+def _table(name: str, dataset: str, facts: Mapping[str, Any], made_of: object = None) -> dict[str, Any]:
+    """Return where the rows of a declared table are, and how they lead to whom is protected."""
+    path, place = facts.get("path"), facts.get("table")
+    return {
+        "dataset": dataset,
+        "table": facts.get("name") or name,
+        # The first part is the mark of a database.
+        "place": None if place is None else ".".join(place[1:]),
+        "is_view": facts.get("view") is not None,
+        "columns": len(facts.get("columns") or ()),
+        **({} if facts.get("unit") is None else {"unit": facts["unit"]}),
+        "path": None if path is None else f"{path['column']} -> {path['parent']}.{path['key']}",
+        "rows_per_unit": facts.get("rows"),
+        "made_of": made_of,
+    }
+
+
+def _base(name: str, latest: Mapping[str, Mapping[str, Any]], aliases: Mapping[str, str]) -> str:
+    """Return the dataset that a derived table belongs to."""
+    passed: set[str] = set()
+    while "derive" in latest.get(name, {}) and name not in passed:
+        passed.add(name)
+        name = latest[name]["derive"].facts["base"]
+    return aliases.get(name, name)
 
 
 def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:

@@ -75,15 +75,45 @@ def counted(transaction: Transaction, grant: Grant) -> tuple[Spent, str | None]:
 
     The period is None, and the whole account counts, where the cap is not by periods. Otherwise those entries of the
     account count that follow on the first one recorded in this period, or later: so a clock that goes back makes no
-    entry count less. They are composed anew, under the accountant of the dataset, from nothing.
+    entry count less. They are composed from nothing, under the accountant of the dataset.
     """
     whole, now = account(transaction, grant.principal, grant.dataset, grant.cap), time_text(clock.now())
     period = grant.period_at(now)
     if period is None:
         return whole, None
     start, budget = f"{first_day(grant.per or '', period)}T", transaction.state(grant.dataset).budget
-    rows = transaction.charges_since(grant.dataset, account_of(grant.principal), start, whole.releases)
-    return _composed(under_cap(Spent(), grant.cap, budget), rows), period
+    first = under_cap(Spent(), grant.cap, budget)
+    return _since(transaction, grant.dataset, account_of(grant.principal), start, whole.releases, first), period
+
+
+def _since(transaction: Transaction, dataset: str, block: str, start: str, number: int, first: Spent) -> Spent:
+    """Return what an account of `number` entries has spent since `start`, composed from `first` on.
+
+    What this process composed before is remembered with the last entry of it, and only what follows is read: entries
+    are appended to a chain, so the same entry, by its hash, has the same ones before it, and those that count from
+    `start` on are a run of the account's entries up to its end. Where that entry is not in the chain (its transaction
+    failed, or another file took the ledger's place) everything is composed anew.
+    """
+    key = (dataset, block, start, first)
+    known = transaction.composed.get(key)
+    if known is not None:
+        last, end, spent = known
+        rows = transaction.charges_since(dataset, block, last, number)
+        if not rows or (rows[0]["sequence"], rows[0]["hash"]) != (last, end):
+            known = None
+        else:
+            rows = rows[1:]
+    if known is None:
+        rows, spent = transaction.charges_since(dataset, block, start, number), first
+    spent = _composed(spent, rows)
+    if rows:
+        if len(transaction.composed) >= _most_remembered:
+            transaction.composed.clear()
+        transaction.composed[key] = (rows[-1]["sequence"], rows[-1]["hash"], spent)
+    return spent
+
+
+_most_remembered = 1024
 
 
 def _composed(spent: Spent, rows: Iterable[Row]) -> Spent:

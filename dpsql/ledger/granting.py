@@ -25,7 +25,7 @@ from dpsql.ledger.grants import (
 )
 from dpsql.ledger.opening import OpenLedger
 from dpsql.ledger.reservations import end_lost
-from dpsql.ledger.rows import StoredRelease
+from dpsql.ledger.rows import LedgerRow, StoredRelease, ledger_row
 from dpsql.ledger.transaction import Transaction
 
 _STATUS = {GRANT: "granted", REVOKE: "revoked", TOKEN: "issued"}
@@ -108,6 +108,13 @@ class GrantingLedger(OpenLedger):
         call ended its process may have told something.
         """
         return self._write(end_lost) if self._read(lambda transaction: transaction.lost_reservations()) else []
+
+    def open_reservations(self) -> list[LedgerRow]:
+        """Return what principals have reserved and nothing has ended, oldest first.
+
+        Their calls run now, or ran in a process that was lost.
+        """
+        return self._read(lambda transaction: [ledger_row(row) for row in transaction.lost_reservations()])
 
     def grant(self, grant: Grant) -> bool:
         """Let a principal ask about a dataset, in place of what it was granted before.

@@ -246,6 +246,8 @@ class Statements:
     of_account : Select
         The rows of `:block` of `:dataset` from the one on that is before the first one recorded at `:start` or later,
         if there is such, and for each the hash of the row before it in the chain.
+    of_account_from : Select
+        The rows of `:block` of `:dataset` from the entry `:start` on, likewise.
     """
 
     def __init__(self, version: str) -> None:
@@ -275,6 +277,8 @@ class Statements:
         prior = select(func.max(inner.c.sequence)).where(_of_account(inner), inner.c.sequence < since.scalar_subquery())
         first = func.coalesce(prior.scalar_subquery(), since.scalar_subquery())
         self.of_account = one.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
+        from_entry = row.c.sequence >= bindparam("start")
+        self.of_account_from = one.where(_of_account(row), from_entry).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))

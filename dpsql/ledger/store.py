@@ -26,6 +26,7 @@ from dpsql.ledger.database import engine_of
 from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
 from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
 from dpsql.ledger.schema import upgrade
+from dpsql.ledger.spent import Spent
 from dpsql.ledger.url import describe, url_of
 from dpsql.progress import held_back
 
@@ -73,6 +74,9 @@ class Store:
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
         self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
+        self.composed: dict[
+            object, tuple[int, str, Spent]
+        ] = {}  # what principals spent in a period, as `accounts` composed it
         try:
             self.ledger_id = self._initialise()
         except BaseException:

@@ -77,6 +77,7 @@ class Transaction:
         from dpsql.ledger import schema as ledger_schema
 
         self._store = store
+        self.composed = store.composed
         self._connection = connection
         self._schema = ledger_schema
         self._statements = store.statements
@@ -265,10 +266,8 @@ class Transaction:
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
-        if not head[0]:
-            return True
-        row = self._at(head[0])
-        return row is not None and row["hash"] == head[1]
+        row = self._at(head[0]) if head[0] else None
+        return not head[0] or (row is not None and row["hash"] == head[1])
 
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
         """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
@@ -340,16 +339,19 @@ class Transaction:
         """Return what a principal asked for, oldest first."""
         return [self._release_of(row) for row in self._verified(self._statements.of_principal, principal=principal)]
 
-    def charges_since(self, dataset: str, block: str, start: str, number: int) -> list[Row]:
-        """Return the rows of an account from the first one on that was recorded at `start`, or later.
+    def charges_since(self, dataset: str, block: str, start: str | int, number: int) -> list[Row]:
+        """Return the rows of an account from the first one on that was recorded at `start` or later, or has a number.
 
         `number` is how many rows the account has in all; each says how many there were, so that none can be hidden.
         """
-        rows = self._verified(self._statements.of_account, dataset=dataset, block=block, start=start)
+        statement = self._statements.of_account_from if isinstance(start, int) else self._statements.of_account
+        rows = self._verified(statement, dataset=dataset, block=block, start=start)
         found = [row["releases"] for row in rows]
         if found != list(range(number - len(rows) + 1, number + 1)) * bool(rows):
             raise self._damaged(rows[-1]["sequence"])
-        if rows and rows[0]["releases"] > 1 and rows[0]["recorded_at"] >= start:
+        if not rows or isinstance(start, int):
+            return rows
+        if rows[0]["releases"] > 1 and rows[0]["recorded_at"] >= start:
             raise self._damaged(rows[0]["sequence"])
         return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
 

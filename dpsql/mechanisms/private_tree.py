@@ -1,15 +1,20 @@
-"""A tree of pairs of columns, chosen privately, with noisy counts of its columns and of its pairs.
+"""A hub, a tree and noisy counts: which pairs of columns a synthetic table keeps, chosen privately.
 
 Every column has cells, and a row is in one cell of each. What is released, in this order, each step from the numbers
 that the steps before released and from public ones:
 
 1. **Columns.** The counts of all cells of all d columns, with Gaussian noise.
-2. **Tree.** Up to d - 1 rounds of the exponential mechanism. A round chooses a pair (i, j) of columns that are not yet
-   connected, or to stop. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact counts of the pair's
-   cells, E what is expected of two independent columns, from the noisy counts of step 1, and the penalty is what noise
-   would make of the table, so that a pair is worth it only if it tells more than noise. To stop has quality 0.
-3. **Edges.** The counts of the chosen tables, with Gaussian noise, paid for with all that the rounds have left.
-4. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
+2. **Hub.** One column on which all others depend: the one that is to be predicted, where the caller names it. Else one
+   round of the exponential mechanism chooses it, or that there is none. The quality of a hub is the sum of those of
+   its d - 1 pairs, that of none is 0. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact counts of
+   the pair's cells, E what is expected without the pair, here of two independent columns, from the noisy counts of step
+   1, and the penalty is what noise would make of the table: a pair is worth it only if it tells more than noise.
+3. **Star.** The counts of all pairs with the hub, with Gaussian noise.
+4. **Tree.** Up to d - 2 rounds of the exponential mechanism among the other columns. A round chooses a pair of columns
+   that are not yet connected, or to stop, whose quality is 0. E is what the star implies: two columns that are
+   independent given the hub. Without a hub it is one tree of all columns, in up to d - 1 rounds.
+5. **Edges.** The counts of the pairs on the tree, with Gaussian noise, paid for with all that is left of 2 to 4.
+6. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
    that was fitted to all of the above, with Gaussian noise.
 
 *Sensitivity.* A row adds 1 to one cell of each table. Let a privacy unit have at most m rows.
@@ -19,7 +24,9 @@ step      add/remove                     replace
 ========  =============================  ==========================================================================
 columns   L2 squared ``m**2 d``          ``2 m**2 d``: both units move by vectors of norm ``m sqrt(d)`` at most, with
                                          an inner product of at least 0
+hub       moves by ``(d - 1) m``         ``2 (d - 1) m``: of each of d - 1 pairs the quality moves as below
 tree      a quality moves by ``m``       ``2 m``; E and the penalty are released or public, so only M moves
+star      ``m**2 (d - 1)``               ``2 m**2 (d - 1)``
 edges     ``m**2 E`` for E tables        ``2 m**2 E``
 report    ``m**2 P`` for P pairs         ``(2 m)**2 P``: a distance is no count, and both moves may add up
 ========  =============================  ==========================================================================
@@ -39,11 +46,12 @@ count of at most m. A threshold of ``m + z sigma`` releases one of them with a c
 
 References
 ----------
-.. [1] R. McKenna, G. Miklau, D. Sheldon, Winning the NIST contest: a scalable and general approach to differentially
+.. [1] N. Friedman, D. Geiger, M. Goldszmidt, Bayesian network classifiers, Machine Learning 1997 (a hub and a tree).
+.. [2] R. McKenna, G. Miklau, D. Sheldon, Winning the NIST contest: a scalable and general approach to differentially
    private synthetic data, Journal of Privacy and Confidentiality 2021 (the tree).
-.. [2] R. McKenna, B. Mullins, D. Sheldon, G. Miklau, AIM: an adaptive and iterative mechanism for differentially
+.. [3] R. McKenna, B. Mullins, D. Sheldon, G. Miklau, AIM: an adaptive and iterative mechanism for differentially
    private synthetic data, VLDB 2022 (the penalty).
-.. [3] M. Cesar, R. Rogers, Bounding, concentrating, and truncating, ALT 2021 (bounded range).
+.. [4] M. Cesar, R. Rogers, Bounding, concentrating, and truncating, ALT 2021 (bounded range).
 """
 
 from __future__ import annotations
@@ -75,6 +83,9 @@ BOUNDS, CELLS, TREE, EDGES, REPORT = "bounds", "cells", "tree", "edges", "report
 ONE = 1 << 20
 # A noisy table is off by this share of its noise in each cell, on average, once it is fitted to its margins.
 _KEPT = 0.5
+# A hub that is drawn has at most so many cells; the three columns of an edge and the hub, all together, so many.
+_HUB_CELLS = 32
+_CLIQUE_CELLS = 1 << 19
 
 Pair = tuple[int, int]
 
@@ -198,21 +209,70 @@ def key_reach(epsilon: Fraction, key_delta: Fraction, columns: int, neighbours: 
 
 @dataclass(frozen=True)
 class NoisyTree:
-    """A chosen tree.
+    """A hub and a tree.
 
     Attributes
     ----------
+    hub : int or None
+        The column of which all others have a pair.
     edges : list of (int, int)
-        Pairs of columns, the smaller number first, in the order in which they were chosen.
+        Pairs of columns, the smaller number first: those with the hub, then those of the tree in the order in which
+        they were chosen.
     tables : list of ndarray of float64
         The noisy counts of each pair, in rows.
-    sigma : float
-        Standard deviation of the noise in each of them.
+    sigmas : list of float
+        Standard deviation of the noise in a cell of each of them.
     """
 
+    hub: int | None
     edges: list[Pair]
     tables: list[Doubles]
-    sigma: float
+    sigmas: list[float]
+
+
+@dataclass(frozen=True)
+class _Draws:
+    """What the rounds and the tables of one release have in common."""
+
+    table: Callable[[Pair], Longs]
+    each: Fraction
+    deviation: float
+    neighbours: str
+    rows: int
+
+    def choose(self, qualities: Sequence[int], moves: int) -> int | None:
+        """Run one round over some qualities, each of which moves with that of so many pairs; None for to stop."""
+        utility = np.array([*qualities, 0], dtype=object)
+        spread = 2 * moves * quality_sensitivity(self.neighbours, self.rows) * ONE
+        [chosen] = select(utility, utility_range=spread, epsilon=self.each, k=1, noise="gumbel")
+        return None if chosen == len(qualities) else int(chosen)
+
+    def quality(self, pair: Pair, expected: Doubles) -> int:
+        """Return the quality of a pair."""
+        return _quality(self.table(pair), expected, self.deviation)
+
+    def measured(self, edges: Sequence[Pair], rho: Fraction) -> tuple[list[Doubles], list[float]]:
+        """Return the noisy counts of some pairs, and the standard deviation of the noise in each."""
+        if not edges:
+            return [], []
+        exact = [self.table(pair) for pair in edges]
+        flat = np.concatenate([one.ravel() for one in exact])
+        noisy = noisy_tables(flat, len(edges), rho, neighbours=self.neighbours, rows=self.rows)
+        parts = np.split(noisy.values, np.cumsum([one.size for one in exact])[:-1])
+        tables = [one.reshape(of.shape) for one, of in zip(parts, exact, strict=True)]
+        return tables, [noisy.sigma] * len(edges)
+
+
+def most_tables(width: int) -> int:
+    """Return how many pairs of so many columns are measured at most: those with a hub, and a tree of the others."""
+    return max(1, 2 * width - 3)
+
+
+def most_rounds(width: int, *, named: bool) -> int:
+    """Return how many rounds there are at most: where a hub is named, those of the tree of the other columns."""
+    if width < 2:
+        return 0
+    return width - 2 if named else width
 
 
 def draw_tree(
@@ -220,12 +280,13 @@ def draw_tree(
     table: Callable[[Pair], Longs],
     margins: Sequence[Doubles],
     total: float,
+    implied: Callable[[NoisyTree], Mapping[Pair, Doubles]],
     *,
-    favoured: int | None,
+    hub: int | None,
     neighbours: str,
     rows: int,
 ) -> NoisyTree:
-    """Draw a tree, and the tables of its edges.
+    """Draw a hub, a tree, and the tables of their pairs.
 
     Parameters
     ----------
@@ -236,8 +297,10 @@ def draw_tree(
         Released counts of the cells of each column, in rows; >= 0.
     total : float
         Released number of rows, > 0.
-    favoured : int or None
-        A column whose pairs have twice the quality: what is to be predicted.
+    implied : callable
+        Returns what a star implies for all pairs, in rows; from the star, the margins and public numbers alone.
+    hub : int or None
+        A public choice of the hub; None to draw it.
     neighbours : {'add_remove', 'replace'}
     rows : int
         m: rows that a privacy unit has at most.
@@ -250,48 +313,69 @@ def draw_tree(
     -----
     - **Guarantee**: zCDP at the rho of the two steps together, however many rounds there are.
     - **Neighbouring relation**: `neighbours`, of privacy units with at most `rows` rows.
-    - **Sensitivity**: of a quality, of those of the favoured column twice `quality_sensitivity`; of the tables, L2.
+    - **Sensitivity**: of a quality, and of a hub's that of d - 1 pairs; of the tables, L2.
     - **Randomness**: exact race and exact integer sampler, operating-system entropy, no seed.
     - **Assumes**: margins and total are released or public.
     - **Does not protect**: running time, which depends on how many pairs are chosen.
     """
-    width = len(margins)
+    width, sizes = len(margins), [len(margin) for margin in margins]
     rho, edge_rho = part.spend(TREE), part.spend(EDGES)
-    rounds = max(1, width - 1)
-    each = floor_root(8 * rho / rounds)
-    weight = 1 if favoured is None else 2
-    deviation = math.sqrt(table_sensitivity(rounds, neighbours, rows) / (2 * edge_rho))
+    rounds, most = most_rounds(width, named=hub is not None), most_tables(width)
+    if not rounds:
+        edge_rho += rho
+    deviation = math.sqrt(table_sensitivity(most, neighbours, rows) / (2 * edge_rho))
+    draws = _Draws(table, floor_root(8 * rho / max(1, rounds)), deviation, neighbours, rows)
+    spent, left = 0, edge_rho
     pairs = list(combinations(range(width), 2))
-    qualities = [
-        _quality(table(pair), margins, pair, total, deviation) * (weight if favoured in pair else 1) for pair in pairs
-    ]
+    expected: Mapping[Pair, Doubles] = {(i, j): np.outer(margins[i], margins[j]) / total for i, j in pairs}
+    if hub is None and rounds:
+        hub, spent = _drawn_hub(draws, sizes, expected), 1
+    star = [pair for pair in pairs if hub in pair]
+    share = edge_rho * Fraction(len(star), most)
+    tables, sigmas = draws.measured(star, share)
+    left -= share
+    if star:
+        expected = implied(NoisyTree(hub, star, tables, sigmas))
+    joined = 1 if hub is None else sizes[hub]
+    limit = _CLIQUE_CELLS // width
+    others = {
+        (i, j): draws.quality((i, j), expected[i, j])
+        for i, j in pairs
+        if (i, j) not in star and joined * sizes[i] * sizes[j] <= limit
+    }
+    edges, more = _drawn_edges(draws, width, others)
+    left += rho * Fraction(rounds - spent - more, max(1, rounds)) if rounds else 0
+    found, further = draws.measured(edges, left)
+    return NoisyTree(hub, star + edges, tables + found, sigmas + further)
+
+
+def _drawn_hub(draws: _Draws, sizes: Sequence[int], expected: Mapping[Pair, Doubles]) -> int | None:
+    """Return a hub of few cells, or None for no hub, from one round."""
+    held = {pair: draws.quality(pair, of) for pair, of in expected.items()}
+    able = [column for column, size in enumerate(sizes) if size <= _HUB_CELLS]
+    qualities = [sum(quality for pair, quality in held.items() if column in pair) for column in able]
+    chosen = draws.choose(qualities, len(sizes) - 1)
+    return None if chosen is None else able[chosen]
+
+
+def _drawn_edges(draws: _Draws, width: int, qualities: Mapping[Pair, int]) -> tuple[list[Pair], int]:
+    """Return the pairs of a tree, or of several, and how many rounds chose them."""
     component, edges, spent = list(range(width)), list[Pair](), 0
-    while len(edges) < width - 1:
-        joining = [place for place, (i, j) in enumerate(pairs) if component[i] != component[j]]
-        utility = np.array([*(qualities[place] for place in joining), 0], dtype=object)
-        spread = 2 * weight * quality_sensitivity(neighbours, rows) * ONE
-        [chosen] = select(utility, utility_range=spread, epsilon=each, k=1, noise="gumbel")
+    while joining := [(i, j) for i, j in qualities if component[i] != component[j]]:
+        chosen = draws.choose([qualities[pair] for pair in joining], 1)
         spent += 1
-        if chosen == len(joining):
+        if chosen is None:
             break
-        i, j = pairs[joining[chosen]]
+        i, j = joining[chosen]
         edges.append((i, j))
         component = [component[i] if one == component[j] else one for one in component]
-    if not edges:
-        return NoisyTree([], [], deviation)
-    left = edge_rho + rho * (rounds - spent) / rounds
-    exact = [table(pair) for pair in edges]
-    flat = np.concatenate([one.ravel() for one in exact])
-    noisy = noisy_tables(flat, len(edges), left, neighbours=neighbours, rows=rows)
-    parts = np.split(noisy.values, np.cumsum([one.size for one in exact])[:-1])
-    return NoisyTree(edges, [one.reshape(of.shape) for one, of in zip(parts, exact, strict=True)], noisy.sigma)
+    return edges, spent
 
 
-def _quality(exact: Longs, margins: Sequence[Doubles], pair: Pair, total: float, deviation: float) -> int:
+def _quality(exact: Longs, expected: Doubles, deviation: float) -> int:
     """Return the quality of a pair in units of ``2**-20`` rows: everything but `exact` is public."""
-    expected = np.rint(np.multiply.outer(margins[pair[0]], margins[pair[1]]) / total * ONE).astype(np.int64)
     penalty = _KEPT * math.sqrt(2.0 / math.pi) * deviation * exact.size
-    return distance(exact, expected) - math.floor(penalty * ONE)
+    return distance(exact, np.rint(expected * ONE).astype(np.int64)) - math.floor(penalty * ONE)
 
 
 def distance(exact: Longs, expected: Longs) -> int:

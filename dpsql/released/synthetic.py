@@ -17,7 +17,8 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.mechanisms.private_tree import NoisyTree
-from dpsql.released.tree_fit import FittedTree, ReleasedColumns
+from dpsql.released.fitted_tree import FittedTree
+from dpsql.released.tree_fit import ReleasedColumns
 
 # Weights are counts in units of 2**-16 rows.
 _UNIT = 1 << 16
@@ -59,11 +60,13 @@ def synthetic_record(
         "columns": [_stored(released, number) for number in range(len(released.columns))],
         "rows": max(1, round(released.total)),
         "seed": seed,
-        "margins": [_weights(margin) for margin in fit.margins],
+        "sizes": [len(margin) for margin in fit.margins],
+        "hub": tree.hub,
         "edges": [list(pair) for pair in tree.edges],
-        "tables": [_weights(fit.tables[pair]) for pair in tree.edges],
+        "order": [[column, *parents] for column, parents in fit.steps],
+        "weights": [_weights(fit.weights(column, parents)) for column, parents in fit.steps],
         "cell_std_error": released.sigma,
-        "pair_std_error": tree.sigma,
+        "pair_std_errors": tree.sigmas,
         "errors": None if errors is None else errors.tolist(),
         "error_std_error": sigma,
     }

@@ -67,20 +67,20 @@ class StoredTree(TypedDict):
         Released number of rows.
     seed : str
         128 public bits as hexadecimal digits, drawn once.
-    margins : list of list of int
-        Weights of each column's united cells.
-    edges : list of [int, int]
-        Pairs of columns on the tree, in the order in which they were chosen.
-    tables : list of list of int
-        Weights of the united cells of each pair, row by row.
+    sizes : list of int
+        Number of each column's united cells.
+    order : list of list of int
+        A column, and the columns that it depends on, which are drawn before it.
+    weights : list of list of int
+        Weights of the united cells of each of these columns, for each cell of what it depends on, row by row.
     """
 
     columns: list[StoredColumn]
     rows: int
     seed: str
-    margins: list[list[int]]
-    edges: list[list[int]]
-    tables: list[list[int]]
+    sizes: list[int]
+    order: list[list[int]]
+    weights: list[list[int]]
 
 
 def _divided(count: int, weights: Longs, words: SeededWords) -> Longs:
@@ -118,24 +118,15 @@ def _spread(groups: Longs, weights: Longs, words: SeededWords) -> Longs:
 
 def united_cells(stored: StoredTree, count: int, seed: str) -> list[Longs]:
     """Return the united cell of each column in each of some rows."""
-    words, width = SeededWords(seed), len(stored["columns"])
-    sizes = [len(margin) for margin in stored["margins"]]
-    tables = {
-        (i, j): np.array(table, dtype=np.int64).reshape(sizes[i], sizes[j])
-        for (i, j), table in zip(stored["edges"], stored["tables"], strict=True)
-    }
+    words, sizes = SeededWords(seed), stored["sizes"]
     found: dict[int, Longs] = {}
-    while len(found) < width:
-        ready = [(pair, one) for pair in tables for one in pair if one not in found and sum(pair) - one in found]
-        if not ready:
-            root = next(column for column in range(width) if column not in found)
-            margin = np.array(stored["margins"][root], dtype=np.int64)
-            found[root] = _spread(np.zeros(count, dtype=np.int64), margin[np.newaxis], words)
-            continue
-        for (i, j), child in ready:
-            table = tables[i, j] if child == j else tables[i, j].T
-            found[child] = _spread(found[i + j - child], table, words)
-    return [found[column] for column in range(width)]
+    for (column, *parents), weights in zip(stored["order"], stored["weights"], strict=True):
+        groups = np.zeros(count, dtype=np.int64)
+        for parent in parents:
+            groups = groups * sizes[parent] + found[parent]
+        table = np.array(weights, dtype=np.int64).reshape(-1, sizes[column])
+        found[column] = _spread(groups, table, words)
+    return [found[column] for column in range(len(sizes))]
 
 
 def _fine_cells(column: StoredColumn, united: Longs, words: SeededWords) -> Longs:

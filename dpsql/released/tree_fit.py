@@ -1,11 +1,11 @@
 """A model of a whole table from a noisy tree: free post-processing of what was released.
 
 Cells of a column are first united: a noisy table of few cells that hold rows tells more than one of many that hold
-noise. Ordered cells are united with their neighbours until they hold a sixteenth of the rows, and more than noise; a
+noise. Ordered cells are united with their neighbours until they hold a 32nd of the rows, and more than noise; a
 cell that alone holds as much stays alone. Other cells below three deviations of noise are one cell, `rare`.
 
-The tables of the edges are then made agree: with counts of their columns, by weights that follow from the noise, and
-with each other. The part of a table that two independent columns would not have is kept only as far as it stands out of
+The tables of pairs are then made agree: with counts of their columns, by weights that follow from the noise, and with
+each other. The part of a table that two independent columns would not have is kept only as far as it stands out of
 the noise: of its singular values what exceeds the largest one that noise alone would have.
 """
 
@@ -14,16 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.mechanisms.private_tree import NoisyTree, Pair
+from dpsql.released.fitted_tree import FittedTree, ratio
 from dpsql.statistics.coded_columns import CodedColumn
 
 # A united cell holds this share of the rows, and so many deviations of the noise of a cell.
-_SHARE, _SEEN = 16.0, 3.0
+_SHARE, _SEEN = 32.0, 3.0
 _ROUNDS = 60
 
 
@@ -170,51 +170,6 @@ class ReleasedColumns:
         return found
 
 
-@dataclass(frozen=True)
-class FittedTree:
-    """Counts of united cells that agree with each other.
-
-    Attributes
-    ----------
-    margins : list of ndarray of float64
-        Counts of each column's cells; they add up to the number of rows.
-    tables : dict of Pair to ndarray of float64
-        Counts of the pairs on the tree, whose sums are the margins.
-    """
-
-    margins: list[Doubles]
-    tables: dict[Pair, Doubles]
-
-    def implied(self, pair: Pair) -> Doubles:
-        """Return the counts of any pair: along the path between its columns, or as independent where there is none."""
-        start, end = pair
-        path = self._path(start, end)
-        if not path:
-            return np.outer(self.margins[start], self.margins[end] / self.margins[end].sum())
-        found = np.diag(self.margins[start])
-        for one, other in pairwise(path):
-            table = self.tables[one, other] if one < other else self.tables[other, one].T
-            found = found @ (table * _ratio(np.ones_like(self.margins[one]), self.margins[one])[:, None])
-        return found
-
-    def _path(self, start: int, end: int) -> list[int]:
-        """Return the columns from one to another along the tree; none if there is no path."""
-        before, waiting = {start: start}, [start]
-        while waiting:
-            at = waiting.pop()
-            for pair in self.tables:
-                following = sum(pair) - at
-                if at in pair and following not in before:
-                    before[following] = at
-                    waiting.append(following)
-        if end not in before:
-            return []
-        path = [end]
-        while path[-1] != start:
-            path.append(before[path[-1]])
-        return path[::-1]
-
-
 def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTree, total: float) -> FittedTree:
     """Fit a tree.
 
@@ -231,17 +186,17 @@ def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTr
     margins = []
     for column, (counts, variance) in enumerate(zip(noisy, variances, strict=True)):
         weights, sums = 1.0 / variance, counts / variance
-        for pair, table in zip(tree.edges, tree.tables, strict=True):
+        for pair, table, sigma in zip(tree.edges, tree.tables, tree.sigmas, strict=True):
             if column in pair:
                 other = pair.index(column) ^ 1
-                weight = 1.0 / (tree.sigma**2 * table.shape[other])
+                weight = 1.0 / (sigma**2 * table.shape[other])
                 weights, sums = weights + weight, sums + table.sum(axis=other) * weight
         margins.append(on_simplex(sums / weights, total))
     tables = {
-        pair: _raked(_denoised(table, tree.sigma, margins[pair[0]], margins[pair[1]], total), margins, pair)
-        for pair, table in zip(tree.edges, tree.tables, strict=True)
+        pair: _raked(_denoised(table, sigma, margins[pair[0]], margins[pair[1]], total), margins, pair)
+        for pair, table, sigma in zip(tree.edges, tree.tables, tree.sigmas, strict=True)
     }
-    return FittedTree(margins, tables)
+    return FittedTree(tree.hub, margins, tables)
 
 
 def _denoised(table: Doubles, sigma: float, rows: Doubles, columns: Doubles, total: float) -> Doubles:
@@ -260,10 +215,6 @@ def _raked(table: Doubles, margins: Sequence[Doubles], pair: Pair) -> Doubles:
     # A little of independence everywhere, so that no row of a table is empty that has a margin.
     found: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
     for _ in range(_ROUNDS):
-        found *= _ratio(rows, found.sum(axis=1))[:, None]
-        found *= _ratio(columns, found.sum(axis=0))
+        found *= ratio(rows, found.sum(axis=1))[:, None]
+        found *= ratio(columns, found.sum(axis=0))
     return found
-
-
-def _ratio(wanted: Doubles, held: Doubles) -> Doubles:
-    return np.divide(wanted, held, out=np.zeros_like(wanted), where=held > 0.0)

@@ -118,6 +118,8 @@ def owner(browser: Any, url: str, token: str) -> None:
     """Draw the pages of who owns the data."""
     tab = log_in(browser, url, token, color_scheme="light")
     save(tab, "budgets")
+    tab.goto(f"{url}/lineage")
+    save(tab, "lineage")
     tab.goto(f"{url}/grants")
     save(tab, "grants")
     tab.goto(f"{url}/ledger")

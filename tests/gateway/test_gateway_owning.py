@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -12,51 +11,10 @@ from starlette.testclient import TestClient
 
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.gateway.pages.owning import owning_routes
-from support.fake_door import TOKEN, FakeDoor
+from support.fake_door import TOKEN
+from support.owners_door import NEW, SCRIPT, OwnersDoor
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
-SCRIPT = "<script>alert(2)</script>"
-NEW = "dpsql_" + "b" * 43
-
-
-class OwnersDoor(FakeDoor):
-    """A door behind which one owner has one dataset, of a nasty name."""
-
-    def reset(self) -> None:
-        """Forget what was wanted."""
-        super().reset()
-        self.wanted: list[tuple[str, dict[str, Any]]] = []
-        self.standing = {"owner": [SCRIPT], "auditor": []}
-        self.refusal: Exception | None = None
-
-    def own(self, token: str, want: str, **asked: Any) -> Any:
-        """Return what an owner is told."""
-        self.principal(token)
-        self.wanted.append((want, asked))
-        if self.refusal is not None and want in ("grant", "revoke", "token"):
-            raise self.refusal
-        row = {"block": None, "budget": "epsilon 10", "spent": "epsilon 1", "remaining": "epsilon 9", "releases": 1}
-        dated = {**row, "block": SCRIPT, "epsilon_spent": 1.0, "epsilon_remaining": 9.0}
-        budgets = {"dataset": SCRIPT, "budgets": [row, dated], "stated": {SCRIPT: SCRIPT}, "spent": {"2026-11-28": 1.0}}
-        grant = {"principal": SCRIPT, "dataset": SCRIPT, "role": "analyst", "spent": "epsilon 1", "functions": SCRIPT}
-        token_row = {"principal": SCRIPT, "id": "abcdefgh", "expires": "2027-01-01T00:00:00.000Z", "stands": True}
-        grants = {"grants": [grant], "tokens": [token_row], "owned": [SCRIPT], "within": [SCRIPT]}
-        if not self.standing["owner"]:
-            grants |= {"owned": [], "within": []}
-        return {
-            "standing": self.standing,
-            "overview": {"datasets": [budgets], "unplaced": [{"table_name": SCRIPT}]},
-            "grants": grants,
-            "verify": {"ok": asked.get("head") != "cut", "entries": 7, "head": "c" * 64, "problem": SCRIPT},
-            "refusals": [{"time": "2026-11-28T04:00:00", "principal": SCRIPT, "code": "G006", "asked": SCRIPT}],
-            "token": {"text": NEW, "id": "bbbbbbbb", "expires": "2027-01-01T00:00:00.000Z"},
-        }.get(want)
-
-    def ledger(self, token: str) -> dict[str, Any]:
-        """Return one entry."""
-        self.principal(token)
-        entry = {"sequence": 7, "recorded_at": "2026-11-28T04:00:00", "kind": "release", "dataset": SCRIPT, "hash": "c"}
-        return {"ledger": [{**entry, "function": SCRIPT, "epsilon": 0.5, "guarantee": SCRIPT}], "grants": []}
 
 
 @pytest.fixture

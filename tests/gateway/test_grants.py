@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import sqlite3
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from dpsql.contract.periods import Dated, During, block_of, first_day
 from dpsql.errors import BudgetError, DpsqlError, GatewayError, InternalError, ParameterError
 from dpsql.ledger.grants import Grant, digest_of
 from dpsql.ledger.ledger import Budget, Charge, Ledger
+from dpsql.ledger.transaction import Transaction
 
 PRINCIPALS, DATASETS = ("ana", "ben"), ("patients", "visits")
 
@@ -486,3 +488,67 @@ def test_the_commands(tmp_path: Path) -> None:
     with pytest.raises(ParameterError):
         Grant.of("ana", "visits", delta=1e-6)
     ledger.close()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("accountant", ["basic", "rdp"])
+def test_what_is_composed_on_is_what_is_composed_anew(
+    accountant: str, seed: int, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes charge by turns, some transactions fail, the clock goes back, and the cap changes."""
+    generator, place = random.Random(seed), tmp_path / "x.ledger"
+    ledgers = [Ledger.open(place) for _ in range(2)]
+    ledgers[0].protect("patients", Budget.of(epsilon=50, delta=1e-4, accountant=accountant))
+    read: list[int] = []
+    since = Transaction.charges_since
+
+    def counting(self: Transaction, *given: Any) -> Any:
+        found = since(self, *given)
+        read.append(len(found))
+        return found
+
+    for step in range(40):
+        clock.time += timedelta(hours=generator.choice([1, 5, 40, 200, -30]))
+        if step == 0 or generator.random() < 0.1:
+            cap = generator.choice([2, 3])
+            ledgers[0].grant(Grant.of("ana", "patients", epsilon=cap, delta=1e-6, per="month", days=None))
+        ledger, charge = generator.choice(ledgers), asked("ana", "patients", generator.choice(["0.05", "0.2"]))
+        with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt, GatewayError):
+            if generator.random() < 0.15:
+                patched.setattr(Transaction, "append", lost_after(Transaction.append))
+            ledger.charge(charge, lambda: 1)
+        with contextlib.closing(Ledger.open(place)) as other:
+            anew = other.granted_budgets("ana")
+        assert [one.granted_budgets("ana") for one in ledgers] == [anew, anew]
+    monkeypatch.setattr(Transaction, "charges_since", counting)
+    ledgers[0].granted_budgets("ana")
+    assert read in ([1], [0])  # the last entry alone; none in a new month
+    assert ledgers[0].verify().ok
+
+
+def lost_after(append: Any) -> Any:
+    """Return what appends a row of an account, and loses its transaction."""
+
+    def lost(self: Transaction, draft: Any, after: Any) -> Any:
+        entry = append(self, draft, after)
+        if draft["kind"] == "charge":
+            raise KeyboardInterrupt
+        return entry
+
+    return lost
+
+
+def test_planted_what_others_charged_since_is_forgotten(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Transaction, "charges_since", only_known(Transaction.charges_since))
+    with pytest.raises(AssertionError):
+        test_what_is_composed_on_is_what_is_composed_anew("basic", 0, tmp_path, clock, monkeypatch)
+
+
+def only_known(since: Any) -> Any:
+    def found(self: Transaction, dataset: str, block: str, start: str | int, number: int) -> Any:
+        rows = since(self, dataset, block, start, number)
+        return rows[:1] if isinstance(start, int) else rows
+
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -12,7 +13,9 @@ import duckdb
 import pytest
 
 import dpsql
+from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.engines.duckdb.keys import identity
+from dpsql.functions.regression.additive import steps_rows_needed
 from dpsql.testing import AuditReport, audit_sql
 from support.broken import BROKEN_FITS, broken_fit
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
@@ -26,6 +29,9 @@ ADA = f"{FIT}, method := 'ada_ssp', {PUBLIC}"
 FREE = f"{FIT}, method := 'ada_ssp'"
 BOOSTED = f"{FIT}, method := 'boosted_ada_ssp', rounds := 6, {PUBLIC}"
 ADDITIVE = f"{FIT.replace('epsilon := 1', 'epsilon := 30')}, method := 'additive', rounds := 2, {PUBLIC}"
+# A call for which 'auto' is additive, and as many rows as steps need: with one row less there are none.
+AUTO = f"{FIT.replace('epsilon := 1', 'epsilon := 20')}, rounds := 2, {PUBLIC}"
+BARELY = math.ceil(steps_rows_needed(2, float(usable_mu(Fraction(18), Fraction(1, 10**6)))))
 TUKEY = "dp_linear_regression('{table}', target := 'y', features := ['a', 'b'], epsilon := 6, delta := 1e-5, method := 'tukey'"
 METRICS = "dp_regression_metrics('{table}', target := 'y', prediction := 'a', epsilon := 1, lower := -2, upper := 2"
 INTERVAL = "dp_bounds('{table}', target := 'y', epsilon := 1"
@@ -47,6 +53,11 @@ def connection() -> Iterator[Any]:
     opened.execute(
         "CREATE TABLE more AS SELECT 10**6 AS id, 10**6 AS owner, 1e6 AS a, -1e6 AS b, 0 AS c, 1e9 AS y UNION ALL FROM t"
     )
+    opened.execute(
+        "CREATE TABLE barely AS SELECT t.* REPLACE (id + 1000 * i AS id) FROM t, range(100) AS r(i) ORDER BY ALL "
+        f"LIMIT {BARELY}"
+    )
+    opened.execute("CREATE TABLE too_few AS FROM barely WHERE id > (SELECT min(id) FROM barely)")
     opened.execute("CREATE TABLE many AS SELECT t.* REPLACE (id + 1000 * i AS id) FROM t, range(25) AS r(i)")
     opened.execute(
         "CREATE TABLE lone AS SELECT i AS id, list_transform(range(100), lambda j: 0.2)::DOUBLE[100] AS x, 0.0 AS y "
@@ -170,6 +181,7 @@ PAIRS: dict[str, tuple[str, tuple[str, str], Stated]] = {
     "free count": (TUKEY, ("t", "more"), Stated("add_remove", ROWS, features=2)),
     "rounded rows": (ROUNDED, ("lone", "nobody"), Stated("add_remove", 1, features=100, row_norm=1)),
     "unclipped residuals": (BOOSTED, ("t", "more"), COSTS["sigma is mu"][1]),
+    "steps by exact rows": (AUTO, ("barely", "too_few"), _of_additive),
     "clipped once": (ADDITIVE, ("t", "more"), _of_additive),
     "bound of the data": (ADDITIVE, ("t", "more"), _of_additive),
     "bins of the rows": (ADDITIVE, ("t", "more"), _of_additive),
@@ -199,8 +211,9 @@ def replayed(connection: Any, sql: str, tables: tuple[str, str], first: Observat
 @pytest.mark.parametrize("fault", PAIRS)
 def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault: str) -> None:
     sql, tables, stated = PAIRS[fault]
-    worst = worst_case(seen(connection, sql, tables[0]), stated)
-    right = replayed(connection, sql, tables)
+    first = seen(connection, sql, tables[0])
+    worst = worst_case(first, stated)
+    right = replayed(connection, sql, tables, first)
     assert isinstance(right, Loss), right
     assert right.exceeds(worst) == []
     # Some faults show only where what was released before lets them: in every second run or more.

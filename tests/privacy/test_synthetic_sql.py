@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from dpsql.contract.cost import zcdp_epsilon
 from dpsql.contract.gaussian_profile import normal_tail
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.mechanisms import private_tree
 from dpsql.mechanisms.private_tree import BOUNDS, CELLS, EDGES, ONE, REPORT, TREE, key_reach
@@ -29,6 +30,7 @@ CALL = (
     "dataset := 'd', release := '{name}', epsilon := {epsilon}, delta := 1e-5{more})"
 )
 DRAWN = CALL.replace("lower := {{'a': 0, 'b': -1}}, upper := {{'a': 40, 'b': 1}}, ", "")
+HUB = CALL.replace("target := 'g', ", "")
 ROWS = {
     "t": "SELECT (i * 7) % 41 AS a, (i * 53) % 97 / 48 - 1 AS b, ['x', 'y', 'z'][1 + (i * 7) % 41 // 14] AS g, (i * 53) % 97 < 48 AS f, "
     "100 + i // 3 AS u FROM range(600) AS r(i)",
@@ -85,12 +87,14 @@ def over(connection: Any, case: str, *, call: str = CALL) -> float:
     rounds = [loss for kind, loss in losses if kind != "gaussian"]
     others = [loss for kind, loss in losses if kind == "gaussian"]
     spent = {step: 0.0 for step, _ in part.shares}
-    for step, loss in zip([*steps, EDGES, REPORT], others, strict=True):
+    edges = [EDGES] * (len(others) - len(steps) - 1)
+    for step, loss in zip([*steps, *edges, REPORT], others, strict=True):
         spent[step] += loss
-    spent[TREE] = sum(rounds)
+    spent[TREE] = max(rounds) * len(rounds)  # no round may spend another one's share
     limits = {step: float(part.rho_of(step)) for step in spent}
-    limits[EDGES] += limits[TREE] * (3 - len(rounds)) / 3
-    limits[TREE] *= len(rounds) / 3
+    most = 2 if call is not HUB else 4
+    limits[EDGES] += limits[TREE] * (most - len(rounds)) / most
+    limits[TREE] *= len(rounds) / most
     return max(spent[step] / limits[step] for step in spent)
 
 
@@ -120,6 +124,11 @@ def test_drawn_bounds_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=DRAWN) <= 1 + 1e-9
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_a_drawn_hub_costs_what_is_charged(connection: Any, case: str) -> None:
+    assert over(connection, case, call=HUB) <= 1 + 1e-9
+
+
 def test_a_row_costs_all_of_it(connection: Any) -> None:
     """The stated sensitivities are attained: a row in one cell of each column spends all that counts may."""
     assert over(connection, "row") == pytest.approx(1, abs=1e-6)
@@ -128,9 +137,8 @@ def test_a_row_costs_all_of_it(connection: Any) -> None:
 FAULTS = {
     "noise for one table": "row",
     "distances of one pair": "person",
-    "one-way qualities": "replaced",
     "qualities of one row": "person",
-    "twice the epsilon": "row",
+    "star for nothing": "row",
     "exact total": "person",
     "bounds of the data": "far",
 }
@@ -145,10 +153,10 @@ def test_a_planted_fault_shows(connection: Any, fault: str) -> None:
 def test_a_reference_of_exact_margins_moves_too_far() -> None:
     """The quality of a pair is stated to move by one row; with a reference that is not released it moves by more."""
     one, two = np.array([[2, 0], [0, 30]]), np.array([[3, 0], [0, 30]])
-    margins = [np.array([2.0, 30.0])] * 2
+    expected = np.outer([2.0, 30.0], [2.0, 30.0]) / 32.0
 
     def moved() -> float:
-        found = [private_tree._quality(table, margins, (0, 1), 32.0, 1.0) for table in (one, two)]
+        found = [private_tree._quality(table, expected, 1.0) for table in (one, two)]
         return abs(found[0] - found[1]) / ONE
 
     assert moved() == 1
@@ -156,8 +164,64 @@ def test_a_reference_of_exact_margins_moves_too_far() -> None:
         assert moved() > 3
 
 
+def first_round(tables: tuple[Any, Any], relation: str, hub: int | None) -> float:
+    """Return the loss of the first round over its share: four columns, and the tables of two neighbours by pair."""
+    part, rounds = plan("", drawn=False).noise_part, 4 if hub is None else 2
+    even = np.full((2, 2), 250.0)
+
+    def run(table: Any) -> Any:
+        def draw() -> None:
+            with Permit(measurement_of(part)).drawing():
+                private_tree.draw_tree(
+                    part,
+                    table,
+                    [np.array([500.0, 500.0])] * 4,
+                    1000.0,
+                    lambda _: dict.fromkeys(itertools.combinations(range(4), 2), even),
+                    hub=hub,
+                    neighbours=relation,
+                    rows=1,
+                )
+
+        return draw
+
+    first = observe(run(tables[0]))
+    losses = [loss for kind, loss in first.losses(observe(run(tables[1]), first)) if kind != "gaussian"]
+    return losses[0] / (float(part.rho_of(TREE)) / rounds)
+
+
+def test_a_hub_moves_with_all_its_pairs() -> None:
+    """A row more in the fullest cell of each of six pairs moves the quality of every one of four hubs by three."""
+    one, two = np.array([[400, 100], [100, 400]]), np.array([[401, 100], [100, 400]])
+
+    def over() -> float:
+        return first_round((lambda _: one, lambda _: two), "add_remove", None)
+
+    assert over() == pytest.approx(1 / 4, rel=1e-6)  # in one direction; a row less moves it in the other
+    with broken_synthetic("hub of one pair"):
+        assert over() > 2
+
+
+def test_a_replaced_row_moves_pairs_both_ways() -> None:
+    """A row from an empty cell of one pair to a full one, and the other way in another pair: all that a round may cost."""
+    away, back = np.array([[400, 100], [100, 400]]), np.array([[401, 99], [100, 400]])
+
+    def over() -> float:
+        tables = [{(0, 1): one, (0, 2): two} for one, two in ((away, back), (back, away))]
+        return first_round(
+            (lambda pair: tables[0].get(pair, away), lambda pair: tables[1].get(pair, away)), "replace", 3
+        )
+
+    assert over() == pytest.approx(1, rel=1e-6)
+    for fault in ("one-way qualities", "twice the epsilon"):
+        with broken_synthetic(fault):
+            assert over() > 3.9
+
+
 def test_every_fault_is_caught_by_something() -> None:
-    assert {*FAULTS, "exact margins"} == set(BROKEN_SYNTHETIC)
+    assert {*FAULTS, "exact margins", "hub of one pair", "one-way qualities", "twice the epsilon"} == set(
+        BROKEN_SYNTHETIC
+    )
 
 
 def test_shares_add_up() -> None:

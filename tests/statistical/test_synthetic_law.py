@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,52 +59,118 @@ def test_report(neighbours: str, rows: int, squared: int) -> None:
     assert sigma == pytest.approx(math.sqrt(variance), rel=1e-6)
 
 
+def part_of(epsilon: int) -> TreeNoise:
+    weights = {CELLS: Fraction(1, 10), TREE: Fraction(8, 10), EDGES: Fraction(1, 10)}
+    return TreeNoise.of("tree", Fraction(epsilon), Fraction(1, 10**5), weights, draws_keys=False)
+
+
+def penalty_of(part: TreeNoise, tables: int, neighbours: str, rows: int) -> float:
+    squared = tables * rows**2 * (2 if neighbours == "replace" else 1)
+    return 0.5 * math.sqrt(2 / math.pi) * math.sqrt(squared / (2 * float(part.rho_of(EDGES)))) * 4
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("neighbours", "rows"), [("add_remove", 1), ("replace", 2)])
-def test_tree(neighbours: str, rows: int) -> None:
-    """Of two columns the pair is chosen with the odds exp(epsilon q / (2 Delta)); its counts get the noise of one table."""
-    unit = {"neighbours": neighbours, "rows": rows}
+def test_hub(neighbours: str, rows: int) -> None:
+    """Of two columns each is the hub with the odds exp(epsilon q / (2 Delta)); their counts get the noise of one table."""
+    unit: dict[str, Any] = {"neighbours": neighbours, "rows": rows}
     changes = (2 if neighbours == "replace" else 1) * rows
-    weights = {CELLS: Fraction(1, 10), TREE: Fraction(8, 10), EDGES: Fraction(1, 10)}
-    part = TreeNoise.of("tree", Fraction(1), Fraction(1, 10**5), weights, draws_keys=False)
-    each = math.sqrt(8 * float(part.rho_of(TREE)))
-    deviation = math.sqrt(rows**2 * (2 if neighbours == "replace" else 1) / (2 * float(part.rho_of(EDGES))))
-    penalty = 0.5 * math.sqrt(2 / math.pi) * deviation * 4
+    part = part_of(1)
+    each = math.sqrt(8 * float(part.rho_of(TREE)) / 2)
+    penalty = penalty_of(part, 1, neighbours, rows)
     margins = [np.array([500.0, 500.0])] * 2
-    wanted = 3.0 * 2 * changes / each + penalty  # odds of exp(3)
-    moved = round(wanted / 4)
+    moved = round((1.0 * 2 * changes / each + penalty) / 4)  # odds of e about
     table = np.array([[250 + moved, 250 - moved], [250 - moved, 250 + moved]])
     odds = each * (4 * moved - penalty) / (2 * changes)
-    runs, chosen = 4500, 0
+    runs, chosen = 5000, 0
     noise = []
     for _ in range(runs):
         with Permit(measurement_of(part)).drawing():
-            tree = draw_tree(part, lambda _: table, margins, 1000.0, favoured=None, **unit)
-        chosen += len(tree.edges)
-        noise += [(one - table).ravel() for one in tree.tables]
+            tree = draw_tree(part, lambda _: table, margins, 1000.0, lambda _: {}, hub=None, **unit)
+        if tree.hub is None:
+            assert len(tree.edges) < 2  # a round for the tree is left
+        else:
+            chosen += 1
+            noise.append((tree.tables[0] - table).ravel())
+
+    def law(odds: float) -> float:
+        return 2 / (2 + math.exp(-odds))
+
+    away = AWAY * math.sqrt(law(odds) * (1 - law(odds)) / runs)
+    assert abs(chosen / runs - law(odds)) < away
+    for factor in (0.7, 1.3):
+        assert abs(chosen / runs - law(odds / factor)) > away
+    judged(np.concatenate(noise), changes**2 / (2 if neighbours == "replace" else 1) / (2 * float(part.rho_of(EDGES))))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("neighbours", "rows"), [("add_remove", 1), ("replace", 2)])
+def test_tree(neighbours: str, rows: int) -> None:
+    """Given a hub, the one pair of the others is chosen with the odds exp(epsilon q / (2 Delta)) of what it tells more."""
+    unit: dict[str, Any] = {"neighbours": neighbours, "rows": rows}
+    changes = (2 if neighbours == "replace" else 1) * rows
+    part = part_of(1)
+    each = math.sqrt(8 * float(part.rho_of(TREE)))
+    penalty = penalty_of(part, 3, neighbours, rows)
+    moved = round((2.0 * 2 * changes / each + penalty) / 4)  # odds of exp(2) about
+    pairs = {(0, 1): np.full((2, 2), 7), (0, 2): np.full((2, 2), 9)}
+    pairs[1, 2] = np.array([[250 + moved, 250 - moved], [250 - moved, 250 + moved]])
+    star = {pair: np.full((2, 2), 250.0) for pair in pairs}
+    odds = each * (4 * moved - penalty) / (2 * changes)
+    runs, chosen = 6000, 0
+    noise: dict[tuple[int, int], list[np.ndarray]] = {pair: [] for pair in pairs}
+    for _ in range(runs):
+        with Permit(measurement_of(part)).drawing():
+            tree = draw_tree(
+                part, pairs.__getitem__, [np.array([500.0, 500.0])] * 3, 1e3, lambda _: star, hub=0, **unit
+            )
+        chosen += len(tree.edges) - 2
+        for pair, table in zip(tree.edges, tree.tables, strict=True):
+            noise[pair].append((table - pairs[pair]).ravel())
     chance = 1 / (1 + math.exp(-odds))
     away = AWAY * math.sqrt(chance * (1 - chance) / runs)
     assert abs(chosen / runs - chance) < away
     for factor in (0.7, 1.3):
         assert abs(chosen / runs - 1 / (1 + math.exp(-odds / factor))) > away
-    judged(np.concatenate(noise), deviation**2)
+    for found in noise.values():
+        judged(np.concatenate(found), 3 * (penalty / 4 / 0.5 / math.sqrt(2 / math.pi)) ** 2 / 3)
 
 
 def test_what_rounds_leave_goes_to_the_edges() -> None:
-    """Three columns, of which two are the same: one round chooses them, the next one stops."""
-    weights = {CELLS: Fraction(1, 10), TREE: Fraction(8, 10), EDGES: Fraction(1, 10)}
-    part = TreeNoise.of("tree", Fraction(100), Fraction(1, 10**5), weights, draws_keys=False)
+    """Four columns, of which two are the same given the hub: one round of two chooses them, the next one stops."""
+    part = part_of(100)
     same, apart = np.diag([500, 500]), np.full((2, 2), 250)
+    pairs = {pair: same if pair == (1, 2) else apart for pair in itertools.combinations(range(4), 2)}
+    star = dict.fromkeys(pairs, apart * 1.0)
     with Permit(measurement_of(part)).drawing():
         tree = draw_tree(
             part,
-            lambda pair: same if pair == (0, 1) else apart,
-            [np.array([500.0, 500.0])] * 3,
+            pairs.__getitem__,
+            [np.array([500.0, 500.0])] * 4,
             1000.0,
-            favoured=None,
+            lambda _: star,
+            hub=3,
             neighbours="add_remove",
             rows=1,
         )
-    assert tree.edges == [(0, 1)]
-    assert tree.sigma == pytest.approx(math.sqrt(1 / (2 * float(part.rho_of(EDGES)))), rel=1e-6)  # both rounds ran
+    assert tree.edges == [(0, 3), (1, 3), (2, 3), (1, 2)]
+    rho = float(part.rho_of(EDGES))
+    assert tree.sigmas[:3] == [pytest.approx(math.sqrt(3 / (2 * rho * 3 / 5)), rel=1e-6)] * 3
+    assert tree.sigmas[3] == pytest.approx(math.sqrt(1 / (2 * rho * 2 / 5)), rel=1e-6)  # both rounds ran
+
+
+def test_no_hub_where_columns_are_independent() -> None:
+    part = part_of(100)
+    with Permit(measurement_of(part)).drawing():
+        tree = draw_tree(
+            part,
+            lambda _: np.full((2, 2), 250),
+            [np.array([500.0, 500.0])] * 4,
+            1000.0,
+            lambda _: {},
+            hub=None,
+            neighbours="add_remove",
+            rows=1,
+        )
+    assert (tree.hub, tree.edges) == (None, [])
     assert ONE == 1 << 20

@@ -33,24 +33,48 @@ def pipeline(**more: Any) -> PipelinePlan:
 
 def test_auto_is_a_rule_of_public_numbers() -> None:
     one, delta = Fraction(1), Fraction(1, 10**6)
-    assert automatic(3, None, None, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, None, None, one, delta) == "additive"
+    assert automatic(None, None, None, one, delta) == "additive"
     assert automatic(3, 500, None, one, delta) == "tukey"
     # sqrt(3) / 0.2367 * 4 = 29.3
     assert automatic(3, None, 29_000, one, delta) == "additive"
-    # 300 sqrt(3) / 0.2367 = 2195
-    assert automatic(3, None, 2_200, one, delta) == "additive"
-    assert automatic(3, None, 2_190, one, delta) == "boosted_ada_ssp"
+    assert automatic(3, None, 10, one, delta) == "additive"
     assert automatic(3, None, 30_000, one, delta) == "ada_ssp"
     assert automatic(3, None, 30_000, one / 10, delta) == "additive"
     assert automatic(30, None, 30_000, one, delta) == "additive"
+    assert plan().method == "additive"
     assert plan(n_rows=5_000).method == "additive"
+    assert plan(row_norm=1.0, **BOUNDS).method == "boosted_ada_ssp"
     assert plan(n_rows=5_000, row_norm=1.0, **BOUNDS).method == "boosted_ada_ssp"
-    assert automatic(None, None, 10**9, one, delta) == "boosted_ada_ssp"
     assert plan(n_rows=30_000).method == "ada_ssp"
+    assert plan(sampling=True).method == "ada_ssp"
     assert plan(features="x", n_features=3, n_rows=30_000).method == "ada_ssp"
-    assert plan(features=None, n_rows=30_000).method == "boosted_ada_ssp"
+    assert plan(features=None, n_rows=30_000).method == "additive"
     # A pipeline fits k features, whatever the number of candidates.
     assert pipeline(features=[f"x{j}" for j in range(200)], n_rows=30_000).regression.method == "ada_ssp"
+
+
+@pytest.mark.parametrize("more", [{"standardize": False}, {"engine": "polars"}], ids=str)
+def test_without_a_count_or_on_an_engine_auto_needs_public_rows(more: dict[str, Any]) -> None:
+    """300 sqrt(3) / 0.2367 = 2195 rows are enough for steps."""
+    assert plan(**more).method == "boosted_ada_ssp"
+    assert plan(**more, n_rows=2_190).method == "boosted_ada_ssp"
+    assert plan(**more, n_rows=2_200).method == "additive"
+    assert plan(**more, n_rows=30_000).method == "ada_ssp"
+    assert pipeline(**more).method == "boosted_ada_ssp"
+    assert pipeline(**more, n_rows=2_200).method == "additive"
+
+
+@pytest.mark.parametrize("make", [plan, pipeline])
+@pytest.mark.parametrize("rows", [{}, {"n_rows": 2_500}], ids=["budget alone", "rows"])
+def test_who_chose_the_method_is_in_no_record(make: Any, rows: dict[str, Any]) -> None:
+    """It decides alone which earlier records are looked for: a call for 'additive' never meant boosting."""
+    chosen, asked, boosted = make(**rows), make(**rows, method="additive"), make(**rows, method="boosted_ada_ssp")
+    assert chosen.public_arguments == asked.public_arguments
+    assert boosted.public_arguments in list(chosen.earlier_arguments())
+    assert boosted.public_arguments not in list(asked.earlier_arguments())
+    again = plan_from_json(chosen.to_json())
+    assert list(again.earlier_arguments()) == list(chosen.earlier_arguments())
 
 
 EVERY = [
@@ -59,6 +83,7 @@ EVERY = [
         {"method": "boosted_ada_ssp", **more}
         for more in ({}, BOUNDS, {"split": "thirds"}, {"target_levels": ["a", "b"]})
     ),
+    *({"method": "additive", **more} for more in ({}, BOUNDS, {"n_rows": 10_000}, {"target_levels": ["a", "b"]})),
     *({"method": "tukey", **more} for more in ({}, BOUNDS, {"blocks": 600}, {"n_rows": 10_000})),
     {"method": "tukey", "neighbours": "replace"},
     {"bounds_share": 0.9, "scale_share": 0.3, "epsilon": 0.123456789},
@@ -73,7 +98,7 @@ def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     if isinstance(found.fit, LeastSquares):
         shares, mu = found.fit.gaussian_shares, found.fit.mu
         assert mu**2 >= sum(share**2 for _, share in shares) > mu**2 * (1 - Fraction(1, 10**8))
-        assert [name for name, _ in shares][-1] == "fit"
+        assert [name for name, _ in shares][-len(found.fit.fit_parts)] == "fit"
         assert ("bounds" in dict(shares)) == found.fit.draws_bounds
         assert ("moments" in dict(shares)) == found.fit.standardizes
     assert plan_from_json(found.to_json()) == found

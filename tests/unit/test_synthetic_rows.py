@@ -13,7 +13,8 @@ import pytest
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.mechanisms.private_tree import NoisyTree
 from dpsql.noise.seeded import SeededWords
-from dpsql.released.synthetic_rows import StoredTree, synthetic_columns, united_cells
+from dpsql.released.fitted_tree import FittedTree
+from dpsql.released.synthetic_rows import synthetic_columns, united_cells
 from dpsql.released.tree_fit import ReleasedColumns, fitted, on_simplex, smoothed, united_runs, united_values
 from dpsql.statistics.coded_columns import CodedColumn
 
@@ -36,9 +37,9 @@ STORED: Any = {
     ],
     "rows": 1000,
     "seed": "0123",
-    "margins": [[300, 700], [200, 300, 500], [1, 3], [1], [1], [1], [1]],
-    "edges": [[0, 1], [1, 2]],
-    "tables": [[100, 100, 100, 100, 200, 400], [20, 180, 150, 150, 80, 420]],
+    "sizes": [2, 3, 2, 1, 1, 1, 1],
+    "order": [[0], [1, 0], [2, 1], [3], [4, 3, 0], [5], [6]],
+    "weights": [[300, 700], [100, 100, 100, 100, 200, 400], [20, 180, 150, 150, 80, 420], [1], [3, 7], [1], [1]],
 }  # fmt: skip
 
 
@@ -59,7 +60,7 @@ def test_counts_are_those_of_the_tree() -> None:
     cells = united_cells(STORED, 100_000, "s")
     found = np.zeros((2, 3))
     np.add.at(found, (cells[0], cells[1]), 1)
-    assert np.abs(found / 100 - np.array(STORED["tables"][0]).reshape(2, 3)).max() < 0.1
+    assert np.abs(found / 100 - np.array(STORED["weights"][1]).reshape(2, 3)).max() < 0.1
     third = np.zeros((3, 2))
     np.add.at(third, (cells[1], cells[2]), 1)
     share = third[:, 1] / third.sum(axis=1)
@@ -72,7 +73,13 @@ def test_counts_are_those_of_the_tree() -> None:
 
 def test_few_rows_have_rare_cells_now_and_then() -> None:
     """A cell of a thousandth of the rows is met in every tenth table of a hundred rows, not never."""
-    stored: StoredTree = {**STORED, "columns": STORED["columns"][:1], "margins": [[1, 999]], "edges": [], "tables": []}
+    stored: Any = {
+        **STORED,
+        "columns": STORED["columns"][:1],
+        "sizes": [2],
+        "order": [[0]],
+        "weights": [[1, 999]],
+    }
     met = sum(int((united_cells(stored, 100, str(seed))[0] == 0).sum()) for seed in range(1000))
     assert 100 - 5.2 * 9.5 < met < 100 + 5.2 * 9.5
 
@@ -100,7 +107,7 @@ def test_grids() -> None:
 
 def test_union_of_cells() -> None:
     counts = np.array([5.0, 4.0, 300.0, 2.0, 1.0, 90.0, 60.0, 1.0])
-    assert united_runs(counts, 1.0, 462.0).tolist() == [0, 0, 1, 2, 2, 3, 4, 4]
+    assert united_runs(counts, 1.0, 924.0).tolist() == [0, 0, 1, 2, 2, 3, 4, 4]
     assert united_runs(np.zeros(4), 1.0, 1.0).tolist() == [0, 0, 0, 0]
     assert united_values(np.array([9.0, 1.0, 30.0, 2.0]), 1.0, 9).tolist() == [0, 2, 1, 2]
     assert united_values(np.array([9.0, 11.0, 30.0, 12.0]), 1.0, 3).tolist() == [2, 2, 0, 1]
@@ -113,8 +120,42 @@ def test_fit() -> None:
     noisy = [np.array([0.0, 60.0, 40.0]), np.array([0.0, 50.0, 50.0])]
     released = ReleasedColumns.of([column] * 2, noisy, 1.0, 100.0, 9)
     table = np.array([[45.0, 15.0], [5.0, 35.0]])
-    fit = fitted(released.sums, released.variances, NoisyTree([(0, 1)], [table], 0.1), 100.0)
-    assert fit.implied((0, 1)) == pytest.approx(table, abs=0.5)
+    fit = fitted(released.sums, released.variances, NoisyTree(None, [(0, 1)], [table], [0.1]), 100.0)
+    assert fit.implied()[0, 1] == pytest.approx(table, abs=0.5)
     assert fit.tables[0, 1].sum(axis=1) == pytest.approx(fit.margins[0], abs=1e-6)
-    apart = fitted(released.sums, released.variances, NoisyTree([], [], 1.0), 100.0)
-    assert apart.implied((0, 1)).sum() == pytest.approx(100.0)
+    assert fit.steps == [(0, ()), (1, (0,))]
+    apart = fitted(released.sums, released.variances, NoisyTree(None, [], [], []), 100.0)
+    assert apart.implied()[0, 1].sum() == pytest.approx(100.0)
+
+
+def test_what_a_tree_implies_is_what_its_steps_draw() -> None:
+    """Counts of all pairs follow from the steps, in every way in which columns may hang together."""
+    generator, sizes = np.random.default_rng(5), [2, 3, 2, 4, 2, 3]
+    trees: list[tuple[int | None, list[tuple[int, int]]]] = [
+        (1, [(0, 2), (2, 3), (4, 5)]),
+        (5, []),
+        (None, [(0, 3), (2, 3), (4, 5)]),
+        (None, []),
+    ]
+    for hub, edges in trees:
+        whole = generator.gamma(0.5, 1, sizes)
+        whole *= 1000 / whole.sum()
+
+        def counts(*kept: int, whole: np.ndarray = whole) -> np.ndarray:
+            found: np.ndarray = whole.sum(axis=tuple(place for place in range(6) if place not in kept))
+            return found
+
+        star = [] if hub is None else [(min(hub, one), max(hub, one)) for one in range(6) if one != hub]
+        fit = FittedTree(hub, [counts(one) for one in range(6)], {pair: counts(*pair) for pair in star + edges})
+        joint = np.ones([1] * 6)
+        for column, parents in fit.steps:
+            table = fit.weights(column, parents)
+            share = (table / table.sum(axis=1, keepdims=True)).reshape([sizes[one] for one in (*parents, column)])
+            order = np.argsort([*parents, column], kind="stable")
+            shape = [size if place in (*parents, column) else 1 for place, size in enumerate(sizes)]
+            joint = joint * share.transpose(order).reshape(shape)
+        for pair, found in fit.implied().items():
+            drawn = 1000 * joint.sum(axis=tuple(place for place in range(6) if place not in pair))
+            assert found == pytest.approx(drawn, abs=0.5)
+            if pair in fit.tables:
+                assert found == pytest.approx(counts(*pair), abs=0.5)

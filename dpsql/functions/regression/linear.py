@@ -12,6 +12,7 @@ from typing import ClassVar
 from dpsql.contract.arguments import (
     COLUMNS,
     DELTA,
+    ENGINE,
     EPSILON,
     OPTIONAL_BOUNDS,
     PROTECTION,
@@ -144,19 +145,19 @@ class RegressionPlan(FittingPlan):
                 "P045",
                 "only method := 'ada_ssp' releases the moments that sampling needs. Take it, or leave sampling out.",
             )
-        if own["method"] == "auto":
+        own["automatic"] = True if own["method"] == "auto" else None
+        if own["automatic"]:
             blocks, rows = (None if own[name] is None else known(int, own[name]) for name in ("blocks", "n_rows"))
             budget = (known(Fraction, cost) for cost in (EPSILON.read(given), own["delta"]))
-            method = automatic(cls._columns(given, layout), blocks, rows, *budget)
+            counts = own["standardize"] is True and given.get(ENGINE.name) is None
+            method = automatic(cls._columns(given, layout), blocks, rows, *budget, counts=counts)
             own["method"] = "boosted_ada_ssp" if method == "additive" and own["row_norm"] is not None else method
         own |= _METHODS[known(str, own["method"])].own_arguments(own)
         return own
 
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
         """Yield the arguments as earlier versions recorded the same call, for which 'auto' was never 'additive'."""
-        yield from before_additive(
-            self.public_arguments, super().earlier_arguments(), self.public_arguments.get("n_rows")
-        )
+        yield from before_additive(self.public_arguments, super().earlier_arguments(), self.automatic)
 
     @classmethod
     def _columns(cls, given: Mapping[str, object], layout: Layout) -> int | None:
@@ -179,8 +180,9 @@ class RegressionPlan(FittingPlan):
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
-        """The arguments as they are stored, without those that the method does not use."""
-        return {name: value for name, value in super().public_arguments.items() if name not in self.fit.unused}
+        """The arguments as they are stored, without those that the method does not use, and who chose it."""
+        left_out = (*self.fit.unused, "automatic")
+        return {name: value for name, value in super().public_arguments.items() if name not in left_out}
 
     @cached_property
     def fit(self) -> Method:
@@ -202,7 +204,13 @@ class RegressionPlan(FittingPlan):
 
 
 def automatic(
-    n_features: int | None, blocks: int | None, n_rows: int | None, epsilon: Fraction, delta: Fraction
+    n_features: int | None,
+    blocks: int | None,
+    n_rows: int | None,
+    epsilon: Fraction,
+    delta: Fraction,
+    *,
+    counts: bool = True,
 ) -> str:
     """Return the method that 'auto' selects, from public arguments alone.
 
@@ -215,32 +223,36 @@ def automatic(
     n_rows : int or None
         Public lower bound on the number of rows.
     epsilon, delta : Fraction
+    counts : bool
+        Whether the call releases its number of rows, and a round of steps is no pass over the rows.
 
     Notes
     -----
-    Boosting is the most accurate when noise matters (`benchmarks/papers/dp_kendall.py`). On DuckDB it holds the rows in
-    memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes one.
-    If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains nothing.
-    AdaSSP is then selected: it reads the rows once and reports standard errors.
-    With fewer rows, but enough for steps, the model is additive. Without a public number it is not: on an engine every
-    round of steps is a pass more, and its coefficients have the noise of half the budget.
+    Boosting is the most accurate linear fit when noise matters (`benchmarks/papers/dp_kendall.py`). On DuckDB it holds
+    the rows in memory; on an engine it reads them in every round, so it takes ``rounds`` jobs more where AdaSSP takes
+    one. If the noise on a sum of squares is certain to be below a thousandth of the number of rows, boosting gains
+    nothing. AdaSSP is then selected: it reads the rows once and reports standard errors.
+
+    Else the model is additive. It decides itself whether there are steps, by the number of rows that it has released
+    before; where there are none, it is boosting with all of the budget. Where the call does not release that number, or
+    on an engine, where every round of steps is a pass more, a public `n_rows` that is enough for steps has to be given.
     """
     if blocks is not None:
         return "tukey"
-    if n_rows is not None and n_features is not None:
-        noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
-        if noise < n_rows / 1000:
-            return "ada_ssp"
-        if n_features and n_rows >= steps_rows_needed(n_features, float(gaussian_mu(epsilon, delta))):
-            return "additive"
-    return "boosted_ada_ssp"
+    if n_rows is None or n_features is None:
+        return "additive" if counts else "boosted_ada_ssp"
+    noise = math.sqrt(3) / float(gaussian_mu(epsilon, delta)) * (n_features + 1)
+    if noise < n_rows / 1000:
+        return "ada_ssp"
+    enough = n_features > 0 and n_rows >= steps_rows_needed(n_features, float(gaussian_mu(epsilon, delta)))
+    return "additive" if counts or enough else "boosted_ada_ssp"
 
 
 def before_additive(
-    record: dict[str, Json], earlier: Iterable[dict[str, Json]], n_rows: object
+    record: dict[str, Json], earlier: Iterable[dict[str, Json]], automatic: bool | None
 ) -> Iterator[dict[str, Json]]:
     """Yield a call's earlier records, and each as it was when 'auto' was boosting where it is additive now."""
     records = [record, *earlier]
     yield from records[1:]
-    if record["method"] == "additive" and n_rows is not None:
+    if record["method"] == "additive" and automatic:
         yield from (one | {"method": "boosted_ada_ssp"} for one in records)

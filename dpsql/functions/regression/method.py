@@ -216,6 +216,7 @@ class FittingPlan(Plan):
     count_failure: Fraction
     range_share: Fraction | None
     sampling: bool | None = None  # None for false, as calls were recorded before there was this
+    automatic: bool | None = None  # whether 'auto' chose the method, else None
 
     @property
     @abstractmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -24,9 +23,9 @@ from dpsql.gateway.pages.parts import (
     choice_field,
     cost_text,
     facts,
-    framed,
     heading,
     left_out,
+    link_to,
     own_budget,
     policy_text,
     receipt,
@@ -35,11 +34,12 @@ from dpsql.gateway.pages.parts import (
     table_of,
     text_field,
     tick,
+    turning,
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
 from dpsql.gateway.pages.sessions import KeptAnswer, Logins, WebSession
-from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
+from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, is_entry, routes_of, see
 from dpsql.gateway.problems import Problem, problem_of
 
 SITE = Site(
@@ -60,16 +60,11 @@ _WORDS = (
     "JOIN",
     "LIMIT",
 )
-_LISTED = 200
 
 
 def asking_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
     """Return the routes of the site for those who ask."""
     return routes_of(door, SITE, _PAGES, sessions=sessions)
-
-
-def _link(path: str, **fields: str) -> str:
-    return f"{path}?{urlencode(fields, errors='replace')}" if fields else path
 
 
 def _datasets(door: Any, visit: Visit) -> Response:
@@ -81,20 +76,16 @@ def _datasets(door: Any, visit: Visit) -> Response:
         asks = bool(one.get("functions"))
         rows.append(
             (
-                h("a", {"href": _link("/dataset", name=name)}, h("bdi", {}, name)),
+                h("a", {"href": link_to("/dataset", name=name)}, h("bdi", {}, name)),
                 h("bdi", {}, dataset),
                 own_budget(budgets[dataset]) if dataset in budgets else None,
                 when(one.get("expires")) or "does not end",
-                h("a", {"href": _link("/ask", dataset=name)}, "Ask") if asks else "read only",
+                h("a", {"href": link_to("/ask", dataset=name)}, "Ask") if asks else "read only",
             )
         )
-    table = table_of("What you may ask about", ("Name", "Budget of", "Your budget", "Until", ""), rows)
+    table = table_of("What you may ask about", ("Name", "Budget of", "Your budget", "Until", "Action"), rows)
     lead = "Each answer spends some of a budget. An equal question is answered with the same numbers, at no cost."
-    return page_response(
-        framed(
-            SITE, "Datasets", visit.session, "/datasets", heading("Datasets"), h("p", {"class": "lead"}, lead), table
-        )
-    )
+    return visit.page("Datasets", h("p", {"class": "lead"}, lead), table, here="/datasets")
 
 
 def _dataset(door: Any, visit: Visit) -> Response:
@@ -112,12 +103,11 @@ def _dataset(door: Any, visit: Visit) -> Response:
     stated = facts((key.replace("_", " "), policy_text(value)) for key, value in (told.get("stated") or {}).items())
     functions = [one for one in told.get("functions", ()) if one in FUNCTIONS]
     forms = [
-        h("li", {}, h("a", {"href": _link("/form", dataset=name, function=one)}, one), " ", _doc(one))
+        h("li", {}, h("a", {"href": link_to("/form", dataset=name, function=one)}, one), " ", _doc(one))
         for one in functions
     ]
     content = (
-        heading(h("bdi", {}, name)),
-        h("p", {}, h("a", {"class": "button main", "href": _link("/ask", dataset=name)}, "Ask in SQL")),
+        h("p", {}, h("a", {"class": "button main", "href": link_to("/ask", dataset=name)}, "Ask in SQL")),
         h(
             "div",
             {"class": "cards"},
@@ -133,7 +123,7 @@ def _dataset(door: Any, visit: Visit) -> Response:
         h("h2", {}, "Forms"),
         h("ul", {"class": "functions"}, forms),
     )
-    return page_response(framed(SITE, name, visit.session, "", content))
+    return visit.page(name, content, top=heading(h("bdi", {}, name)))
 
 
 def _doc(function: str) -> str:
@@ -183,7 +173,7 @@ def _form(door: Any, visit: Visit) -> Response:
             h("button", {"class": "main"}, "Price it"),
             h("p", {"class": "hint"}, "Nothing is asked yet: the next page shows the statement and what it costs."),
         )
-    return page_response(framed(SITE, "Forms", visit.session, "/form", heading("Forms"), choose, shown))
+    return visit.page("Forms", choose, shown, here="/form")
 
 
 def _filled(door: Any, visit: Visit) -> Response:
@@ -200,7 +190,7 @@ def _ask(door: Any, visit: Visit) -> Response:
     if source and not sql:
         sql = f"SELECT count(*) AS n FROM {_name(source)}"
     settings.pop("fresh", None)
-    return _editor(door, visit.session, sql, settings)
+    return _editor(door, visit, sql, settings)
 
 
 def _name(source: str) -> str:
@@ -223,7 +213,7 @@ def _asked(door: Any, visit: Visit) -> Response:
         answer = answered(door, visit.session.token, sql, spends)
     except DpsqlError as error:
         _let_end(error)
-        return _editor(door, visit.session, sql, settings, problem=problem_of(error), key=visit.field("key"))
+        return _editor(door, visit, sql, settings, problem=problem_of(error), key=visit.field("key"))
     kept = KeptAnswer(sql, settings, answer.table, answer.receipts)
     return see(f"/answers/{visit.sessions.keep(visit.session, kept)}")
 
@@ -247,8 +237,8 @@ def _priced(door: Any, visit: Visit, sql: str, settings: dict[str, str]) -> Resp
         price = _price(door, visit.session, sql, settings)
     except DpsqlError as error:
         _let_end(error)
-        return _editor(door, visit.session, sql, settings, problem=problem_of(error), key=visit.field("key"))
-    return _editor(door, visit.session, sql, settings, price=price, key=visit.field("key"))
+        return _editor(door, visit, sql, settings, problem=problem_of(error), key=visit.field("key"))
+    return _editor(door, visit, sql, settings, price=price, key=visit.field("key"))
 
 
 def _price(door: Any, session: WebSession, sql: str, settings: Mapping[str, str]) -> Element:
@@ -298,7 +288,7 @@ def _words(door: Any, visit: Visit) -> Response:
 
 def _editor(
     door: Any,
-    session: WebSession,
+    visit: Visit,
     sql: str,
     settings: Mapping[str, str],
     *,
@@ -306,6 +296,7 @@ def _editor(
     problem: Problem | None = None,
     key: str = "",
 ) -> Response:
+    session = visit.session
     listed = door.datasets(session.token)
     names = [str(one["name"]) for one in listed]
     functions = sorted({name for one in listed for name in one.get("functions", ()) if name != QUERY})
@@ -360,13 +351,13 @@ def _editor(
         h("section", {"class": "card"}, h("h2", {}, h("bdi", {}, str(one["dataset"]))), own_budget(one))
         for one in door.budget(session.token)
     ]
-    content = heading("Ask"), h("div", {"class": "beside"}, form, h("aside", {"aria-label": "Your budgets"}, budgets))
-    return page_response(framed(SITE, "Ask", session, "/ask", content), 200 if problem is None else problem.status)
+    beside = h("div", {"class": "beside"}, form, h("aside", {"aria-label": "Your budgets"}, budgets))
+    return visit.page("Ask", beside, here="/ask", status=200 if problem is None else problem.status)
 
 
 def _answer(_: Any, visit: Visit) -> Response:
     name = visit.path["name"]
-    return page_response(_result(visit.session, name, _kept(visit), "Answer"))
+    return _result(visit, name, _kept(visit), "Answer")
 
 
 def _kept(visit: Visit) -> KeptAnswer:
@@ -376,7 +367,7 @@ def _kept(visit: Visit) -> KeptAnswer:
     return found
 
 
-def _result(session: WebSession, name: str, kept: KeptAnswer, title: str) -> Element:
+def _result(visit: Visit, name: str, kept: KeptAnswer, title: str) -> Response:
     charged = [one for one in kept.receipts if one.get("charged")]
     verdicts = [
         str((one.get("noise") or {}).get("verdict")) for one in kept.receipts if (one.get("noise") or {}).get("verdict")
@@ -388,13 +379,12 @@ def _result(session: WebSession, name: str, kept: KeptAnswer, title: str) -> Ele
         [badge(one) for one in dict.fromkeys(verdicts)],
         h("span", {}, f"Charged {cost}." if charged else "Free: nothing was charged."),
     )
-    again = h("a", {"class": "button", "href": _link("/ask", again=name)}, "Edit the question") if kept.sql else None
+    again = h("a", {"class": "button", "href": link_to("/ask", again=name)}, "Edit the question") if kept.sql else None
     files = [
         h("a", {"class": "button", "href": f"/answers/{name}/{ending}", "download": f"dpsql.{ending}"}, said)
         for ending, (said, _, _) in FILES.items()
     ]
     content = (
-        heading(title, focused=True),
         summary,
         h("pre", {"class": "statement"}, kept.sql) if kept.sql else None,
         h("div", {"class": "drawn"}, pictures(kept.table)),
@@ -403,7 +393,7 @@ def _result(session: WebSession, name: str, kept: KeptAnswer, title: str) -> Ele
         left_out(kept.receipts),
         [receipt(one, opened=len(kept.receipts) == 1) for one in kept.receipts],
     )
-    return framed(SITE, title, session, "", content)
+    return visit.page(title, content, top=heading(title, focused=True))
 
 
 def _file(_: Any, visit: Visit) -> Response:
@@ -417,8 +407,7 @@ def _file(_: Any, visit: Visit) -> Response:
 
 
 def _releases(door: Any, visit: Visit) -> Response:
-    before = visit.field("before")
-    own = door.releases(visit.session.token, int(before)) if before.isdecimal() else door.releases(visit.session.token)
+    own = door.releases(visit.session.token, visit.entry("before"))
     rows = []
     for one in reversed(own):
         verdict = (one.get("noise") or {}).get("verdict")
@@ -437,30 +426,22 @@ def _releases(door: Any, visit: Visit) -> Response:
         h("li", {}, h("a", {"href": f"/answers/{name}"}, h("code", {"class": "wraps"}, one.sql[:200])))
         for name, one in asked
     ]
-    older = None
-    if len(own) >= _LISTED:
-        older = h(
-            "p",
-            {},
-            h("a", {"class": "button", "href": _link("/releases", before=str(own[0]["entry"]))}, "Earlier ones"),
-        )
     content = (
-        heading("History"),
         [h("h2", {}, "Asked since you logged in"), h("ul", {"class": "asked"}, here)] if here else None,
-        table_of("Your releases, the latest first", ("Release", "When", "What", "Cost", "Verdict", ""), rows),
-        older,
+        table_of("Your releases, the latest first", ("Release", "When", "What", "Cost", "Verdict", "Action"), rows),
+        turning("/releases", own, "entry", visit.entry("before")),
     )
-    return page_response(framed(SITE, "History", visit.session, "/releases", content))
+    return visit.page("History", content, here="/releases")
 
 
 def _release(door: Any, visit: Visit) -> Response:
     number = visit.path["number"]
-    if not (number.isascii() and number.isdigit() and len(number) < 16):
+    if not is_entry(number):
         raise GatewayError("G018", "you have no such release. List your releases.")
     found = door.release(visit.session.token, int(number))
     kept = KeptAnswer("", {}, found.table, found.receipts)
     name = visit.sessions.keep(visit.session, kept)
-    return page_response(_result(visit.session, name, kept, f"Release of entry {number}"))
+    return _result(visit, name, kept, f"Release of entry {number}")
 
 
 _PAGES = (

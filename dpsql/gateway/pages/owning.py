@@ -13,6 +13,7 @@ import pyarrow as pa
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
+from dpsql.contract.periods import PERIODS
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.parts import (
@@ -21,27 +22,33 @@ from dpsql.gateway.pages.parts import (
     badge,
     choice_field,
     facts,
-    framed,
-    heading,
+    link_to,
     meter,
     policy_text,
+    receipt,
     secret_field,
     table_of,
     text_field,
     tick,
+    turning,
     when,
 )
 from dpsql.gateway.pages.picture import number_text, pictures
 from dpsql.gateway.pages.sessions import Logins, WebSession
-from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, page_response, routes_of, see
+from dpsql.gateway.pages.visits import Entrance, Visit, WebPage, is_entry, routes_of, see
 from dpsql.gateway.problems import problem_of
 
 SITE = Site(
     "dpsql owner",
     "dpsql-owner",
-    (("/datasets", "Budgets"), ("/grants", "Grants"), ("/ledger", "Ledger"), ("/refused", "Refused")),
+    (
+        *(("/datasets", "Budgets"), ("/lineage", "Lineage"), ("/grants", "Grants")),
+        *(("/ledger", "Ledger"), ("/refused", "Refused")),
+    ),
 )
 _ROLES = ("analyst", "auditor")
+# How the status of an entry begins that holds a result.
+_RELEASED = "released"
 
 
 def owning_routes(door: Entrance, sessions: Logins | None = None) -> list[BaseRoute]:
@@ -55,20 +62,51 @@ def _admit(door: Any, token: str) -> None:
         raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
 
 
-def _page(title: str, visit: Visit, here: str, *content: object, status: int = 200) -> Response:
-    return page_response(framed(SITE, title, visit.session, here, heading(title), *content), status)
-
-
 def _budgets(door: Any, visit: Visit) -> Response:
     told = door.own(visit.session.token, "overview")
+    return visit.page("Budgets", [_dataset(one) for one in told["datasets"]], here="/datasets")
+
+
+def _lineage(door: Any, visit: Visit) -> Response:
+    """Show which tables the datasets stand for, and those that stand for none."""
+    told = door.own(visit.session.token, "lineage")
+    rows = [
+        (
+            h("bdi", {}, str(one["dataset"])),
+            h("bdi", {}, str(one["table"])),
+            [h("bdi", {}, str(one["place"] or "—")), " (a view)" if one["is_view"] else ""],
+            _protected(one),
+            str(one["columns"] or "—"),
+        )
+        for one in told["tables"]
+    ]
+    names = ("Dataset", "Table", "Where its rows are", "Whom its rows speak of", "Columns")
+    public = [[h("bdi", {}, one)] for one in told["public"]]
+    content = [
+        table_of("Tables whose rows are charged to a dataset", names, rows, numbers=(False, False, False, False, True)),
+        table_of("Public tables: views may join them", ("Table",), public) if public else None,
+    ]
     unplaced = told.get("unplaced")
-    beside = None
     if unplaced is not None:
-        names = list(unplaced[0]) if unplaced else ["table"]
-        rows = [[h("bdi", {}, str(one[name])) for name in names] for one in unplaced]
-        caption = "Tables that nothing is declared of: nobody may ask about them"
-        beside = [h("h2", {}, "Unplaced"), table_of(caption, names, rows)]
-    return _page("Budgets", visit, "/datasets", [_dataset(one) for one in told["datasets"]], beside)
+        names = tuple(unplaced[0]) if unplaced else ("table_name",)
+        caption = "Unplaced tables: nothing is declared of them, and nobody may ask about them"
+        words = [name.replace("_", " ") for name in names]
+        content.append(table_of(caption, words, [[_statement(one[name]) for name in names] for one in unplaced]))
+    return visit.page("Lineage", content, here="/lineage")
+
+
+def _protected(one: Mapping[str, Any]) -> list[object]:
+    """Return how the rows of a table lead to who is protected."""
+    if one["made_of"] is not None:
+        return ["made of ", h("bdi", {}, str(one["made_of"]))]
+    way = one["path"] or one.get("unit")
+    most = "" if one["rows_per_unit"] is None else f", at most {one['rows_per_unit']} rows each"
+    return [h("code", {}, str(way)) if way else "as each call says", most]
+
+
+def _statement(value: object) -> Element:
+    text = str(value)
+    return h("code", {"class": "wraps"}, text) if text.startswith("SELECT ") else h("bdi", {}, text)
 
 
 def _dataset(one: Mapping[str, Any]) -> Element:
@@ -98,7 +136,12 @@ def _dataset(one: Mapping[str, Any]) -> Element:
             )
             for row in whole
         ],
-        table_of("By period", ("Period", "Budget", "Spent", "Left", "Releases"), blocks, numbers=_LAST)
+        table_of(
+            ["By period, of ", str(one["dataset"])],
+            ("Period", "Budget", "Spent", "Left", "Releases"),
+            blocks,
+            numbers=_LAST,
+        )
         if blocks
         else None,
         facts((name.replace("_", " "), policy_text(value)) for name, value in one["stated"].items()),
@@ -106,7 +149,6 @@ def _dataset(one: Mapping[str, Any]) -> Element:
     )
 
 
-_PERIODS = ("Period", "Budget", "Spent", "Left", "Releases")
 _LAST = (False, False, False, False, True)
 
 
@@ -129,7 +171,7 @@ def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: i
     session = visit.session
     granted = table_of(
         "Who may ask about what",
-        ("Principal", "Role", "Dataset", "Spent", "Cap", "Functions", "Until", "Notes", ""),
+        ("Principal", "Role", "Dataset", "Spent", "Cap", "Functions", "Until", "Notes", "Action"),
         [
             (
                 h("bdi", {}, str(one["principal"])),
@@ -149,7 +191,7 @@ def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: i
     )
     tokens = table_of(
         "Their tokens: only what each begins with is kept",
-        ("Principal", "Token", "Until", ""),
+        ("Principal", "Token", "Until", "Action"),
         [
             (
                 h("bdi", {}, str(one["principal"])),
@@ -165,7 +207,7 @@ def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: i
     content = [note, granted, tokens]
     if owned:
         content += [_token_form(session, sorted(within)) if within else None, _grant_form(session, sorted(owned))]
-    return _page("Grants", visit, "/grants", content, status=status)
+    return visit.page("Grants", content, here="/grants", status=status)
 
 
 def _button(session: WebSession, address: str, text: str, **fields: object) -> Element:
@@ -212,6 +254,7 @@ def _grant_form(session: WebSession, datasets: list[str]) -> Element:
             {"class": "row"},
             text_field("epsilon", "Cap in epsilon", "no cap"),
             text_field("delta", "Cap in delta", "none"),
+            choice_field("per", "The cap is for each", ("", *PERIODS), none="no period: for all time"),
             text_field("default_epsilon", spends, "none"),
             text_field("days", "Days until it ends, or never", "90"),
         ),
@@ -227,7 +270,10 @@ def _grant_form(session: WebSession, datasets: list[str]) -> Element:
     )
 
 
-_SAID = ("principal", "dataset", "role", "epsilon", "delta", "default_epsilon", "days", "functions", "share", "total")
+_SAID = (
+    *("principal", "dataset", "role", "epsilon", "delta", "per", "default_epsilon", "days", "functions"),
+    *("share", "total"),
+)
 
 
 def _grant(door: Any, visit: Visit) -> Response:
@@ -276,10 +322,12 @@ def _ledger(door: Any, visit: Visit) -> Response:
 
 
 def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
-    told = door.ledger(visit.session.token)
+    before = visit.entry("before")
+    told = door.ledger(visit.session.token, before)
+    reserved = door.own(visit.session.token, "reservations")
     rows = [
         (
-            str(one["sequence"]),
+            _entry(one),
             when(one["recorded_at"]),
             str(one["kind"]),
             h("bdi", {}, str(one["dataset"])),
@@ -309,7 +357,52 @@ def _ledger_page(door: Any, visit: Visit, found: Element | None) -> Response:
         ),
         h("button", {"class": "main"}, "Walk the chain"),
     )
-    return _page("Ledger", visit, "/ledger", check, table_of("The last entries", names, rows, numbers=numbers))
+    caption = "The last entries" if before is None else f"Entries before {before}"
+    entries = table_of(caption, names, rows, numbers=numbers)
+    return visit.page(
+        "Ledger",
+        [check, _reserved(reserved), entries, turning("/ledger", told["ledger"], "sequence", before)],
+        here="/ledger",
+    )
+
+
+def _entry(one: Mapping[str, Any]) -> object:
+    """Return the number of an entry; of a release, with the way to its receipt."""
+    number = str(one["sequence"])
+    return h("a", {"href": f"/ledger/{number}"}, number) if _has_receipt(one) else number
+
+
+def _has_receipt(one: Mapping[str, Any]) -> bool:
+    return one["kind"] == "release" and one.get("release") is not None and str(one.get("status")).startswith(_RELEASED)
+
+
+def _reserved(rows: list[Mapping[str, Any]]) -> Element:
+    """Return what was charged before its answer, and has none yet."""
+    cells = [
+        (
+            str(one["sequence"]),
+            when(one["recorded_at"]),
+            h("bdi", {}, str(one["principal"])),
+            h("bdi", {}, str(one["dataset"])),
+            h("code", {}, str(one["function"])),
+            "" if one.get("epsilon") is None else number_text(float(one["epsilon"])),
+        )
+        for one in rows
+    ]
+    names = ("Entry", "When", "Principal", "Dataset", "Function", "ε")
+    caption = "Reservations: charged, and not answered yet. One whose process was lost ends when the broker begins."
+    return table_of(caption, names, cells, numbers=(True, False, False, False, False, True))
+
+
+def _receipt(door: Any, visit: Visit) -> Response:
+    number = visit.path["number"]
+    if not is_entry(number):
+        raise GatewayError("G018", "there is no such release of your datasets. Look at the ledger.")
+    shown = receipt(door.own(visit.session.token, "receipt", number=int(number)), opened=True)
+    back = h(
+        "p", {}, h("a", {"class": "button", "href": link_to("/ledger", before=str(int(number) + 1))}, "In the ledger")
+    )
+    return visit.page(f"Entry {number}", shown, back, here="/ledger")
 
 
 def _verified(door: Any, visit: Visit) -> Response:
@@ -345,17 +438,20 @@ def _refused(door: Any, visit: Visit) -> Response:
         for one in door.own(visit.session.token, "refusals")
     ]
     caption = "The last refusals. What was asked is shown where the gateway keeps it; else the digest of it."
-    return _page("Refused", visit, "/refused", table_of(caption, ("When", "Principal", "What", "Code", "Asked"), rows))
+    table = table_of(caption, ("When", "Principal", "What", "Code", "Asked"), rows)
+    return visit.page("Refused", table, here="/refused")
 
 
 _PAGES = (
     WebPage("GET", "/", lambda _door, _visit: see("/datasets")),
     WebPage("GET", "/datasets", _budgets),
+    WebPage("GET", "/lineage", _lineage),
     WebPage("GET", "/grants", _grants),
     WebPage("POST", "/grants", _grant),
     WebPage("POST", "/grants/revoke", _revoke),
     WebPage("POST", "/grants/token", _token),
     WebPage("GET", "/ledger", _ledger),
     WebPage("POST", "/ledger", _verified),
+    WebPage("GET", "/ledger/{number}", _receipt),
     WebPage("GET", "/refused", _refused),
 )

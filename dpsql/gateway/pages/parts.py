@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from dpsql.contract.verdicts import VERDICTS
 from dpsql.gateway.encoding import plain
+from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.picture import number_text
 from dpsql.gateway.pages.sessions import WebSession
@@ -102,9 +104,9 @@ def text_field(
     return h("div", {"class": "field"}, h("label", {"for": name}, label), h("input", given), doc)
 
 
-def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "") -> Element:
-    """Return a field for one of a few words."""
-    held = [h("option", {"value": one, "selected": one == chosen}, one) for one in options]
+def choice_field(name: str, label: str, options: Iterable[str], chosen: str = "", *, none: str = "") -> Element:
+    """Return a field for one of a few words; `none` is what to choose that says nothing."""
+    held = [h("option", {"value": one, "selected": one == chosen}, one or none) for one in options]
     return h("div", {"class": "field"}, h("label", {"for": name}, label), h("select", {"id": name, "name": name}, held))
 
 
@@ -120,7 +122,11 @@ def heading(text: object, *more: object, focused: bool = False) -> Element:
 
 
 def table_of(
-    caption: object, columns: Sequence[str], rows: Iterable[Sequence[object]], *, numbers: Sequence[bool] = ()
+    caption: str | Sequence[str],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    numbers: Sequence[bool] = (),
 ) -> Element:
     """Return a table that scrolls by itself where it is wider than the page."""
     right = [*numbers, *[False] * (len(columns) - len(numbers))]
@@ -139,7 +145,24 @@ def table_of(
         h("thead", {}, h("tr", {}, head)),
         h("tbody", {}, body, empty),
     )
-    return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": "Table"}, whole)
+    told = caption if isinstance(caption, str) else "".join(caption)
+    return h("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": told}, whole)
+
+
+def link_to(path: str, **fields: str) -> str:
+    """Return an address of this site with fields."""
+    return f"{path}?{urlencode(fields, errors='replace')}" if fields else path
+
+
+def turning(path: str, shown: Sequence[Mapping[str, Any]], number: str, before: int | None) -> Element | None:
+    """Return what leads to the entries before those that are shown, oldest first, and back to the last ones."""
+    links = []
+    if before is not None:
+        links.append(h("a", {"class": "button", "href": path}, "The last ones"))
+    if len(shown) >= MOST_ENTRIES:
+        earlier = link_to(path, before=str(shown[0][number]))
+        links.append(h("a", {"class": "button", "href": earlier}, "Earlier ones"))
+    return h("nav", {"class": "buttons", "aria-label": "Entries"}, links) if links else None
 
 
 def rows_of(table: pa.Table) -> Element:
@@ -192,6 +215,9 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Element:
     return h("dl", {"class": "facts"}, [[h("dt", {}, name), h("dd", {}, value)] for name, value in held])
 
 
+_CHARGED: Mapping[object, str] = {True: "now", False: "no: it was released before, and this is that answer"}
+
+
 def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
     """Return the receipt of a release."""
     noise, policy = one.get("noise") or {}, dict(one.get("policy") or {})
@@ -199,7 +225,7 @@ def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
     pairs = [
         ("guarantee", one.get("guarantee")),
         ("cost", cost_text(one)),
-        ("charged", "now" if one.get("charged") else "no: it was released before, and this is that answer"),
+        ("charged", _CHARGED.get(one.get("charged"))),
         ("function", h("code", {}, one["function"]) if one.get("function") else None),
         ("dataset", h("bdi", {}, one["dataset"]) if one.get("dataset") else None),
         ("asked of", h("code", {"class": "wraps"}, one["source"]) if one.get("source") else None),

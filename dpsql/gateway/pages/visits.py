@@ -56,6 +56,7 @@ class Visit:
 
     Attributes
     ----------
+    site : Site
     session : WebSession
     fields : mapping of str to list of str
         Of the form, or of the address.
@@ -64,6 +65,7 @@ class Visit:
     sessions : Logins
     """
 
+    site: Site
     session: WebSession
     fields: Mapping[str, list[str]]
     path: Mapping[str, str]
@@ -72,6 +74,21 @@ class Visit:
     def field(self, name: str) -> str:
         """Return what a field holds; empty where it is missing."""
         return self.fields.get(name, [""])[0]
+
+    def entry(self, name: str) -> int | None:
+        """Return the number of an entry that a field holds; None where it holds none."""
+        found = self.field(name)
+        return int(found) if is_entry(found) else None
+
+    def page(
+        self, title: str, *content: object, here: str = "", top: Element | None = None, status: int = 200
+    ) -> Response:
+        """Return a page of this site, under its title as a heading, or under another one.
+
+        `here` is the entry of the navigation that it belongs to.
+        """
+        shown = heading(title) if top is None else top
+        return page_response(framed(self.site, title, self.session, here, shown, *content), status)
 
 
 @dataclass(frozen=True)
@@ -91,6 +108,11 @@ class WebPage:
     path: str
     answer: Callable[[Any, Visit], Response]
     spends: bool = False
+
+
+def is_entry(text: str) -> bool:
+    """Whether a text is the number of an entry of a ledger."""
+    return text.isascii() and text.isdigit() and len(text) < 16
 
 
 def page_response(root: Element, status: int = 200) -> Response:
@@ -148,7 +170,7 @@ def routes_of(
                 if page.method == "POST":
                     session.check(next(iter(fields.get("csrf", ())), None))
                 door.principal(session.token)
-                return page.answer(door, Visit(session, fields, request.path_params, held))
+                return page.answer(door, Visit(site, session, fields, request.path_params, held))
             except GatewayError as error:
                 if error.code != "DPSQL-G020":
                     return refused(site, session, error)

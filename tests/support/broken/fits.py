@@ -16,7 +16,7 @@ from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_mu
 from dpsql.functions import regression_metrics as metrics
 from dpsql.functions.grouped import quantile as quantile_function
 from dpsql.functions.pipeline import SELECTORS
-from dpsql.functions.regression import least_squares, method
+from dpsql.functions.regression import boosted, least_squares, method
 from dpsql.functions.regression import tukey as tukey_method
 from dpsql.functions.regression.additive import AdditiveModel
 from dpsql.functions.regression.least_squares import LeastSquares
@@ -39,6 +39,7 @@ from dpsql.mechanisms.tukey import row_budget
 from dpsql.noise.entropy import SYSTEM
 from dpsql.statistics import additive as additive_statistics
 from dpsql.statistics import counts, regression, votes
+from dpsql.statistics.gram import UNIT
 from support.broken.planting import Fault, Patch, planted
 from support.broken.regression import round_after_clip
 from support.broken.tukey import position_blocks
@@ -276,6 +277,10 @@ def _greedy_fit(method: Any, mapped: Any) -> Fraction:
     return whole
 
 
+def _exact_rows(plan: Any, moments: Any, *given: Any) -> Any:
+    return replace(_draw_standard(plan, moments, *given), rows=float(Fraction(int(moments.total()[0]), UNIT)))
+
+
 def _every_visit(sums: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any:
     return _release_residuals(sums, *given, squared_mu=squared_mu * additive.VISITS, **options)
 
@@ -305,6 +310,7 @@ def _exact_bins(found: Any, *given: Any, **options: Any) -> Any:
 
 
 _spend_fit = AdditiveModel.spend_fit
+_draw_standard = boosted.draw_standard
 _release_residuals = additive.release_residuals
 _residuals_sensitivity, _cells_sensitivity = (
     additive_statistics.residuals_sensitivity,
@@ -460,6 +466,10 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "one feature's noise": _fit(
         "rows are in a cell of each feature, with the noise for one", (additive, "cells_sensitivity", _of_one_feature)
+    ),
+    "steps by exact rows": _fit(
+        "whether there are steps, and so who gets their budget, is told by the exact number of rows",
+        (boosted, "draw_standard", _exact_rows),
     ),
     "clipped once": _fit(
         "residuals of the linear fit are clipped, and not again once there are steps",

@@ -21,6 +21,7 @@ from dpsql.statistics.counts import squared_l2_sensitivity
 from support.broken.planting import Fault, planted
 
 _quality, _root = private_tree._quality, private_tree.floor_root
+_choose, _measured = private_tree._Draws.choose, private_tree._Draws.measured
 
 
 def _one_table(tables: int, neighbours: str, rows: int) -> int:
@@ -39,11 +40,20 @@ def _one_row(neighbours: str, rows: int) -> int:
     return relation_of(neighbours).changes
 
 
-def _of_exact_margins(exact: Any, margins: Any, pair: Any, total: float, deviation: float) -> int:
+def _of_exact_margins(exact: Any, expected: Any, deviation: float) -> int:
     """The quality's reference is made of exact counts, so that it moves by 3 with a row, and not by 1."""
-    rows = max(1, int(exact.sum()))
-    own = {pair[0]: exact.sum(axis=1), pair[1]: exact.sum(axis=0)}
-    return _quality(exact, [own.get(place, one) for place, one in enumerate(margins)], pair, rows, deviation)
+    own = np.outer(exact.sum(axis=1), exact.sum(axis=0)) / max(1, int(exact.sum()))
+    return _quality(exact, own, deviation)
+
+
+def _one_of_a_hub(draws: Any, qualities: Any, moves: int) -> Any:
+    """The sum over the pairs of a hub, as if a row moved one of them alone."""
+    return _choose(draws, qualities, 1)
+
+
+def _star_for_nothing(draws: Any, edges: Any, rho: Any) -> Any:
+    """The star has its share, and the tree all of it once more."""
+    return _measured(draws, edges, 2 * rho)
 
 
 def _twice_the_root(square: Any) -> Any:
@@ -81,6 +91,10 @@ BROKEN_SYNTHETIC = {
     "qualities of one row": Fault("a person has several rows", ((private_tree, "quality_sensitivity", _one_row),)),
     "exact margins": Fault(
         "the reference of a quality is not released", ((private_tree, "_quality", _of_exact_margins),)
+    ),
+    "hub of one pair": Fault("a row moves all pairs of a hub", ((private_tree._Draws, "choose", _one_of_a_hub),)),
+    "star for nothing": Fault(
+        "the star and the tree share one part of rho", ((private_tree._Draws, "measured", _star_for_nothing),)
     ),
     "twice the epsilon": Fault("a round costs four times as much", ((private_tree, "floor_root", _twice_the_root),)),
     "exact total": Fault("the number of rows is counted", ((synthetic, "draw_columns", _with_exact_total),)),
