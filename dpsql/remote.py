@@ -166,6 +166,11 @@ class Remote(ContextMethods):
         table, receipts = self._stored(number)
         return self._made(table, receipts[0], is_stored=True)
 
+    def dp_synthetic_rows(self, release: int | Release, n: int | None = None, seed: object = None) -> pa.Table:
+        """Return n rows of a synthetic table of one's own, the same for the same public seed; costs nothing."""
+        number = release.ledger_id if isinstance(release, Release) else release
+        return self.answer(_call("dp_synthetic_rows", None, {"release": number, "n": n, "seed": seed}), {})[0]
+
     def health(self) -> dict[str, Any]:
         """Say whether the gateway works."""
         return self._looked("/health")

@@ -318,6 +318,16 @@ class During:
         ends = (span.split("/") for span in spans(self.dated.period, self.blocks))
         return [(number_of(self.dated.period, one[0]), number_of(self.dated.period, one[-1])) for one in ends]
 
+    @property
+    def of_one_table(self) -> During | None:
+        """The same blocks of a dataset of the source's one table; None where it reads several, or the end of a path."""
+        dated, tables = self.dated, self.dated.tables
+        column = tables[0][1] if len(tables) == 1 else None
+        if column is None or " -> " in column:
+            return None
+        base = None if fold(column) == fold(dated.column) else column
+        return During(replace(dated, base=base, tables=()), self.blocks)
+
     def to_json(self) -> dict[str, Json]:
         """Return the blocks as JSON values."""
         record: dict[str, Json] = {

@@ -30,10 +30,12 @@ from dpsql.errors import DpsqlError, GatewayError, InternalError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.frames import MOST_ENTRIES
+from dpsql.gateway.functions import SYNTHETIC_ROWS
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
+from dpsql.gateway.synthetic_tables import synthetic_rows
 from dpsql.gateway.values import query_of, values_of
 from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
@@ -163,7 +165,7 @@ class Desk:
 
     def _call(self, asked: _Asked) -> Reply:
         function, source, granted = asked.function, asked.source, asked.granted(self._ledger)
-        if function in ("dp_budget", "dp_estimate", "show_tables", "describe"):
+        if function in ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe"):
             return {"receipts": []}, [self._told_table(function, asked, granted)]
         call = _Call(function, source, granted, asked, self._ledger)
         with self._context() as context:
@@ -267,8 +269,9 @@ class Desk:
         with self._context() as context:
             if function == "describe":
                 return granted.columns(asked.source or "", context)
-            given = asked.values(self._ledger, granted)
-            return _estimated(context, given, granted)
+            if function == SYNTHETIC_ROWS:
+                return synthetic_rows(context, own_releases(self._ledger, granted), asked.values(self._ledger, granted))
+            return _estimated(context, asked.values(self._ledger, granted), granted)
 
     @contextmanager
     def _context(self) -> Iterator[Context]:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.gateway.frames import receive, send
+from dpsql.gateway.functions import SYNTHETIC_ROWS
 
 _MOST_IDLE = 32
 _MOST_NOTED = 10_000
@@ -255,7 +256,7 @@ class Door:
 
 
 # Calls that no budget pays for.
-FREE = ("dp_budget", "dp_estimate", "show_tables", "describe")
+FREE = ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe")
 
 
 def _connected(path: str) -> socket.socket:

@@ -22,10 +22,13 @@ def _listed() -> dict[str, frozenset[str]]:
 LISTED: Mapping[str, frozenset[str]] = _listed()
 AGGREGATES = LISTED["aggregate"]
 ALLOWED = frozenset().union(*LISTED.values())
+# Rows of a release that is the principal's own: no budget pays for them.
+SYNTHETIC_ROWS = "dp_synthetic_rows"
 # What may be asked in FROM, with its parameters in their order.
 CALLS: Mapping[str, tuple[str, ...]] = {
     **{name: ("source", *function.plan.arguments) for name, function in FUNCTIONS.items()},
     QUERY: ("sql", *function_of(QUERY).plan.arguments),
     "dp_estimate": ("function", *ESTIMATE),
     "dp_budget": ("details",),
+    SYNTHETIC_ROWS: ("release", "n", "seed"),
 }

@@ -24,6 +24,14 @@ bring it above them, and it is what is spent once the periods are withdrawn.
   …``. A part of one old block inherits its account as it is. The rows of blocks without an account of their own go with
   the first of the others that began as they did: every loss of theirs is one of that block, too.
 
+**Merged datasets** (`merged`). A dataset takes the place of others, and its unit (u, t) goes with all rows that u has
+in t, in the tables of all of them. Each account is brought to the new periods as above: a block's own where rows keep
+their dates, and what a person lost of the dataset where they do not, or had none. The accounts of one block are then
+added up, epsilons and deltas alike. For a call that read one dataset has for (u, t) the loss that it was charged there:
+no rows of the others are in it. One that read several was charged to each of them for all rows of u that come out of
+its joins, or for those of (u, t), and these are what changes when rows go from all tables at once. So no unit goes
+after another, as on the path above, and no delta grows.
+
 The sum of the deltas alone is not enough where blocks are merged: a coin that falls on heads with chance p,
 ``exp(e) p + d`` or ``exp(2 e) p + (1 + exp(e)) d``, where none, one or both of two units are there, is (e, d)-DP for
 each of them, and not (2 e, 2 d)-DP for both.
@@ -33,7 +41,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, localcontext
 from fractions import Fraction
@@ -197,9 +205,83 @@ def restated(
         if before.accountant == after.accountant and (after.accountant == "basic" or before.limits == after.limits):
             return None
         return Blocks({name: blocks.spent[name] for name in (FRESH, *blocks.live(after))}, blocks.begun)
+    return _by_other_periods(before, after, blocks)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A dataset that another one takes the place of.
+
+    Attributes
+    ----------
+    budget : Budget or None
+        What stood of it.
+    total : Spent
+        What one person lost of it.
+    blocks : Blocks
+        Every account that it ever had.
+    keeps_dates : bool
+        Whether its rows have the dates in the new dataset that they had; its owner says which columns these are.
+    """
+
+    budget: Budget | None
+    total: Spent
+    blocks: Blocks
+    keeps_dates: bool
+
+    def under(self, after: Budget, begun: date | None) -> Blocks:
+        """Return its accounts by the periods of a new budget."""
+        if self.budget is None or self.budget.period is None or not self.keeps_dates:
+            return Blocks({FRESH: self.total}, begun)
+        if self.budget.period != after.period:
+            return _by_other_periods(self.budget, after, self.blocks)
+        names = (FRESH, *(name for name in self.blocks.spent if name in (UNDATED, *self.blocks.live(self.budget))))
+        return Blocks({name: self.blocks.spent[name] for name in names}, self.blocks.begun)
+
+
+def merged(own: Ended, ended: Sequence[Ended], after: Budget, begun: date | None = None) -> Blocks | None:
+    """Return the accounts of a dataset that takes the place of others, before their accountants begin.
+
+    Parameters
+    ----------
+    own : Ended
+        What stood of the dataset itself, whose spent loss is not yet that of the others.
+    ended : sequence of Ended
+    after : Budget
+        What is stated now; None is returned where it has no periods.
+    begun : date, optional
+        As of `restated`, for what was spent where there were no periods.
+    """
+    if after.dated is None:
+        return None
+    parts = [one.under(after, begun) for one in ended]
+    summed = [{name: Spent().with_all_of(*each.losses) for name, each in part.spent.items()} for part in parts]
+    accounts = [Blocks(spent, part.begun) for spent, part in zip(summed, parts, strict=True)]
+    if own.budget is not None or own.total.releases:
+        accounts.insert(0, own.under(after, begun))
+    # Blocks that have begun for one of them have for all; where nothing was spent before, it does not matter.
+    days = [one.begun for one in accounts if one.spent[FRESH].losses != (0, 0, 0)]
+    day = None if None in days else max((each for each in days if each is not None), default=None)
+    accounts = [Blocks(one.spent, day) for one in accounts]
+    names = sorted({name for one in accounts for name in one.spent} - {FRESH})
+    spent = {name: _together([one.of(None, name) for one in accounts]) for name in names}
+    return Blocks({FRESH: _together([one.spent[FRESH] for one in accounts]), **spent}, day)
+
+
+def _together(parts: Sequence[Spent]) -> Spent:
+    """Return what several accounts hold together."""
+    total = Spent()
+    for each in parts:
+        total = replace(total.with_all_of(*each.losses), releases=total.releases + each.releases)
+    return total
+
+
+def _by_other_periods(before: Budget, after: Budget, blocks: Blocks) -> Blocks:
+    """Return the accounts of rows that keep their dates, by other periods."""
+    stale = [name for name in blocks.spent if name == UNDATED or (name != FRESH and period_named(name) == after.period)]
     merged: dict[str, list[str]] = {}
     for name in blocks.live(before):
-        for new in () if name == UNDATED else _names_over(standing.period, name, after.period or ""):
+        for new in () if name == UNDATED else _names_over(before.period or "", name, after.period or ""):
             merged.setdefault(new, []).append(name)
     out = {name: blocks.spent[name] if name == UNDATED else _begin(blocks, name) for name in stale}
     out |= {new: _merged(blocks, new, names) for new, names in merged.items()}

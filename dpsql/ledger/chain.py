@@ -35,6 +35,7 @@ MISSING_COLUMNS = {
 }
 NEW_COLUMNS = MISSING_COLUMNS["1"]
 RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
+MERGED = "charged, spent before the merge"
 CHAIN, DECLARED, GRANTED = "chain", "declared", "granted"
 # What is spent of a block, and what a block begins with once an owner restated periods: neither declares anything.
 CHARGE, CARRY = "charge", "carry"

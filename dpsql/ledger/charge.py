@@ -19,9 +19,9 @@ from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
 from dpsql.errors import ParameterError
 from dpsql.ledger.accounts import charge_account, of_account, refuse_cap
-from dpsql.ledger.blocks import FRESH, Blocks, charged_names, of_person, refuse_blocks
+from dpsql.ledger.blocks import FRESH, Blocks, Ended, charged_names, of_person, refuse_blocks
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.chain import CARRY, Amounts, Draft, canonical
+from dpsql.ledger.chain import CARRY, MERGED, Amounts, Draft, canonical
 from dpsql.ledger.policy import in_force
 from dpsql.ledger.rows import Entry, Older, State
 from dpsql.ledger.spent import Spent, refuse_contradiction, refuse_overspend
@@ -144,7 +144,6 @@ RELEASED = "released"
 NOTHING_RELEASED = "no result"
 NO_RESULT = f"charged, {NOTHING_RELEASED}"
 PROTECTED = "protected"
-MERGED = "charged, spent before the merge"
 DECLARED = "declared"
 CARRIED = "carried over"
 _longest_name = 1000  # bytes: two names fit one index entry of PostgreSQL
@@ -396,15 +395,26 @@ def append_accounts(transaction: Transaction, dataset: str, budget: Budget, entr
         transaction.append({**row, "block": name, "arguments": facts}, stands)
 
 
-def append_merged(transaction: Transaction, dataset: str, ended: str) -> None:
-    """Append the row that charges to a new dataset what was spent of one that it takes the place of."""
-    spent, state = transaction.state(ended).spent, transaction.state(dataset)
-    epsilon, delta = spent.charged("epsilon"), spent.charged("delta") or 0
+def append_merged(transaction: Transaction, dataset: str, ended: str, *, keeps_dates: bool = False) -> Ended:
+    """Append the row that charges to a new dataset what was spent of one that it takes the place of; return that one.
+
+    With `keeps_dates` its rows have the dates in the new dataset that they had.
+    """
+    one, state = ended_of(transaction, ended, keeps_dates=keeps_dates), transaction.state(dataset)
+    epsilon, delta, rho = one.total.losses
     row = entry_row("release", dataset, "dp_protect", "{}", guarantee=f"all releases on {ended}", status=MERGED)
     row["epsilon"] = None if epsilon is None else str(epsilon)
-    row["delta"], row["rho"] = str(delta), None if spent.rho is None else str(spent.rho)
-    after = state.spent.with_all_of(epsilon, delta, spent.rho)
-    transaction.append({**row, "lineage": json_text({"merged": ended})}, changed(state, spent=after))
+    row["delta"], row["rho"] = str(delta), None if rho is None else str(rho)
+    after = state.spent.with_all_of(epsilon, delta, rho)
+    facts = {"merged": ended, **({"keeps_dates": True} if keeps_dates else {})}
+    transaction.append({**row, "lineage": json_text(facts)}, changed(state, spent=after))
+    return one
+
+
+def ended_of(transaction: Transaction, dataset: str, *, keeps_dates: bool) -> Ended:
+    """Return what stands of a dataset, and all accounts of its blocks."""
+    state = transaction.state(dataset)
+    return Ended(state.budget, state.spent, transaction.blocks(dataset), keeps_dates)
 
 
 def _append_blocks(

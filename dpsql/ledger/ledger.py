@@ -8,7 +8,7 @@ PostgreSQL by URL; the same code and the same table on both. SQLAlchemy loads on
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
-from dpsql.ledger.blocks import restated
+from dpsql.ledger.blocks import merged, restated
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, canonical
 from dpsql.ledger.charge import (
@@ -30,6 +30,7 @@ from dpsql.ledger.charge import (
     append_charges,
     append_merged,
     as_recorded,
+    ended_of,
     entry_row,
     fingerprint_of,
     folded_dataset,
@@ -66,6 +67,7 @@ class Ledger(GrantingLedger):
         replace: bool = False,
         lineage: Mapping[str, object] | None = None,
         merge: Sequence[str] = (),
+        keep_dates: Collection[str] = (),
         dated_ahead: bool = True,
     ) -> bool:
         """Record a budget and policy for a dataset; charges made before it count against it.
@@ -82,6 +84,8 @@ class Ledger(GrantingLedger):
             What else is to be kept with the entry, as JSON values.
         merge : sequence of str
             Datasets that this one takes the place of: it begins with what all of them have spent, and they end.
+        keep_dates : collection of str
+            Those of them with periods whose rows have the same dates now, so that each block begins with its own.
         dated_ahead : bool
             Where periods are new: rows may be dated in the future, so that what was spent counts in later periods, too.
 
@@ -116,13 +120,16 @@ class Ledger(GrantingLedger):
                     "Only the data's owner can change it, with replace := true; what was spent stays spent.",
                 )
             ended = [folded_dataset(each) for each in merge if merged_into(_lineage_of(transaction, each)) != dataset]
-            for each in ended:
-                append_merged(transaction, dataset, each)
+            own = ended_of(transaction, dataset, keeps_dates=True)
+            kept = [folded_dataset(each) for each in keep_dates]
+            parts = [append_merged(transaction, dataset, each, keeps_dates=each in kept) for each in ended]
             begin = None
             if budget.dated is not None:
                 begun = None if dated_ahead else datetime.now(UTC).date() + timedelta(days=1)  # in every time zone
-                total, blocks = transaction.state(dataset).spent, transaction.blocks(dataset)
-                begin = restated(standing, budget, total, blocks, begun)
+                if parts:
+                    begin = merged(own, parts, budget, begun)
+                else:
+                    begin = restated(standing, budget, own.total, own.blocks, begun)
             entry = append_budget(transaction, dataset, budget, lineage)
             append_accounts(transaction, dataset, budget, entry, begin)
             for each in ended:
@@ -357,7 +364,9 @@ class Ledger(GrantingLedger):
         def work(transaction: Transaction) -> tuple[Entry, Draft]:
             paid = transaction.standing(reservation, charge.name)
             if paid is None:
-                return append_charges(transaction, row, keys, cost, charge.during), row
+                into = transaction.declarations(None).aliases  # datasets may have been merged meanwhile
+                standing = list(dict.fromkeys(into.get(key, key) for key in keys))
+                return append_charges(transaction, {**row, "dataset": standing[0]}, standing, cost, charge.during), row
             return append_end(transaction, row, keys, paid, NOTHING_RELEASED), free(row)
 
         entry, told = self._write(work)

@@ -74,6 +74,11 @@ class Spent:
         charged: int | None = getattr(totals, name)
         return charged
 
+    @property
+    def losses(self) -> tuple[int | None, int, int | None]:
+        """Epsilon, delta and rho as they count against limits."""
+        return self.charged("epsilon"), self.charged("delta") or 0, self.rho
+
 
 def amounts_of(row: Row) -> Cost:
     """Return what a row charges."""

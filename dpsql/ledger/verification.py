@@ -6,13 +6,14 @@ import json
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, field
+from datetime import date
 from fractions import Fraction
 
 from dpsql.contract.cost import Cost
 from dpsql.contract.events import cost_of
 from dpsql.contract.periods import During
 from dpsql.errors import ParameterError
-from dpsql.ledger.blocks import FRESH, Blocks, begun_of, charged_names, of_person, restated
+from dpsql.ledger.blocks import FRESH, Blocks, Ended, begun_of, charged_names, merged, of_person, restated
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.caps import account_of, cap_of, under_cap
 from dpsql.ledger.chain import (
@@ -20,6 +21,7 @@ from dpsql.ledger.chain import (
     CHAIN,
     CHARGE,
     GRANTS,
+    MERGED,
     RESERVED,
     Last,
     Row,
@@ -99,10 +101,22 @@ class _Account:
     budget: Budget | None = None
     accounts: dict[str, Spent] = field(default_factory=dict)  # of blocks
     principals: dict[str, Spent] = field(default_factory=dict)
+    own: Ended | None = None  # before others were merged into it,
+    ended: list[Ended] = field(default_factory=list)  # which are these, until the budget stands
     blocks: Blocks = field(init=False)
 
     def __post_init__(self) -> None:
         self.blocks = Blocks(self.accounts)
+
+    def as_ended(self, *, keeps_dates: bool) -> Ended:
+        """Return what stands of it, and all accounts of its blocks, as of now."""
+        return Ended(self.budget, self.spent, Blocks(dict(self.blocks.spent), self.blocks.begun), keeps_dates)
+
+    def begins(self, budget: Budget, before: _Account, begun: date | None = None) -> Blocks | None:
+        """Return the accounts with which its blocks begin under a budget, of what stood before; None if they go on."""
+        if before.own is not None:
+            return merged(before.own, before.ended, budget, begun)
+        return restated(before.budget, budget, before.spent, before.blocks, begun)
 
 
 @dataclass
@@ -134,9 +148,12 @@ class _Accounts:
         if row["kind"] == "protect":
             account.policy, account.budget = row["sequence"], Budget.from_json(row["budget"] or "")
             account.spent = account.spent.under(account.budget, _order(row))
-            if restated(self.before.budget, account.budget, self.before.spent, account.blocks) is not None:
+            account.own, account.ended = None, []
+            if account.begins(account.budget, self.before) is not None:
                 self.awaited = [FRESH]
         elif charges(row):
+            if row["status"] == MERGED:
+                self._merge(account, row)
             during = _during(row)
             composition = account.spent.composition
             if composition is not None:
@@ -172,13 +189,23 @@ class _Accounts:
             if budget is None:
                 raise ValueError("nothing is stated")
             if name == FRESH:
-                self._restate(budget, blocks, row)
+                self._restate(account, budget, row)
             if self.restated is None:
                 raise ValueError("nothing is restated")
             spent = self.restated.spent[name].under(budget, _order(row), of_block=True)
             account.blocks = Blocks(account.accounts, self.restated.begun)
         account.accounts[name] = spent
         return spent
+
+    def _merge(self, account: _Account, row: Row) -> None:
+        """Note a dataset that ends, which is charged here with all that was spent of it."""
+        facts = json.loads(row["lineage"] or "")
+        one = self.of.get(facts["merged"], _Account()).as_ended(keeps_dates=facts.get("keeps_dates") is True)
+        epsilon, delta, rho = one.total.losses
+        if (row["epsilon"], row["delta"], row["rho"]) != (amount_text(epsilon), str(delta), amount_text(rho)):
+            raise ValueError("the charge is not what was spent")
+        account.own = account.own or account.as_ended(keeps_dates=True)
+        account.ended = [*account.ended, one]
 
     def _of_principal(self, account: _Account, row: Row, first: Row) -> Spent:
         principal = row["principal"] or ""
@@ -196,10 +223,10 @@ class _Accounts:
         account.principals[principal] = spent = with_row(spent, row, composition)
         return spent
 
-    def _restate(self, budget: Budget, blocks: Blocks, row: Row) -> None:
+    def _restate(self, account: _Account, budget: Budget, row: Row) -> None:
         """Compute what every block begins with; which have begun is what the owner said."""
         begun = begun_of(row["arguments"])
-        self.restated = restated(self.before.budget, budget, self.before.spent, blocks, begun)
+        self.restated = account.begins(budget, self.before, begun)
         if self.restated is None or self.restated.begun != begun:
             raise ValueError("the blocks that had begun are others")
         self.awaited = list(self.restated.spent)[1:]

@@ -168,6 +168,8 @@ def _kinds(function: str, result: Any, rows: Rows) -> dict[str, _Draw]:
         }
     if function in MATRICES:
         return {"matrix": partial(_matrix, MATRICES[function](result))}
+    if function == "dp_synthetic":
+        return {"pairs": partial(_pairs, rows)} if rows else {}
     if function == "dp_histogram":
         return {"histogram": partial(_histogram, result)}
     if function == "dp_crosstab":
@@ -371,11 +373,40 @@ def _matrix(estimate: MatrixEstimate, ax: Axes) -> None:
     image = ax.imshow(shown, cmap=colours, vmin=-most, vmax=most, interpolation="nearest")
     ax.figure.colorbar(image, ax=ax, shrink=0.8)
     if count <= _MOST_BARS:
-        names = [name if len(name) <= 12 else name[:11] + "…" for name in estimate.names]
-        ax.set_xticks(range(count), names, rotation=90, parse_math=False)
-        ax.set_yticks(range(count), names, parse_math=False)
+        _name_both(ax, estimate.names)
         return
     ax.set(xticks=[], yticks=[], title=f"{count} features")
+
+
+def _name_both(ax: Axes, names: Sequence[str]) -> None:
+    """Write the names of rows and columns of a square."""
+    short = [name if len(name) <= 12 else name[:11] + "…" for name in names]
+    ax.set_xticks(range(len(names)), short, rotation=90, parse_math=False)
+    ax.set_yticks(range(len(names)), short, parse_math=False)
+
+
+def _pairs(rows: Rows, ax: Axes) -> None:
+    """Draw how far off each pair of columns of a synthetic table is, with a point on those that were measured."""
+    names = list(dict.fromkeys(row[side] for row in rows for side in ("column_1", "column_2")))
+    errors = np.full((len(names), len(names)), np.nan)
+    measured = []
+    for row in rows:
+        place = names.index(row["column_2"]), names.index(row["column_1"])
+        errors[place] = np.nan if row["error"] is None else row["error"]
+        if row["fit"] == "measured":
+            measured.append(place)
+    if not np.isnan(errors).all():
+        colours = _matplotlib().colors.LinearSegmentedColormap.from_list("dpsql", ["#ffffff", SECOND])
+        most = max(0.1, float(np.nanmax(errors)))
+        image = ax.imshow(np.ma.masked_invalid(errors), cmap=colours, vmin=0, vmax=most, interpolation="nearest")
+        ax.figure.colorbar(image, ax=ax, shrink=0.8, label="share of rows that is off")
+    down, across = (np.array(measured, dtype=int).reshape(-1, 2).T[side] for side in (0, 1))
+    ax.scatter(across, down, s=7, color=LINE, label="measured")
+    ax.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5))
+    if len(names) <= _MOST_BARS:
+        _name_both(ax, names)
+    else:
+        ax.set(xticks=[], yticks=[], title=f"{len(names)} columns")
 
 
 def _histogram(result: Histogram, ax: Axes) -> None:

@@ -26,6 +26,7 @@ DRAWN = {
     "notebook",
     "polars_pipeline",
     "spam_filter",
+    "synthetic_twin",
     "tumour_classifier",
 }
 NEEDS = {"notebook": "marimo", "sail_job": "pysail"}

@@ -120,6 +120,16 @@ HOSTILE: dict[str, tuple[dict[str, Any], set[str]]] = {
     "arguments of no kind": ({**count(), "arguments": ["epsilon"]}, {"G012"}),
     "text of a query": ({"function": "dp_query", "source": None, "arguments": {"sql": "SELECT 1"}}, {"G016"}),
     "query without a tree": ({"function": "dp_query", "source": None, "arguments": {}}, {"G012"}),
+    "rows of no synthetic table": (
+        {"function": "dp_synthetic_rows", "source": None, "arguments": {"release": number(1)}}, {"G018"}
+    ),
+    "rows of a name": (
+        {"function": "dp_synthetic_rows", "source": None, "arguments": {"release": "twin"}}, {"G018"}
+    ),
+    "rows of another dataset": (
+        {"function": "dp_synthetic_rows", "source": None, "arguments": {"release": number(1), "dataset": "staff"}},
+        {"G012"},
+    ),
     "no tree": ({"function": "dp_query", "source": None, "arguments": {"tree": "SELECT 1"}}, {"G003"}),
     "query of staff": (query("SELECT count(*) FROM staff"), {"G015"}),
     "query of a spelling": (query("SELECT count(*) FROM PATIENTS"), {"G015"}),
@@ -166,7 +176,7 @@ def test_what_is_not_granted_is_refused(served: Served, case: str, want: str) ->
     request, codes = HOSTILE[case]
     before = served.ledger.head()
     reply, tables = served.ask("ana", want=want, **request)
-    if want == "call" or request["function"] not in ("dp_estimate", "describe"):
+    if want == "call" or request["function"] not in ("dp_estimate", "describe", "dp_synthetic_rows"):
         told = reply.get("error") or (reply.get("estimate") or {}).get("refusal") or {}
         assert told.get("code") in codes, (reply, case)
     assert tables == []
@@ -320,6 +330,37 @@ def test_what_is_told_of_a_dataset_is_public(served: Served) -> None:
         "ana", function="dp_estimate", source=None, arguments={"function": "dp_count", "epsilon": number("0.1")}
     )
     assert "epsilon" in table.column("quantity").to_pylist()
+
+
+def test_rows_of_a_synthetic_table_are_free_and_of_its_owner_alone(tmp_path: Path) -> None:
+    gateway = made(tmp_path, **GRANTS, ida={"epsilon": 9, "delta": 1e-5})
+    with dpsql.Context(gateway.database) as context:
+        stated: dict[str, Any] = {"privacy_unit": "id", "max_rows_per_unit": 1, "keys": {"ward": ["A", "B"]}}
+        context.dp_protect(
+            "patients", epsilon=100, delta=1e-4, replace=True, lower={"age": 0}, upper={"age": 90}, **stated
+        )
+        served = Served(Desk(context, Audit(gateway.log), QUICK, buckets=AT_ONCE), gateway, context)
+        asked = {"columns": ["ward", "age"], "epsilon": number(5), "delta": number("1e-6")}
+        reply, tables = served.ask("ida", function="dp_synthetic", source="patients", arguments=asked)
+        assert "error" not in reply, reply
+        [receipt], [report] = reply["receipts"], tables
+        assert report.num_rows == 1
+        spent = served.ledger.entries()[-1].sequence
+
+        def rows(principal: str, **more: object) -> tuple[dict[str, Any], list[pa.Table]]:
+            given = {"release": number(receipt["entry"]), **more}
+            return served.ask(principal, function="dp_synthetic_rows", source=None, arguments=given)
+
+        reply, [table] = rows("ida", n=number(50), seed=number(1))
+        assert reply == {"receipts": []}
+        assert (table.column_names, table.num_rows) == (["ward", "age"], 50)
+        assert table.equals(rows("ida", n=number(50), seed="1")[1][0])
+        assert rows("ida", n=number(1_000_001))[0]["error"]["code"] == "P050"
+        assert rows("ida", n=number("1.5"))[0]["error"]["code"] == "P002"
+        assert rows("ida", source="patients")[0]["error"]["code"] == "G012"
+        for other in ("ana", "cora", "eve", "fay"):
+            assert rows(other)[0]["error"]["code"] == "G018"
+        assert served.ledger.entries()[-1].sequence == spent
 
 
 def test_a_known_token_costs_nothing(served: Served) -> None:

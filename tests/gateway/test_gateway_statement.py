@@ -229,3 +229,12 @@ def test_functions_of_this_duckdb_have_been_looked_at() -> None:
 def test_the_calls_are_those_of_the_registry() -> None:
     assert {"dp_count", "dp_query", "dp_budget", "dp_estimate", "dp_sis"} <= set(CALLS)
     assert not [name for name in CALLS if name.startswith(("exact_", "dpsql_", "dp_protect", "dp_predict"))]
+
+
+def test_rows_of_a_synthetic_table_are_a_table_of_the_statement(parse: Parse) -> None:
+    found = read("SELECT ward, count(*) FROM dp_synthetic_rows(7, n := 100, seed := 'x') GROUP BY ward", parse)
+    number, n = ({"number": one} for one in ("7", "100"))
+    assert only(found) == PrivateCall("dp_synthetic_rows", None, {"release": number, "n": n, "seed": "x"})
+    assert "released_0" in found.post
+    assert code_of("FROM dp_synthetic_rows(7, dataset := 'staff')", parse) == "G012"
+    assert code_of("FROM dp_synthetic_rows(dp_count('visits'))", parse) is not None

@@ -277,6 +277,30 @@ def test_what_stands_between_a_table_and_a_release(project: Path) -> None:
     assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(0.1,)]
 
 
+def test_a_synthetic_table_is_a_model(project: Path) -> None:
+    """One model is charged once; the table that is made of it is free, and the same in each build."""
+    published = project / "models" / "published"
+    (published / "twin_report.sql").write_text(
+        "{{ config(materialized='table') }} FROM dp_synthetic('{{ ref(\"patients\") }}', columns := ['ward', 'age'], "
+        "target := 'ward', lower := {age: 0}, upper := {age: 120}, keys := {ward: ['A', 'B', 'C']}, epsilon := 2, "
+        "delta := 1e-7, release := 'twin')",
+        encoding="utf-8",
+    )
+    (published / "twin.sql").write_text(
+        "{{ config(materialized='table') }} -- depends_on: {{ ref('twin_report') }}\nFROM dp_synthetic_rows('twin')",
+        encoding="utf-8",
+    )
+    made = []
+    for _ in range(2):
+        code, shown = dbt(project, "build", "--select", "+twin")
+        assert code == 0, shown
+        made.append(rows(project, "FROM twin"))
+    assert made[0] == made[1]
+    assert abs(len(made[0]) - 6000) < 100
+    assert rows(project, "SELECT column_name FROM (DESCRIBE twin)") == [("ward",), ("age",)]
+    assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.0,)]
+
+
 def test_a_table_whose_protection_fails_is_not_made(project: Path) -> None:
     patients = project / "models" / "clinic" / "patients.sql"
     patients.write_text(patients.read_text(encoding="utf-8").replace("epsilon := 3.0", "epsilon := -3.0"), "utf-8")

@@ -276,12 +276,67 @@ def test_budgets_that_are_merged_count_in_every_block(con: Any) -> None:
     assert ledger_of(con).verify().ok
 
 
-def test_a_dated_budget_cannot_be_merged(con: Any) -> None:
-    con.execute(
-        "SELECT dp_protect('visits', epsilon := 1, privacy_unit := 'patient', max_rows_per_unit := 9, period := 'month', "
-        "period_of := 'day')"
+def dated_alone(con: Any) -> None:
+    """Give visits and stays budgets of their own, by months, and ask each of them."""
+    for table, column in (("visits", "day"), ("stays", "since")):
+        con.execute(
+            f"SELECT dp_protect('{table}', epsilon := 1e4, delta := 1e-3, privacy_unit := 'patient', "
+            f"max_rows_per_unit := 9, period := 'month', period_of := '{column}')"
+        )
+    assert counted(con, "visits", JANUARY, ", release := 'mine'") == 40
+    counted(con, "stays", BOTH)
+
+
+def test_blocks_of_dated_budgets_add_up(con: Any) -> None:
+    dated_alone(con)
+    protect(con, more=", merge := ['visits', 'stays']")
+    assert spent(con) == {
+        "2026-01": "epsilon 200", "2026-02": "epsilon 100", "every other": "epsilon 0", "total": "epsilon 300"
+    }  # fmt: skip
+    counted(con, "labs", JANUARY)
+    counted(con, "patients")
+    assert {"2026-01": "epsilon 300", "undated": "epsilon 100"}.items() <= spent(con).items()
+    counted(con, "visits", JANUARY, ", dataset := 'stays'")  # the old names stand for the new budget
+    assert spent(con)["2026-01"] == "epsilon 400"
+    assert ledger_of(con).verify().ok
+
+
+def test_names_of_dated_releases_are_replayed_after_a_merge(con: Any) -> None:
+    dated_alone(con)
+    con.execute("CREATE VIEW seen AS SELECT patient, day AS came FROM visits")
+    counted(con, "seen", BOTH, ", release := 'of a view'")
+    protect(con, more=", merge := ['visits', 'stays']")
+    before = spent(con)
+    counted(con, "visits", JANUARY, ", release := 'mine'")
+    counted(con, "seen", BOTH, ", release := 'of a view'")
+    assert spent(con) == before
+    assert "DPSQL-P014" in refusal(
+        con, "FROM dp_count('visits', epsilon := 100, during := '2026-02', release := 'mine')"
     )
-    assert "DPSQL-P111" in refusal(con, PROTECT.format(DATES, TABLES, ", merge := ['visits']"))
+
+
+@pytest.mark.parametrize(
+    ("dates", "zone"), [("{visits: 'day', stays: NULL}", ""), ("{visits: 'day', stays: 'until'}", "")]
+)
+def test_dates_that_a_merge_changes_begin_with_what_a_person_lost(con: Any, dates: str, zone: str) -> None:
+    con.execute("ALTER TABLE stays ADD COLUMN until DATE DEFAULT DATE '2026-03-01'")
+    dated_alone(con)
+    protect(con, dates, more=f", merge := ['visits', 'stays']{zone}")
+    # Stays have lost 200 in all, of which nobody knows the new months; visits 100 in January.
+    assert {"2026-01": "epsilon 300", "every other": "epsilon 200"}.items() <= spent(con).items()
+    assert ledger_of(con).verify().ok
+
+
+def test_periods_that_a_merge_changes_or_ends(con: Any) -> None:
+    dated_alone(con)
+    con.execute(PROTECT.replace("'month'", "'quarter'").format(DATES, TABLES, ", merge := ['visits', 'stays']"))
+    assert spent(con)["2026-Q1"] == "epsilon 300"
+    con.execute(
+        f"SELECT dp_protect('whole', epsilon := 1e6, max_rows_per_unit := 9, merge := ['hospital'], tables := {TABLES})"
+    )
+    assert con.execute("SELECT block, spent FROM dp_budget()").fetchall() == [(None, "epsilon 300")]
+    assert counted(con, "labs") == 240
+    assert ledger_of(con).verify().ok
 
 
 def test_rows_that_no_plan_shows_are_of_no_table_and_refused(con: Any, tmp_path: Path) -> None:

@@ -209,6 +209,18 @@ ANSWERED: dict[str, tuple[str, str]] = {
          "l.test = 'Lac') > 4", ""),
         ("not among", "SELECT ward, count(*) AS n FROM visits WHERE patient NOT IN (SELECT patient FROM visits WHERE "
          "outcome = 'died') GROUP BY ward", ""),
+        ("first stays", "SELECT ward, count(*) AS n FROM (SELECT DISTINCT ON (patient) patient, ward FROM visits ORDER BY "
+         "patient, admitted, vid) GROUP BY ward", ""),
+        ("DISTINCT ON places and names", "SELECT avg(c) AS m FROM (SELECT DISTINCT ON (1, w) patient, ward AS w, cost AS c FROM "
+         "visits ORDER BY 1, 2, admitted DESC)", "lower := {c: 0}, upper := {c: 16384}"),
+        ("the ward of most stays", "SELECT ward, count(*) AS n FROM (SELECT DISTINCT ON (patient) patient, ward, count(*) AS k "
+         "FROM visits GROUP BY patient, ward ORDER BY patient, k DESC, ward) GROUP BY ward", ""),
+        ("the outcome of most stays", "SELECT DISTINCT ON (ward) ward, outcome, count(*) AS n FROM visits GROUP BY ward, "
+         "outcome ORDER BY ward, n DESC", ""),
+        ("united people", "SELECT count(*) AS n FROM (SELECT id AS who FROM patients WHERE smoker UNION SELECT patient FROM "
+         "visits WHERE ward = 'ICU' UNION SELECT patient FROM visits WHERE outcome = 'died')", ""),
+        ("united rows", "WITH a AS (SELECT patient, ward FROM visits WHERE cost > 500 UNION SELECT patient, ward FROM visits "
+         "WHERE outcome = 'died') SELECT ward, count(*) AS n FROM a GROUP BY ward", ""),
         # The shop: a star with a dimension of days.
         ("star", "SELECT qoy, category, sum(qty * unit_price) AS revenue FROM orders, lines, products, days WHERE "
          "orders.oid = lines.oid AND lines.pid = products.pid AND orders.day_key = days.day_key AND status = 'paid' "
@@ -312,4 +324,34 @@ REFUSED: tuple[tuple[str, str, str, str], ...] = (
     ("WITH t AS (SELECT cid, day_key, count(*) AS n FROM orders GROUP BY ALL) SELECT count(*) FROM t a WHERE a.n > "
      "(SELECT avg(n) FROM t b WHERE a.day_key = b.day_key)", "P105", "two queries",
      "WITH t AS (SELECT cid, day_key, count(*) AS n FROM orders GROUP BY ALL) SELECT count(*) FROM t a WHERE a.n > 1.2"),
+    ("SELECT count(*) FROM (SELECT DISTINCT ON (ward) patient, ward FROM visits ORDER BY ward, admitted)", "P103",
+     "DISTINCT ON (person, ...)", "SELECT count(*) FROM (SELECT DISTINCT ON (patient, ward) patient, ward FROM visits ORDER BY "
+     "patient, ward, admitted)"),
+    ("SELECT DISTINCT ON (patient) patient, ward FROM visits QUALIFY row_number() OVER (PARTITION BY patient ORDER BY "
+     "admitted) < 3", "P103", "QUALIFY in a subquery",
+     "SELECT count(*) FROM (SELECT DISTINCT ON (patient) patient, ward FROM (SELECT * FROM visits QUALIFY row_number() "
+     "OVER (PARTITION BY patient ORDER BY admitted, vid) < 3) ORDER BY patient, ward)"),
+    ("SELECT count(*) FROM (SELECT patient, count(*) AS n FROM visits GROUP BY 1) a FULL JOIN (SELECT id AS patient, age "
+     "FROM patients WHERE smoker) b USING (patient)", "P103", "FROM people LEFT JOIN a USING (person)",
+     "SELECT count(*) FROM patients p LEFT JOIN (SELECT patient, count(*) AS n FROM visits GROUP BY 1) a ON a.patient = "
+     "p.id LEFT JOIN (SELECT id AS patient, age FROM patients WHERE smoker) b ON b.patient = p.id WHERE n > 0 OR "
+     "b.age IS NOT NULL"),
+    ("SELECT count(*) FROM visits a ASOF JOIN visits b ON a.patient = b.patient AND a.admitted > b.admitted", "P103",
+     "row_number() OVER (PARTITION BY person, id ORDER BY time DESC)",
+     "SELECT count(*) FROM (SELECT a.patient, a.vid FROM visits a JOIN visits b ON a.patient = b.patient AND a.admitted > "
+     "b.admitted QUALIFY row_number() OVER (PARTITION BY a.patient, a.vid ORDER BY b.admitted DESC) = 1)"),
+    ("SELECT count(*) FROM visits a WHERE EXISTS (SELECT 1 FROM visits b WHERE b.patient = a.patient AND b.admitted > "
+     "a.discharged AND b.admitted < a.discharged + INTERVAL 30 DAY)", "P107", "SELECT DISTINCT a.person, a.id FROM a JOIN b",
+     "SELECT count(*) FROM (SELECT DISTINCT a.patient, a.vid FROM visits a JOIN visits b ON b.patient = a.patient AND "
+     "b.admitted > a.discharged AND b.admitted < a.discharged + INTERVAL 30 DAY)"),
+    ("SELECT w, count(*) FROM (SELECT patient, arg_max(ward, admitted) AS w FROM visits GROUP BY patient) GROUP BY w",
+     "P104", "QUALIFY row_number()",
+     "SELECT ward, count(*) FROM (SELECT patient, ward FROM visits QUALIFY row_number() OVER (PARTITION BY patient ORDER BY "
+     "admitted DESC) = 1) GROUP BY ward"),
+    ("SELECT count(DISTINCT (patient, ward)) FROM visits", "P070", "SELECT DISTINCT a, b",
+     "SELECT count(*) FROM (SELECT DISTINCT patient, ward FROM visits)"),
+    ("SELECT count(*) FROM (SELECT id FROM patients EXCEPT SELECT patient FROM visits)", "P103", "NOT EXISTS by the person",
+     "SELECT count(*) FROM patients p WHERE NOT EXISTS (SELECT 1 FROM visits v WHERE v.patient = p.id)"),
+    ("UNPIVOT (SELECT count(*) AS n, avg(age) AS age FROM patients) ON n, age", "P101", "UNION ALL",
+     "SELECT 'n' AS name, count(*) AS value FROM patients UNION ALL SELECT 'age', avg(age) FROM patients"),
 )  # fmt: skip

@@ -457,6 +457,12 @@ class _Phrase:
         return f"TRY_CAST({inner} AS {expr.name})" if expr.flag else cast(inner, expr.name)
 
     def _call(self, expr: Expr) -> str:
+        if expr.name == "row":
+            raise ParameterError(
+                "P070",
+                "sql makes a row of several columns. Take different rows of them in a subquery: SELECT count(*) FROM "
+                "(SELECT DISTINCT a, b FROM ...).",
+            )
         if expr.name not in KNOWN and expr.name not in _SIGNS and expr.name != "timezone":
             raise ParameterError(
                 "P070", f"sql calls {show(expr.name)} on rows, which is no function that may be called there. {_HINT}"

@@ -110,8 +110,8 @@ class Lifter:
         if len(others) > 1 or any(one.sign not in _TURNED for one in others):
             raise ParameterError(
                 "P107",
-                "sql: a subquery meets what is around it by more than equalities and one comparison. Join a grouped "
-                "subquery instead.",
+                "sql: a subquery meets what is around it by more than equalities and one comparison. Join its tables, "
+                "and count different rows: SELECT count(*) FROM (SELECT DISTINCT a.person, a.id FROM a JOIN b ON ...).",
             )
         asked = [Expr("call", name, (one.inner,)) for one in others for name in ("min", "max")]
         if not equal:

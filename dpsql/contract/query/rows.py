@@ -8,10 +8,10 @@ from dataclasses import replace
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody
-from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Select, given
+from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, given
 from dpsql.contract.query.presence import fails_without
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
-from dpsql.contract.query.stages import Stage
+from dpsql.contract.query.stages import DISTINCT_ON, Stage
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.contract.query.writer import leaves
 from dpsql.errors import ParameterError, SourceError
@@ -140,7 +140,9 @@ class RowBlock:
             return self._outer(join)
         if join.kind == "OUTER":
             raise ParameterError(
-                "P103", "sql: FULL JOIN of rows of people is not answered. Write LEFT JOIN, or join grouped subqueries."
+                "P103",
+                "sql: FULL JOIN of rows of people is not answered. Write LEFT JOIN from a table that has all of them: "
+                "FROM people LEFT JOIN a USING (person) LEFT JOIN b USING (person).",
             )
         if join.kind in ("SEMI", "ANTI"):
             return self._chosen(join)
@@ -311,3 +313,9 @@ def levels(relations: Sequence[PartOfQuery]) -> str:
     """Return the level of rows that are read together."""
     found = {one.level for one in relations}
     return ROWS if ROWS in found else next((one for one in found if one != PUBLIC), PUBLIC)
+
+
+def first_of(groups: Sequence[Expr], orders: tuple[Order, ...]) -> Expr:
+    """Return the condition of QUALIFY that keeps of each group the first row in an order, as DISTINCT ON does."""
+    number = Expr("window", "row_number", orders=orders, partitions=tuple(groups), alias=DISTINCT_ON)
+    return Expr("compare", "=", (number, Expr("constant", "number", value="1")))

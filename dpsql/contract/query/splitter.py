@@ -41,10 +41,10 @@ from dpsql.contract.query.relations import (
     item_column,
 )
 from dpsql.contract.query.released_relation import UnboundError, released, with_errors
-from dpsql.contract.query.rows import Leaf, RowBlock, asks, levels
+from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
 from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.unions import released_union, union_of_rows
+from dpsql.contract.query.unions import as_distinct, is_union_of_different, released_union, union_of_rows
 from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
 from dpsql.contract.query.writer import default_name, leaves
 from dpsql.errors import ParameterError, SourceError
@@ -286,11 +286,17 @@ class Splitter:
             self._refuse_correlated(error, query.where, block.scope, env)
             raise
         modifiers = query.modifiers
-        if modifiers.distinct_on:
-            raise ParameterError("P103", "sql: DISTINCT ON chooses rows of people. Group by the columns instead.")
         having, qualify = (
             None if one is None else self.work.read(one, block.scope) for one in (query.having, query.qualify)
         )
+        if modifiers.distinct_on:
+            if qualify is not None:
+                raise ParameterError(
+                    "P103", "sql: DISTINCT ON beside QUALIFY is not read. Write QUALIFY in a subquery."
+                )
+            orders = self._orders(modifiers.orders, block.scope, items)
+            on = self._orders(tuple(map(Order, modifiers.distinct_on)), block.scope, items)
+            qualify, modifiers = first_of([one.expression for one in on], orders), replace(modifiers, distinct_on=())
         groups = self._groups(query, block.scope, items)
         everything = [one for one, _ in items] + [one for one in (having, qualify) if one is not None]
         aggregated = bool(groups or query.group_all or query.sets or any(aggregates_in(one) for one in everything))
@@ -478,6 +484,8 @@ class Splitter:
         parts = [self.query(one, env) for one in query.parts]
         level = levels(parts)
         if level == ROWS:
+            if is_union_of_different(query):
+                return self.query(as_distinct(query), env)
             return union_of_rows(self.work, query, parts)
         return released_union(self.work, query, env, parts, level)
 

@@ -34,6 +34,12 @@ _PER_PERSON = frozenset(
         *("count_if", "countif"),
     )
 )
+# What a window is called that chooses rows as this does.
+DISTINCT_ON = "DISTINCT ON"
+# Aggregates that return what one row has; DuckDB reads max_by as arg_max.
+_OF_ONE_ROW = frozenset(
+    ("arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by", "first", "last", "any_value", "arbitrary")
+)
 _WINDOWS = frozenset(
     (
         *("lag", "lead", "row_number", "first_value", "last_value", "rank", "dense_rank", "count", "count_star"),
@@ -253,11 +259,14 @@ class Stage:
     def _aggregate(self, expr: Expr, place: int, inner: list[str]) -> tuple[str, Type, Limits]:
         """Return the SQL of an aggregate of one person's rows, which no rows can stop; note what it reads."""
         if expr.name not in _PER_PERSON or expr.orders or (expr.flag and expr.name != "count"):
-            raise ParameterError(
-                "P104",
-                f"sql: {expr.name} is not computed of one person's rows. Below a private aggregate there are count, "
-                "sum, avg, min, max, median, quantile_cont, bool_and and bool_or.",
+            instead = (
+                "What one of the person's rows has is a column of it: QUALIFY row_number() OVER (PARTITION BY person "
+                "ORDER BY ...) = 1."
+                if expr.name in _OF_ONE_ROW
+                else "Below a private aggregate there are count, sum, avg, min, max, median, quantile_cont, bool_and "
+                "and bool_or."
             )
+            raise ParameterError("P104", f"sql: {expr.name} is not computed of one person's rows. {instead}")
         names = []
         kinds = []
         for number_, part in enumerate(expr.parts):
@@ -371,6 +380,12 @@ class Stage:
                 "first_value, last_value, rank, dense_rank, count, min and max.",
             )  # fmt: skip
         if not any(self.is_owner(one) for one in expr.partitions):
+            if expr.alias == DISTINCT_ON:
+                raise ParameterError(
+                    "P103",
+                    "sql: DISTINCT ON chooses among rows of several people. Begin it with the column of the privacy "
+                    "unit, DISTINCT ON (person, ...), or write it above an aggregate.",
+                )
             raise SourceError(
                 "S012",
                 f"sql: {expr.name} OVER goes over rows of several people. Write PARTITION BY with the column of the "

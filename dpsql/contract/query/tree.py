@@ -226,7 +226,7 @@ def _from(record: Json) -> From:
     if kind == "SHOW_REF":
         return _show(record)
     if kind == "PIVOT":
-        raise unread("PIVOT", "Group by the column that it pivots on.")
+        raise unread("PIVOT or UNPIVOT", "Write GROUP BY of the column that it pivots on, or UNION ALL.")
     raise unread(kind.replace("_", " "))
 
 
@@ -239,7 +239,9 @@ def _join(record: Json) -> Join:
     kind, how = str(record.get("join_type")), str(record.get("ref_type"))
     if how in ("ASOF", "POSITIONAL", "NEAREST"):
         raise ParameterError(
-            "P103", f"sql: {how} JOIN is not answered, since other rows decide which rows meet. Join by columns."
+            "P103",
+            f"sql: {how} JOIN is not answered, since other rows decide which rows meet. Join by columns; the last row "
+            "before another one is QUALIFY row_number() OVER (PARTITION BY person, id ORDER BY time DESC) = 1.",
         )
     if kind not in _JOINS or how not in ("REGULAR", "CROSS", "NATURAL"):
         raise unread(f"{how} {kind} JOIN")

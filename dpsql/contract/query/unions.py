@@ -10,7 +10,7 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.query.errors import hidden_names, named_ends
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.joins import without_unit
-from dpsql.contract.query.nodes import Expr, SetOperation
+from dpsql.contract.query.nodes import Derived, Expr, Modifiers, Select, SetOperation
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, RELEASED, ROWS, UNIT, Column, KeyValues, PartOfQuery
@@ -21,6 +21,18 @@ from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, identifier
 
 _NOTHING = "CAST(NULL AS DOUBLE)"
+
+
+def is_union_of_different(query: SetOperation) -> bool:
+    """Whether equal rows of several queries are one row of a UNION."""
+    return query.kind == "UNION" and (not query.every or query.modifiers.distinct)
+
+
+def as_distinct(query: SetOperation) -> Select:
+    """Return SELECT DISTINCT of UNION ALL, which is the same as a UNION."""
+    whole = replace(query, every=True, withs=(), modifiers=Modifiers())
+    star = Expr("star")
+    return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(whole, "united"))
 
 
 def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
@@ -34,8 +46,8 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
     if query.kind != "UNION" or not query.every or query.modifiers.distinct or query.modifiers.cuts:
         raise ParameterError(
             "P103",
-            f"sql: {query.kind}{'' if query.every else ' of distinct rows'} of people's rows is not answered. Write "
-            "UNION ALL without LIMIT, or WHERE EXISTS and NOT EXISTS by the person.",
+            f"sql: {query.kind} of people's rows{' with LIMIT' if query.kind == 'UNION' else ''} is not answered. "
+            + ("Leave LIMIT out." if query.kind == "UNION" else "Write WHERE EXISTS or NOT EXISTS by the person."),
         )
     if any(one.level == RELEASED for one in parts):
         raise ParameterError(

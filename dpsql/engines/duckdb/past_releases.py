@@ -194,11 +194,15 @@ class PastReleases:
     def older(self, plan: Plan) -> Older:
         """Return what gives the fingerprints of a call in versions with other defaults.
 
-        Also those from before the ledger recorded the meaning of a source, if asked for them.
+        Also those of a dataset of one table, where that is one of several now; and those from before the ledger
+        recorded the meaning of a source, if asked for them.
         """
 
         def older(before_lineage: bool) -> set[str]:
             records = [plan.public_arguments, *plan.earlier_arguments()]
+            alone = None if plan.during is None else plan.during.of_one_table
+            if alone is not None:  # before its dataset was merged into one of several tables
+                records += [{**record, "during": alone.to_json()} for record in records]
             if before_lineage:
                 records += [_without_meaning(record, plan) for record in records]
             return {self._ledger.fingerprint(plan.dataset, plan.function, record) for record in records}

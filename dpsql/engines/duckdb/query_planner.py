@@ -199,8 +199,11 @@ class QueryPlanner:
         query = read_tree(tree)
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
+        keys: dict[paths.Path, frozenset[str]] = {}
+        catalog = binding.catalog.knowing(keys)
+
         def table(path: paths.Path, node: bound.Node, told: str = "") -> reading.SeenTable:
-            return reading.table_of(path, node, views, binding.declarations, binding.catalog, self._ledger.policy, told)
+            return reading.table_of(path, node, views, binding.declarations, catalog, self._ledger.policy, told)
 
         tables: dict[tuple[str, str, str], CatalogueTable] = {}
         parents: dict[paths.Path, CatalogueTable] = {}
@@ -220,7 +223,9 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            found = table(_as_catalogued(path, node), node, plans[reading.described(reference)])
+            place, told = _as_catalogued(path, node), plans[reading.described(reference)]
+            keys[place] = reading.single_columns(told)
+            found = table(place, node, told)
             direct = direct and found.direct
             tables[folded(reference)] = found.table
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
@@ -242,7 +247,7 @@ class QueryPlanner:
             raise
         if original is None:
             raise unbound
-        return _Read(found_split, binding, direct, names)
+        return _Read(found_split, replace(binding, catalog=catalog), direct, names)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
         """Raise unless the post text reads nobody's rows, and returns the columns of the query."""

@@ -10,8 +10,10 @@ from dpsql.contract.periods import During
 from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import periods, source
 from dpsql.ledger import blocks, charge, ledger
+from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.rows import State
+from dpsql.ledger.spent import Spent
 from support.broken.planting import Fault
 
 _dated = periods.dated
@@ -72,6 +74,14 @@ REPLAY_ACROSS_DURING = Fault(
 BLOCK_CHARGED_ONCE_FOR_MANY = Fault(
     "A call on several blocks charges the first of them alone.",
     ((charge, "charged_names", lambda budget, during: _charged_names(budget, during)[:1]),),
+)
+DATED_MERGE_FORGETS = Fault(
+    "Datasets with periods are merged, and the blocks of the new one begin with nothing.",
+    ((ledger, "merged", lambda own, ended, after, begun=None: Blocks({FRESH: Spent()})),),
+)
+DATED_MERGE_TAKES_MAX = Fault(
+    "A block of merged datasets begins with the largest of what was spent of it: a person is in all of them.",
+    ((blocks, "_together", lambda parts: max(parts, key=lambda spent: spent.epsilon or 0)),),
 )
 TOTAL_NOT_CHECKED = Fault(
     "What one person may lose over all periods is stated, and refuses nothing.",

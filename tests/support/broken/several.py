@@ -12,6 +12,7 @@ from dpsql.engines.duckdb.lineage.rows import Rows
 from dpsql.engines.duckdb.steps import grouped
 from dpsql.functions.grouped.left_out import Enforced
 from dpsql.ledger import charge, ledger
+from dpsql.ledger.blocks import Ended
 from support.broken.planting import Fault, Patch
 
 _identity, _of_people, _joined_from = joins._identity, joins.of_people, owners.joined_from
@@ -109,11 +110,12 @@ CAP_BEFORE_JOIN = Fault(
 )
 
 
-def _largest(transaction: Any, dataset: str, ended: str) -> None:
+def _largest(transaction: Any, dataset: str, ended: str, *, keeps_dates: bool = False) -> Ended:
     """Charge what was spent of one dataset, unless more is charged already."""
     before = transaction.state(dataset).spent.epsilon or 0
     if (transaction.state(ended).spent.epsilon or 0) > before:
-        charge.append_merged(transaction, dataset, ended)
+        return charge.append_merged(transaction, dataset, ended, keeps_dates=keeps_dates)
+    return charge.ended_of(transaction, ended, keeps_dates=keeps_dates)
 
 
 MERGE_TAKES_MAX = Fault(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from dpsql.contract.names import (
     ATTACHED,
@@ -57,6 +57,15 @@ def is_nameless(source: str) -> bool:
 def declared_query(path: Path) -> str:
     """Return the query whose plan shows whether a declared view is still the same."""
     return "/* declared */ FROM " + ".".join(map(identifier, path))
+
+
+def primary_key(described: Sequence[tuple[str, object]]) -> frozenset[str]:
+    """Return the one column of a primary key, from names and keys of DESCRIBE; none where it has several.
+
+    A column that is UNIQUE looks there as if it were so by itself, though it may be so with others alone.
+    """
+    found = [name for name, key in described if key == "PRI"]
+    return frozenset(found if len(found) == 1 else ())
 
 
 def places_of(queries: Sequence[str]) -> list[Path]:
@@ -136,6 +145,12 @@ class Catalog:
 
     main: str  # the main database, whose name is left out when a table is displayed
     identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
+    # Returns the columns, folded, that are the primary key of a table by themselves.
+    single: Callable[[Path], Collection[str]] = field(default=lambda path: (), compare=False)
+
+    def knowing(self, keys: Mapping[Path, Collection[str]]) -> Catalog:
+        """Return the same with what is known of the primary keys of some tables."""
+        return replace(self, single=lambda path: keys[path] if path in keys else self.single(path))
 
     def table(self, path: Path) -> TableName:
         """Return the identity of a table."""

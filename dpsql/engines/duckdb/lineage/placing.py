@@ -7,7 +7,7 @@ DuckDB's plan of the source says and from what the data's owners declared: no ro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,8 @@ class Reading:
         if found is not None:
             self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
             self.scanned.update(dict.fromkeys(found.datasets))
+            if found.unit is not None and fold(found.unit) in self.catalog.single(path):
+                return replace(found, single=True)
         elif not covered:
             self.undeclared[name] = path
         return found

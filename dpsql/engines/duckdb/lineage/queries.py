@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Reference = tuple[str, str, str]
 Plans = Mapping[str, str]
-_NULLABLE = 2  # the column of DESCRIBE that says whether a column may be NULL
+_NULLABLE, _KEY = 2, 3  # the columns of DESCRIBE that say whether a column may be NULL, and in which key it is
 _PARENT = "/* parent */ "
 # Functions of the catalog, with their columns that tell of rows.
 _CATALOG: Mapping[str, frozenset[str]] = {
@@ -72,13 +72,23 @@ def described(reference: Reference) -> str:
 
 def required_columns(plan: str) -> frozenset[str]:
     """Return the columns that are NOT NULL, folded, from the plan of a query of `described`; none if it shows none."""
+    return frozenset(name for name, null in _said_of_columns(plan, _NULLABLE) if null == "NO")
+
+
+def single_columns(plan: str) -> frozenset[str]:
+    """Return the column that is the primary key by itself, folded, from the plan of a query of `described`."""
+    return paths.primary_key(_said_of_columns(plan, _KEY))
+
+
+def _said_of_columns(plan: str, column: int) -> list[tuple[str, object]]:
+    """Return the names of columns, folded, with what a column of DESCRIBE says of each."""
     node = paths.read_plan(plan)
     for one in () if node is None else bound.operators(node):
         values = bound.as_node(one.get("collection") or {}).get("values")
-        if isinstance(values, list) and len(values) > _NULLABLE:
-            names, nullable = ([bound.as_node(each).get("value") for each in values[at]] for at in (0, _NULLABLE))
-            return frozenset(fold(str(name)) for name, null in zip(names, nullable, strict=True) if null == "NO")
-    return frozenset()
+        if isinstance(values, list) and len(values) > column:
+            names, said = ([bound.as_node(each).get("value") for each in values[at]] for at in (0, column))
+            return [(fold(str(name)), each) for name, each in zip(names, said, strict=True)]
+    return []
 
 
 def parent_path(query: str) -> paths.Path | None:

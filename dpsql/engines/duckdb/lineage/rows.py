@@ -37,6 +37,7 @@ class Leaf:
     period: str | None = None  # the unit is a person in a period of this kind
     date: str | None = None  # the column that holds the date
     static: bool = False  # the rows of a person are undated, in a dataset with periods
+    single: bool = False  # no two rows have one value in the column of what they belong to
 
 
 PUBLIC = Leaf()
@@ -140,7 +141,9 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
     ties = frozenset((place, key) for column, key in leaf.keys.items() for place in named(column))
     by_unit = leaf.unit is not None or not leaf.datasets
     date = None if leaf.period is None else Dates(leaf.period, named(leaf.date), leaf.static)
-    return Rows(len(names), leaf.datasets, named(leaf.unit), leaf.pending, ties, by_unit, date=date)
+    unit = named(leaf.unit)
+    once = leaf.single and bool(unit)
+    return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit, once=once, date=date)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:

@@ -158,8 +158,9 @@ def protect_tables(
             sources.mark(one.table.path)
         tables = _with(before, _facts(sources, stated, caps))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
+    merges = {each: _keeps_dates(sources, each, tables, budget) for each in ended}
     said = sources.keep_budget(
-        name, budget, facts, public, replace=replace or is_longer, merge=ended, dated_ahead=dated_ahead
+        name, budget, facts, public, replace=replace or is_longer, merge=merges, dated_ahead=dated_ahead
     )
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
     return f"{said}; tables {listed}"
@@ -215,8 +216,6 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
         wrong = "has no budget"
     elif ended == name or sources.has_entries(name):
         wrong = f"cannot be merged into {show(name)}, which has entries of its own. Give the dataset a new name"
-    elif budget.period is not None:
-        wrong = "has periods, and the sum of what was spent of each is kept nowhere. Leave it out, with its tables"
     elif budget.privacy_unit is None or budget.neighbours == "replace":
         wrong = "protects another unit than a person who comes or goes. Leave it out, with its tables"
     for one in old:
@@ -225,6 +224,34 @@ def _refuse_merge(sources: Sources, name: str, ended: str, tables: Sequence[Fact
             wrong = f"has the table {show(one.table.name)}. Give it in tables, with its column or path as it was"
     if wrong:
         raise ParameterError("P111", f"{show(ended)} {wrong}.")
+
+
+def _keeps_dates(sources: Sources, ended: str, tables: Sequence[Facts], now: Budget) -> bool:
+    """Whether the rows of a dataset that ends have the dates under a new budget that they had.
+
+    The end of a path has those of its parent, which is in the same dataset before and after.
+    """
+    budget, recorded = sources.recorded(ended)
+    if budget is None or budget.dated is None or now.dated is None or budget.period_zone != now.period_zone:
+        return False
+    before, after = budget.period_of, now.period_of
+    names = {tuple(one["table"] or ()): str(one["name"]) for one in tables}
+    for one in tables_of(recorded):
+        if one.get("table") is None:
+            return False
+        was = before.get(str(one["name"])) if isinstance(before, Mapping) else before
+        name = names.get(tuple(one["table"] or ()))
+        if name is None:
+            return False
+        new = after.get(name) if isinstance(after, Mapping) else after
+        if one.get("path") is None and not _is_same(was, new):
+            return False
+    return True
+
+
+def _is_same(column: object, other: object) -> bool:
+    """Whether two columns of dates are one, or neither is one."""
+    return column == other if column is None or other is None else fold(str(column)) == fold(str(other))
 
 
 def _dates(

@@ -286,11 +286,23 @@ class Sources(Standing):
         public: Sequence[Owned],
         *,
         replace: bool,
-        merge: Sequence[str] = (),
+        merge: Mapping[str, bool] | None = None,
         dated_ahead: bool = True,
     ) -> str:
-        """Record a budget that was checked, and declare tables public with it; return both in words."""
-        self._ledger.protect(name, budget, replace=replace, lineage=facts, merge=merge, dated_ahead=dated_ahead)
+        """Record a budget that was checked, and declare tables public with it; return both in words.
+
+        Of a dataset to `merge` it is given whether its rows keep their dates.
+        """
+        kept = [each for each, keeps_dates in (merge or {}).items() if keeps_dates]
+        self._ledger.protect(
+            name,
+            budget,
+            replace=replace,
+            lineage=facts,
+            merge=[*(merge or {})],
+            keep_dates=kept,
+            dated_ahead=dated_ahead,
+        )
         for each in public:
             self._declare(PUBLIC_KIND, each)
         mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]

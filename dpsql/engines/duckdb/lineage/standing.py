@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING
+
+import duckdb
 
 from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
@@ -13,10 +16,9 @@ from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
+from dpsql.rendering import identifier
 
 if TYPE_CHECKING:
-    import duckdb
-
     from dpsql.contract.placement import Placement
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts, RecordedDeclaration
@@ -112,7 +114,21 @@ class Standing:
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        return paths.Catalog(self._main, identities | marked)
+        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+
+    def _primary_key(self, path: paths.Path) -> frozenset[str]:
+        """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
+        cursor = self._cursor()
+        if cursor is None:
+            return frozenset()
+        with cursor:
+            try:
+                found = cursor.execute(
+                    f'SELECT column_name, "key" FROM (DESCRIBE {".".join(map(identifier, path))})'
+                ).fetchall()
+            except duckdb.Error:
+                return frozenset()
+        return paths.primary_key([(fold(name), key) for name, key in found])
 
     def refuse_stale(self, placement: Placement | None) -> None:
         """Raise when something was declared since a statement was planned."""
