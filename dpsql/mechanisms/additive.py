@@ -7,9 +7,11 @@ features, and the steps of these follow.
 
 *Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the steps that are looked
 for: ``s = N f`` plus noise of known variance, that of the release and that of the rows themselves. Steps of
-neighbouring bins are alike: f is taken for a centred random walk over the bins of variance t. The likelihood of s
-chooses t among powers of 4 and 0, and f is its mean given s. So where noise explains what is seen, there are no steps;
-elsewhere they are as smooth as the noise demands. All of this reads released numbers alone.
+neighbouring bins are alike: f is taken for a centred random walk over the bins of variance t, and t for 0 or a power of
+4, 0 being as likely as all others together. f is its mean given s, over all t by how likely s makes them. So where
+noise explains what is seen, there are next to no steps; elsewhere they are as smooth as the noise demands. N is found
+alike: rows per cell are even ones, a walk, and jumps of single cells, of the variances that noisy counts make likeliest
+(sums over too few rows would be taken for steps that are too high). All of this reads released numbers alone.
 
 *Rounds.* Features that are alike have like sums, so steps that are taken for g features at once add up to g times too
 much at most. They are therefore multiplied by ``2 / (1 + g)``, and the rest is left for the next visit. There are at
@@ -27,9 +29,11 @@ References
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -53,8 +57,8 @@ VISITS = 2
 MOST_ROUNDS = 16
 # Rows of a feature are fewer than all where they are so many deviations below.
 _FEWER = 3.0
-# Rows per bin differ from even ones by about half of these.
-_NOISE_WEIGHT = 2.0
+# Variances of rows per cell, over the square of even ones, that are tried.
+_ROW_VARIANCES = tuple(4.0**power for power in range(-4, 4))
 # Share of the rows whose residual exceeds B, about.
 _BEYOND = 0.1
 # Variances of the random walk, over the square of B, that are tried.
@@ -72,7 +76,7 @@ class Bins:
     of : ndarray of int64, shape (d, CELLS)
         The bin of each cell, ascending from 0.
     rows : list of ndarray of float64
-        Noisy rows per bin of each feature, at least 1.
+        Likely rows per bin of each feature, at least 1.
     """
 
     of: Longs
@@ -128,24 +132,68 @@ def release_bins(
     for place, found in enumerate(noisy.values.reshape(counts.shape)):
         here = float(found.sum())
         here = max(1.0, here if total is None or here < total - far else total)
-        wanted, left, held = here / BINS, here, 0.0
+        likely = likely_rows(found, here, noisy.sigma)
+        wanted, left, held = here / BINS, float(likely.sum()), 0.0
         for cell in range(1, CELLS):
-            held += found[cell - 1]
-            left -= found[cell - 1]
+            held += likely[cell - 1]
+            left -= likely[cell - 1]
             ends = held >= wanted and left >= wanted / 2
             held = 0.0 if ends else held
             of[place, cell] = of[place, cell - 1] + ends
-        cells = np.bincount(of[place]).astype(np.float64)
-        held_rows = np.bincount(of[place], found).astype(np.float64)
-        rows.append(_rows_per_bin(held_rows, cells, here, noisy.sigma))
+        rows.append(np.maximum(np.bincount(of[place], likely), max(1.0, wanted / 4)))
     return Bins(of, rows)
 
 
-def _rows_per_bin(found: Doubles, cells: Doubles, total: float, sigma: float) -> Doubles:
-    """Return likely rows per bin: between what was seen and as many in each, by how much noise there is."""
+def likely_rows(found: Doubles, total: float, sigma: float) -> Doubles:
+    """Return the rows per cell that noisy ones show, by how much noise there is; post-processing.
+
+    Rows that differ from even ones are taken for a walk over the cells and jumps of single cells. The likelihood of
+    what was found chooses the variance of both, and 0 is among the choices.
+
+    Parameters
+    ----------
+    found : ndarray of float64, shape (CELLS,)
+    total : float
+        Rows, about; >= 1.
+    sigma : float
+        Standard deviation of the noise of each, > 0.
+
+    Returns
+    -------
+    rows : ndarray of float64, shape (CELLS,)
+        >= 0.
+    """
     even = total / len(found)
-    weight = even**2 / (even**2 + (_NOISE_WEIGHT * sigma) ** 2 * cells)
-    return np.maximum(weight * found + (1.0 - weight) * even, max(1.0, even / 8))
+    sizes, basis = _walk_basis(len(found))
+    with one_thread():
+        parts = basis.T @ (found - even)
+    best, gain = -np.inf, np.zeros(len(found))
+    for smooth in (0.0, *_ROW_VARIANCES):
+        for jumps in (0.0, *_ROW_VARIANCES):
+            spread = even**2 * (smooth * sizes + jumps)
+            noise = spread + sigma**2
+            likelihood = -0.5 * float((parts**2 / noise + np.log(noise)).sum())
+            if likelihood > best:
+                best, gain = likelihood, spread / noise
+    with one_thread():
+        return np.maximum(even + basis @ (gain * parts), 0.0)
+
+
+def _walk(length: int) -> Doubles:
+    """Return the covariance of a centred random walk, whose mean variance is 1."""
+    places = np.arange(length, dtype=np.float64)
+    walk = np.minimum.outer(places, places)
+    means = walk.mean(axis=0)
+    walk = walk - means - means[:, None] + means.mean()
+    return np.asarray(walk / np.trace(walk) * length)
+
+
+@lru_cache(maxsize=1)
+def _walk_basis(length: int) -> tuple[Doubles, Doubles]:
+    """Return eigenvalues and eigenvectors of `_walk`."""
+    with one_thread():
+        sizes, basis = np.linalg.eigh(_walk(length))
+    return np.maximum(sizes, 0.0), basis
 
 
 def release_bound(
@@ -374,23 +422,20 @@ def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, D
     Returns
     -------
     steps, variances : ndarray of float64, shape (bins,)
-        Zeros where noise explains the sums best.
+        Next to nothing where noise explains the sums best.
     """
-    places = np.arange(len(sums), dtype=np.float64)
-    walk = np.minimum.outer(places, places)
-    means = walk.mean(axis=0)
-    walk = walk - means - means[:, None] + means.mean()
-    walk *= rows[:, None] / np.trace(walk) * len(sums)
+    walk = _walk(len(sums)) * rows[:, None]
     noise = sigma**2 + _OF_RESIDUALS * rows
-    best = -0.5 * float((sums**2 / noise + np.log(noise)).sum())
-    gain = np.zeros_like(walk)
+    # No steps are as likely beforehand as any, and of these each variance as likely as another.
+    none = math.log(len(_VARIANCES)) - 0.5 * float((sums**2 / noise + np.log(noise)).sum())
+    likelihoods, gains = [none], [np.zeros_like(walk)]
     with one_thread():
         for variance in _VARIANCES:
             spread = variance * walk * rows + np.diag(noise)
             root = np.linalg.cholesky(spread)
             solved = np.linalg.solve(root, sums)
-            likelihood = -0.5 * float(solved @ solved) - float(np.log(np.diag(root)).sum())
-            if likelihood > best:
-                best = likelihood
-                gain = np.linalg.solve(spread, variance * walk).T
+            likelihoods.append(-0.5 * float(solved @ solved) - float(np.log(np.diag(root)).sum()))
+            gains.append(np.linalg.solve(spread, variance * walk).T)
+    weights = np.exp(np.array(likelihoods) - max(likelihoods))
+    gain = np.tensordot(weights / weights.sum(), np.array(gains), 1)
     return gain @ sums, sigma**2 * (gain**2).sum(axis=1)

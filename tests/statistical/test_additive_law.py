@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from dpsql.mechanisms import additive as module
-from dpsql.mechanisms.additive import BINS, VISITS, Bins, StepRounds, release_bins, release_bound, smooth_steps
+from dpsql.mechanisms.additive import (
+    BINS,
+    VISITS,
+    Bins,
+    StepRounds,
+    likely_rows,
+    release_bins,
+    release_bound,
+    smooth_steps,
+)
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.statistics.additive import CELLS, SIZES
 from dpsql.testing.bits import SeededBits
@@ -142,6 +151,25 @@ def test_the_error_of_steps_is_that_of_their_noise() -> None:
     spread = np.var([steps for steps, _ in draws], axis=0)
     stated = np.mean([variances for _, variances in draws], axis=0)
     assert 0.7 < float((spread / stated).mean()) < 1.3
+
+
+@pytest.mark.parametrize("kind", ["even", "bell", "peaks", "one"])
+def test_likely_rows_are_nearer_than_noisy_ones_and_than_even_ones(kind: str) -> None:
+    """Whatever the rows: a bin whose rows are taken for a tenth of what they are has steps ten times too high."""
+    generator, places = np.random.default_rng(10), np.arange(CELLS)
+    shape = {
+        "even": np.ones(CELLS),
+        "bell": np.exp(-(((places - 50) / 20) ** 2)),
+        "peaks": (places % 16 == 3) * 1.0,
+        "one": (places == 30) * 1.0,
+    }[kind]
+    rows = 6400 * shape / shape.sum()
+    noisy = [rows + generator.normal(0, 60, CELLS) for _ in range(40)]
+    off = [float(np.square(likely_rows(found, 6400.0, 60.0) - rows).mean()) for found in noisy]
+    assert np.mean(off) < {"even": 100, "bell": 700, "peaks": 3600, "one": 3600}[kind]
+    assert np.mean(off) < 1.0 + float(np.square(rows - 50).mean()) or kind == "even"
+    if kind == "one":
+        assert all(likely_rows(found, 6400.0, 60.0)[30] > 5000 for found in noisy)
 
 
 def test_bins_hold_about_as_many_rows_each() -> None:
