@@ -211,3 +211,11 @@ def test_a_quantile_has_an_interval_of_the_confidence_that_is_asked_for(con: Any
             assert held.count(False) <= most
         wide.append(sum(row["v_upper"] - row["v_lower"] for row in found))
     assert wide[0] < wide[1] < wide[2]
+
+
+def test_a_part_of_a_union_needs_no_names(con: Any) -> None:
+    """DuckDB names a column with a subquery by its text, which is another one where the types are looked up."""
+    sql = f"SELECT 'a' AS w, n / 2 AS v FROM ({COUNTS}) WHERE g = 1 UNION ALL SELECT 'all', count(*) / (SELECT sum(beds) FROM sizes) FROM visits"
+    rows = {row["w"]: row for row in told(con, sql)}
+    assert rows["all"]["v_lower"] <= rows["all"]["v"] <= rows["all"]["v_upper"]
+    assert {"a", "all"} == rows.keys()

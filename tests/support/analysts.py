@@ -217,6 +217,8 @@ ANSWERED: dict[str, tuple[str, str]] = {
          "FROM visits GROUP BY patient, ward ORDER BY patient, k DESC, ward) GROUP BY ward", ""),
         ("the outcome of most stays", "SELECT DISTINCT ON (ward) ward, outcome, count(*) AS n FROM visits GROUP BY ward, "
          "outcome ORDER BY ward, n DESC", ""),
+        ("a part without a name", "SELECT outcome, count(*) / 2 AS s FROM visits WHERE outcome IN ('home', 'died') GROUP BY "
+         "outcome UNION ALL SELECT 'all', count(*) / (SELECT sum(beds) FROM wards) FROM visits", ""),
         ("united people", "SELECT count(*) AS n FROM (SELECT id AS who FROM patients WHERE smoker UNION SELECT patient FROM "
          "visits WHERE ward = 'ICU' UNION SELECT patient FROM visits WHERE outcome = 'died')", ""),
         ("united rows", "WITH a AS (SELECT patient, ward FROM visits WHERE cost > 500 UNION SELECT patient, ward FROM visits "

@@ -116,7 +116,7 @@ class CoreSelect:
         whole = []
         for stub, text_ in enumerate(texts):
             writer = self._writer(self._places[1], bool(stub))
-            listed = ", ".join(writer.sql(expr) + (f" AS {identifier(name)}" if name else "") for expr, name in over)
+            listed = ", ".join(writer.sql(expr) + _as(expr, name, place) for place, (expr, name) in enumerate(over))
             distinct = "DISTINCT " if self.modifiers.distinct else ""
             out = f"SELECT {distinct}{listed} FROM ({text_}) AS {identifier(_SETS)}"
             for word, condition in (("WHERE", self.having), ("QUALIFY", self.qualify)):
@@ -263,8 +263,8 @@ class CoreSelect:
         """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked."""
         writer = self._writer(core, stub)
         listed = [
-            writer.sql(self._over(expr, places)) + (f" AS {identifier(name)}" if name else "")
-            for expr, name in self.items
+            writer.sql(self._over(expr, places)) + _as(expr, name, place)
+            for place, (expr, name) in enumerate(self.items)
         ]
         source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
@@ -476,3 +476,10 @@ def core_source(core: CoreDraft) -> str:
 
 def _ordered(sql: str, order: Order) -> str:
     return " ".join(one for one in (sql, order.direction, order.nulls) if one)
+
+
+def _as(expr: Expr, name: str, place: int) -> str:
+    """Return what names a column: DuckDB would name one with a subquery by its text, which a stub has not."""
+    unlike = not name and any(one.what == "subquery" for one in expr.walk())
+    name = f"dpsql_{place}" if unlike else name
+    return f" AS {identifier(name)}" if name else ""
