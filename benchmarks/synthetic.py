@@ -1,7 +1,9 @@
 """Synthetic tables of a real one: total variation of pairs, and models trained on them and tested on real rows.
 
-``python benchmarks/synthetic.py TABLE.parquet TARGET POSITIVE [runs]`` splits a table at random, releases four fifths
-of its rows with dp_synthetic at epsilon .1, .3, 1 and 3 (delta 1e-5, target given), makes as many rows, and prints:
+``python benchmarks/synthetic.py TABLE.parquet TARGET POSITIVE [runs] [most rows]`` splits a table at random, releases
+four fifths of its rows with dp_synthetic at epsilon .1, .3, 1 and 3 (delta 1e-5), makes as many rows, and prints, for
+each of three ways: ``target`` is given; it is not, and the hub is drawn; and, from the same release, columns that are
+independent, as what a table is worth of which single columns alone are known with the same noise:
 
 - ``pairs``: total variation of all pairs of columns, in at most 16 quantile cells of the real rows, their mean;
 - ``columns``: the same of single columns;
@@ -103,29 +105,41 @@ def stated(context: dpsql.Context, table: pa.Table) -> dict[str, Any]:
     return {"lower": ends["min"], "upper": ends["max"], "keys": keys}
 
 
-def main(path: str, target: str, positive: str, runs: int) -> None:
+def apart(table: pa.Table) -> pa.Table:
+    """Return a table with each column in an order of its own."""
+    orders = np.random.default_rng(0).permuted(np.tile(np.arange(table.num_rows), (table.num_columns, 1)), axis=1)
+    columns = [column.take(pa.array(order)) for column, order in zip(table.columns, orders, strict=True)]
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
+
+
+def main(path: str, target: str, positive: str, runs: int, most: int) -> None:
     table = pq.read_table(path)
     for run in range(runs):
-        order = np.random.default_rng(run).permutation(table.num_rows)
+        order = np.random.default_rng(run).permutation(table.num_rows)[:most]
         test, train = table.take(order[: len(order) // 5]), table.take(order[len(order) // 5 :])
         print(f"run {run}: {train.num_rows} rows x {train.num_columns}, auc of real rows "
               f"{auc(train, test, target, positive):.3f}")  # fmt: skip
-        for epsilon, way in itertools.product(RATES, ("public", "private")):
+        for epsilon, way, aim in itertools.product(RATES, ("public", "private"), ("target", "none")):
             with dpsql.Context() as context:
                 context.connection.register("frame", train)
                 context.sql("CREATE TABLE t AS FROM frame")
                 given = stated(context, train) if way == "public" else {"private_keys": True}
+                given |= {"target": target} if aim == "target" else {}
                 before = time.process_time()
-                context.dp_synthetic("t", epsilon=epsilon, delta=1e-5, target=target, release="s", **given)
+                context.dp_synthetic("t", epsilon=epsilon, delta=1e-5, release="s", **given)
                 drawn = time.process_time()
                 twin = context.dp_synthetic_rows("s")
                 seconds = drawn - before, time.process_time() - drawn
-            pairs, columns = variations(cells(train, train), cells(train, twin))
-            print(
-                f"  epsilon {epsilon:4} {way:8} pairs {pairs:.4f} columns {columns:.4f} "
-                f"auc {auc(twin, test, target, positive):.3f} cpu {seconds[0]:.2f} + {seconds[1]:.2f} s"
-            )
+            twins = {aim: twin, **({"apart": apart(twin)} if aim == "none" else {})}
+            for name, made in twins.items():
+                pairs, columns = variations(cells(train, train), cells(train, made))
+                print(
+                    f"  epsilon {epsilon:4} {way:8} {name:6} pairs {pairs:.4f} columns {columns:.4f} "
+                    f"auc {auc(made, test, target, positive):.3f} cpu {seconds[0]:.2f} + {seconds[1]:.2f} s"
+                )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 2)
+    usual = ["2", str(10**9)]
+    more = sys.argv[4:] + usual[len(sys.argv[4:]) :]
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(more[0]), int(more[1]))

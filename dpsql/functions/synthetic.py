@@ -276,7 +276,9 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
       private: what no key has is what they leave of all rows.
     """
     part, width = plan.noise_part, len(statistic.columns)
-    texts = {place: statistic.occurring(place) for place in statistic.texts}
+    most = plan.max_rows_per_unit
+    # A text of so few rows is not shown whatever its noise, so that of ids there is not one more number for each row.
+    texts = {place: statistic.occurring(place, above=most) for place in statistic.texts}
     exact = [
         np.concatenate([counts, texts[place][1]]) if place in texts else counts
         for place, counts in enumerate(statistic.cell_counts)
@@ -294,7 +296,7 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
             raise InternalError("I032", "private keys were to be drawn without their delta. Report it.")
         reach = key_reach(part.epsilon, part.key_delta, len(texts), plan.neighbours, plan.max_rows_per_unit)
         counts = parts[place]
-        kept = np.flatnonzero(counts[1:] >= plan.max_rows_per_unit + reach * noisy.sigma)
+        kept = np.flatnonzero(counts[1:] >= 2 * most + reach * noisy.sigma)
         held = counts[1:][kept]
         keys = tuple(names[one] for one in kept.tolist())
         columns[place] = replace(columns[place], keys=keys, draws_keys=False)
@@ -302,8 +304,8 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         # It has the noise of all that it is a difference of.
         seen = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
         parts[place] = np.concatenate([counts[:1], held, [others if seen else 0.0]])
-    most = max(2, math.isqrt(2 * _MOST_CELLS) // width)
-    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, most)
+    united = max(2, math.isqrt(2 * _MOST_CELLS) // width)
+    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united)
 
 
 def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> dict[str, Json]:

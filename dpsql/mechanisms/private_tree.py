@@ -35,14 +35,16 @@ With qualities that move by at most Delta, in either direction, a round at epsil
 ``exp(epsilon q / (2 Delta))``: epsilon-bounded range, hence ``epsilon**2 / 8``-zCDP. Gaussian noise is
 ``L2**2 / (2 sigma**2)``-zCDP. Steps are adaptive, so their rho add up.
 
-**Private keys.** The values of a text column may be private. Then a value that occurs counts as a cell of its own if
-its noisy count reaches a threshold, else as `other`. Take two neighbouring tables, and call a value *lone* if only the
-unit in which they differ has it. Let a be the chance that any lone value of a table is released. Both tables' runs in
-which no lone value is released have the law of the mechanism above, for one and the same set of values. Noise is
-independent, so a table's output is that of such a run but for a chance of a. So for any event
-``P <= exp(epsilon) Q' + delta + a`` under add/remove, where one of the tables has no lone values, and
-``P <= exp(epsilon) (Q + a) + delta + a`` under replace. There are at most m lone values for each column, each with a
-count of at most m. A threshold of ``m + z sigma`` releases one of them with a chance of at most ``Phi(-z)``.
+**Private keys.** The values of a text column may be private. Then a value of more than m rows is counted, and is a
+cell of its own if its noisy count reaches a threshold; all else is `other`. Take two neighbouring tables, and call a
+value of one of them *lone* if it is counted there and not in the other one. In the other one it has at most m rows,
+and the unit in which the tables differ has at most m, so a lone value has at most 2 m rows, at least one of which is
+the unit's. Let a be the chance that any lone value of a table is released. Both tables' runs in which no lone value
+is released have the law of the mechanism above, for one and the same set of values. Noise is independent, so a
+table's output is that of such a run but for a chance of a. So for any event ``P <= exp(epsilon) Q' + delta + a``
+under add/remove, where the smaller table has no lone values, and ``P <= exp(epsilon) (Q + a) + delta + a`` under
+replace. There are at most m lone values for each column. A threshold of ``2 m + z sigma`` releases one of them with a
+chance of at most ``Phi(-z)``.
 
 References
 ----------
@@ -194,7 +196,7 @@ def noisy_tables(counts: Longs, tables: int, rho: Fraction, *, neighbours: str, 
 
 @lru_cache(maxsize=64)
 def key_reach(epsilon: Fraction, key_delta: Fraction, columns: int, neighbours: str, rows: int) -> float:
-    """Return z: a value that one unit alone has is released from a noisy count of m + z deviations on, at least."""
+    """Return z: a value is released from a noisy count of 2 m + z deviations on, at least."""
     changes = relation_of(neighbours).changes
     # exp(epsilon) is rounded up; beyond 700 no delta is left.
     both = 1 if changes == 1 else 1 + math.ceil(math.exp(min(float(epsilon), 700.0)) * (1 + 1e-9))

@@ -143,9 +143,9 @@ class ColumnCounts(Fold):
         for text, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
             known[text] = known.get(text, 0) + count
 
-    def occurring(self, place: int) -> tuple[list[str], Longs]:
-        """Return the texts of a column in their order, and how often each occurs."""
-        texts = sorted(self.texts[place])
+    def occurring(self, place: int, *, above: int = 0) -> tuple[list[str], Longs]:
+        """Return the texts of a column that occur more often than so, in their order, and how often each does."""
+        texts = sorted(text for text, count in self.texts[place].items() if count > above)
         return texts, np.array([self.texts[place][text] for text in texts], dtype=np.int64)
 
     def state(self) -> pa.RecordBatch:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from dpsql.contract.measurement import Permit, measurement_of
+from dpsql.functions import synthetic
 from dpsql.functions.synthetic import draw_report
 from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.mechanisms.private_tree import CELLS, EDGES, ONE, REPORT, TREE, TreeNoise, draw_tree, noisy_tables
+from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts
 
 # Chance of a false alarm below 1e-6 for each number of draws below.
 AWAY = 5.2
@@ -45,6 +49,24 @@ def test_counts_of_columns(neighbours: str, rows: int, squared: int) -> None:
     assert noisy.sigma == pytest.approx(asked.deviations(3)[0])
 
 
+@pytest.mark.long
+def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With m rows more than the m that hide a value, it is released with the chance of the stated deviations."""
+    rows, runs = 20, 3000
+    asked = plan("add_remove", rows, columns=["g"], epsilon=20, private_keys=True)
+    counts = ColumnCounts([CodedColumn("g", "VARCHAR", None, True, None, 0, draws_keys=True)])
+    counts.add_columns([pa.array(["twice"] * 2 * rows + ["once"] * rows)])
+    monkeypatch.setattr(synthetic, "key_reach", lambda *_: 1.0)
+    found: list[str] = []
+    for _ in range(runs):
+        with Permit(asked.measurement).drawing():
+            released = synthetic.draw_columns(asked, counts)
+        found += released.columns[0].keys or ()
+    assert set(found) == {"twice"}
+    chance = NormalDist().cdf(-1)
+    assert abs(len(found) / runs - chance) < AWAY * math.sqrt(chance * (1 - chance) / runs)
+
+
 @pytest.mark.parametrize(
     ("neighbours", "rows", "squared"), [("add_remove", 1, 1), ("replace", 1, 4), ("replace", 3, 36)]
 )
@@ -59,8 +81,12 @@ def test_report(neighbours: str, rows: int, squared: int) -> None:
     assert sigma == pytest.approx(math.sqrt(variance), rel=1e-6)
 
 
-def part_of(epsilon: int) -> TreeNoise:
-    weights = {CELLS: Fraction(1, 10), TREE: Fraction(8, 10), EDGES: Fraction(1, 10)}
+# Of rho: noisy tables are then worth so little that a useless pair is chosen with a chance below 1e-9.
+FEW = Fraction(1, 1000)
+
+
+def part_of(epsilon: int, edges: Fraction = Fraction(1, 10)) -> TreeNoise:
+    weights = {CELLS: Fraction(1, 10), TREE: Fraction(9, 10) - edges, EDGES: edges}
     return TreeNoise.of("tree", Fraction(epsilon), Fraction(1, 10**5), weights, draws_keys=False)
 
 
@@ -138,7 +164,7 @@ def test_tree(neighbours: str, rows: int) -> None:
 
 def test_what_rounds_leave_goes_to_the_edges() -> None:
     """Four columns, of which two are the same given the hub: one round of two chooses them, the next one stops."""
-    part = part_of(100)
+    part = part_of(100, FEW)
     same, apart = np.diag([500, 500]), np.full((2, 2), 250)
     pairs = {pair: same if pair == (1, 2) else apart for pair in itertools.combinations(range(4), 2)}
     star = dict.fromkeys(pairs, apart * 1.0)
@@ -160,7 +186,7 @@ def test_what_rounds_leave_goes_to_the_edges() -> None:
 
 
 def test_no_hub_where_columns_are_independent() -> None:
-    part = part_of(100)
+    part = part_of(100, FEW)
     with Permit(measurement_of(part)).drawing():
         tree = draw_tree(
             part,
