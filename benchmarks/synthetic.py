@@ -140,6 +140,6 @@ def main(path: str, target: str, positive: str, runs: int, most: int) -> None:
 
 
 if __name__ == "__main__":
-    main(
-        sys.argv[1], sys.argv[2], sys.argv[3], *(int(one) for one in [*sys.argv[4:], *(2, 10**9)[len(sys.argv) - 4 :]])
-    )
+    usual = ["2", str(10**9)]
+    more = sys.argv[4:] + usual[len(sys.argv[4:]) :]
+    main(sys.argv[1], sys.argv[2], sys.argv[3], int(more[0]), int(more[1]))

@@ -168,8 +168,8 @@ def report(found: dict[Key, float]) -> str:
             scores = [score for key, score in found.items() if key[:3] == (name, what, epsilon)]
             if scores:
                 means[place].append(max(0.0, float(np.mean(scores))))
-            error = np.std(scores, ddof=1) / len(scores) ** 0.5 if len(scores) > 1 else np.nan
-            cells.append(f"{np.mean(scores):.3f} ± {error:.3f}" if scores else "")
+            error = f" ± {np.std(scores, ddof=1) / len(scores) ** 0.5:.3f}" if len(scores) > 1 else ""
+            cells.append(f"{np.mean(scores):.3f}{error}" if scores else "")
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     lines.append("| mean | " + " | ".join(f"**{np.mean(some):.3f}**" for some in means) + " |")
     return "\n".join(lines) + "\n"

@@ -138,15 +138,22 @@ def _insert(
     by_21: Ints,
     short_steps: Shorts,
     steps: Ints,
+    middles: int,
     tops: int,
 ) -> None:
-    """Put v into the set; `tops` is the number of vectors of `by_21` in use, 0 below 2**21 ranks."""
+    """Put v into the set.
+
+    `middles` is the number of vectors of a row of `by_16` in use, 0 up to 2**16 ranks and 1 up to 2**20; `tops` that of
+    `by_21`, 0 up to 2**21.
+    """
     words[v >> 6] |= np.uint64(1) << np.uint64(v & 63)
     _add_vector(by_6, (v >> 11) << 5, short_steps, ((v >> 6) & 31) << 5)
     _add_vector(by_11, (v >> 16) << 5, short_steps, ((v >> 11) & 31) << 5)
     row, step = (v >> 21) << 5, ((v >> 16) & 31) << 5
-    _add_vector(by_16, row, steps, step)
-    _add_vector(by_16, row + 16, steps, step + 16)
+    if middles > 0:
+        _add_vector(by_16, row, steps, step)
+    if middles > 1:
+        _add_vector(by_16, row + 16, steps, step + 16)
     if tops > 0:
         own = v >> 25
         _add_vector(by_21, own << 4, steps, ((v >> 21) & 15) << 5)
@@ -189,6 +196,7 @@ def count(
         start = offsets[block]
         size = offsets[block + 1] - start
         own = codes[start : start + size]
+        middles = 0 if size <= 1 << 16 else 1 if size <= 1 << 20 else 2
         tops = 0 if size <= 1 << 21 else (size >> 25) + 1
         _clear(size, words, by_6, by_11, by_16, by_21)
         if tied:
@@ -214,7 +222,7 @@ def count(
                             earlier = repeats[v]
                             repeats[v] = earlier + 1
                             v = np.uint32(_first(v, starts) + earlier)
-                        _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, tops)
+                        _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, middles, tops)
                     inserted += kept
                     kept = 0
                 if fetched[i] < 0:
@@ -232,7 +240,7 @@ def count(
                     waiting[kept] = fetched[i]
                     kept += 1
                 else:
-                    _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, tops)
+                    _insert(v, words, by_6, by_11, by_16, by_21, short_steps, steps, middles, tops)
                     inserted += 1
             done[thread] += length
         concordant[block] = below - repeated

@@ -435,7 +435,7 @@ def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, D
             root = np.linalg.cholesky(spread)
             solved = np.linalg.solve(root, sums)
             likelihoods.append(-0.5 * float(solved @ solved) - float(np.log(np.diag(root)).sum()))
-            gains.append(np.linalg.solve(spread, variance * walk).T)
+            gains.append(np.asarray(np.linalg.solve(spread, variance * walk).T, dtype=np.float64))
     weights = np.exp(np.array(likelihoods) - max(likelihoods))
     gain = np.tensordot(weights / weights.sum(), np.array(gains), 1)
     return gain @ sums, sigma**2 * (gain**2).sum(axis=1)

@@ -21,6 +21,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -223,7 +224,7 @@ class GroupedNoise(Part):
         """What the ledger records."""
         return additive_noise(self.epsilon, self.mu, self.delta)
 
-    @property
+    @cached_property
     def lattices(self) -> tuple[Lattice, ...]:
         """The law of the noise on each block."""
         return tuple(self._lattice(block, share) for block, share in zip(self.blocks, self.shares, strict=True))

@@ -20,7 +20,7 @@ REFUSED = [
     ("P103", "SELECT count(*) FROM (SELECT * FROM visits LIMIT 5)"),
     ("P103", "SELECT count(*) FROM (SELECT ward FROM visits EXCEPT SELECT ward FROM visits)"),
     ("P103", "SELECT count(*) FROM (SELECT ward FROM visits UNION SELECT ward FROM wards)"),
-    ("P103", "SELECT count(*) FROM (SELECT DISTINCT ON (patient) * FROM visits)"),
+    ("P103", "SELECT count(*) FROM (SELECT DISTINCT ON (ward) * FROM visits)"),
     ("P103", "SELECT count(*) FROM visits v FULL JOIN patients p ON p.id = v.patient"),
     ("P104", "SELECT avg(m) FROM (SELECT patient, mode(days) AS m FROM visits GROUP BY patient)"),
     ("P104", "SELECT avg(m) FROM (SELECT patient, stddev(days) AS m FROM visits GROUP BY patient)"),

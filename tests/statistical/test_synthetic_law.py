@@ -57,7 +57,7 @@ def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: py
     counts = ColumnCounts([CodedColumn("g", "VARCHAR", None, True, None, 0, draws_keys=True)])
     counts.add_columns([pa.array(["twice"] * 2 * rows + ["once"] * rows)])
     monkeypatch.setattr(synthetic, "key_reach", lambda *_: 1.0)
-    found = []
+    found: list[str] = []
     for _ in range(runs):
         with Permit(asked.measurement).drawing():
             released = synthetic.draw_columns(asked, counts)

@@ -26,6 +26,8 @@ Doubles: TypeAlias = NDArray[np.float64]
 _COPIES = 1 << 28
 # Bytes of rows that a fold gets at once.
 _ENOUGH = 1 << 21
+# Bytes from which on a batch goes to the fold as it is: to join it with another one would copy both.
+_LARGE = 1 << 20
 
 
 @runtime_checkable
@@ -47,9 +49,13 @@ class _Lane:
 
     def add(self, call: Call, rows: pa.StructArray, batch: Batch) -> None:
         """Take in a batch of rows."""
+        size = rows.get_total_buffer_size()
+        if size >= _LARGE:
+            call.collect(self.collector, rows, batch)
+            return
         self._rows.append(rows)
         self._batches.append(batch)
-        self._bytes += rows.get_total_buffer_size()
+        self._bytes += size
         if self._bytes >= _ENOUGH:
             self.flush(call)
 

@@ -202,7 +202,8 @@ def refuse_people(
     shown = paths.read_plan(listing) if listing else None
     below = [] if shown is None else bound.children(shown)
     forms = {bound.normal_form(one) for one in below}
-    within = {id(scan) for one in bound.operators(node) if bound.normal_form(one) in forms for scan in bound.scans(one)}
+    listed = [one for one in bound.operators(node) if bound.normal_form(one) in forms] if forms else []
+    within = {id(scan) for one in listed for scan in bound.scans(one)}
     for scan in bound.scans(node):
         table, function = bound.table_of(scan), bound.function_of(scan)
         if table is not None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from dpsql.engines.duckdb.keys import key, key_of, key_parts, order_by, partition_by, sampled
 from dpsql.engines.duckdb.steps import values
 from dpsql.engines.duckdb.steps.caps import Cap, within
-from dpsql.engines.duckdb.steps.left_out import COUNTS, apart, flagged, recorded
+from dpsql.engines.duckdb.steps.left_out import apart, flagged, recorded
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
 from dpsql.engines.duckdb.steps.source import typed_key
 from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select
@@ -82,13 +82,10 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
     enforced = enforced_limits(*limits, group_count=plan.group_count, alone=alone)
     caps, kept_rows = list[Cap](), list[str]()
 
-    def among() -> list[str]:
-        """Return the column by which a limit looks only at rows that met those before it, if rows are flagged."""
-        return [COUNTS] if caps and plan.measures_left_out else []
-
     def at_most(most: int | str, owner: list[str], order: list[str]) -> None:
-        owner = [*owner, *among()]
-        caps.append(Cap(sampled(frame.place_of(*owner), owner, order, most), tuple(owner), most))
+        # Rows that met the limits before are hashed with a flag where the others are told apart.
+        place = frame.place_of(*owner, *(["true"] if caps and plan.measures_left_out else []))
+        caps.append(Cap(sampled(place, owner, order, most), tuple(owner), most))
 
     if enforced.groups:
         order = order_by(["group_place", *groups])
@@ -104,7 +101,7 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
         kept_rows.append(f"{'the drawn number' if frame.drawing else most} of its rows in all")
     note = f"Of each unit count at most {', '.join(kept_rows)}, by keyed hashes." if kept_rows else "Every row counts."
     if plan.measures_left_out:
-        yield from flagged(frame, rows, caps, note)
+        yield from flagged(frame, rows, caps or [Cap("true")], note)
         return
     for number, cap in enumerate(caps, start=1):
         before, chosen = within(frame, f"limit{number}", cap, rows)
@@ -136,7 +133,7 @@ def public_keys(frame: GroupedFrame) -> Iterator[Step]:
     for column in frame.columns:
         yield _listed(frame, column, ticket)
         number, data = key_parts("key")
-        entry = struct({"p": "p", "number": number, "data": data, "wrong": "wrong"})
+        entry = struct({"p": cast("p", "BIGINT"), "number": number, "data": data, "wrong": "wrong"})
         rows = call("list", f"{entry} ORDER BY p ASC NULLS LAST")
         lists.append(f"(SELECT {rows} FROM {frame.name(f'listed{column}')})")
     checked = call("dpsql_check_keys", ticket, call("list_value", *lists))
@@ -163,7 +160,8 @@ def _listed(frame: GroupedFrame, column: int, ticket: str) -> Step:
     listed = call("unnest", call("dpsql_key_list", ticket, str(column)))
     witness = f"SELECT {typed_key(column)} AS witness FROM {frame.name('types')}"
     # A column of its own: DuckDB 1.5.6 moves the cast of a struct's field out of TRY.
-    texts = f"SELECT {field('f', 'p')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
+    # Positions have 32 bits: what rows are sorted by is compared in fewer words.
+    texts = f"SELECT {cast(field('f', 'p'), 'INTEGER')} AS p, {field('f', 'text')} AS given FROM (SELECT {listed} AS f)"
     value = f"TRY({call('cast_to_type', 'given', 'witness')})"
     return Step(
         f"listed{column}",
@@ -260,7 +258,8 @@ def by_public_keys(frame: GroupedFrame) -> Iterator[Step]:
     if frame.plan.by and not frame.has_unit:
         yield mapped(frame, "placed", frame.name(rows), *_totals(frame), *frame.cell)
         rows = "placed"
-    fields = {name: name for name in (*frame.keys, *frame.cell)} | handed_over(frame)
+    fields = {name: cast(name, "BIGINT") for name in frame.keys} | {name: name for name in frame.cell}
+    fields |= handed_over(frame)
     if frame.plan.measures_left_out:
         yield recorded(frame, frame.name(rows), list(_totals(frame)))
         rows, fields = "recorded", fields | {RECORD: RECORD}

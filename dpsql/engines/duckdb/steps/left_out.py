@@ -14,35 +14,31 @@ COUNTS = "counts"
 
 
 def flagged(frame: GroupedFrame, rows: str, caps: Sequence[Cap], note: str) -> Iterator[Step]:
-    """Yield the steps of all rows with the column `COUNTS`, true where every limit holds.
+    """Yield the steps of the rows that count, and of those that do not, each limit looking at what the last one left.
 
-    Each limit looks at the rows that met those before it.
+    Most rows fall at the first limit where units have many, so the others put few in order.
     """
-    for number, cap in enumerate(caps or [Cap("true")]):
-        if number:
-            rows = f"(SELECT * EXCLUDE ({COUNTS}), ({COUNTS} AND {cap.condition}) AS {COUNTS}\n  FROM {rows})"
-            continue
-        before, chosen = within(frame, "limit", cap, rows, COUNTS)
+    fallen = []
+    for number, cap in enumerate(caps, start=1):
+        before, chosen = within(frame, f"limit{number}", cap, rows, COUNTS)
         yield from before
-        rows = f"({chosen})"
-    yield Step("limited", f"{note} The others stay, to be told apart.", f"SELECT * FROM {rows}", kept=True)
+        yield Step(f"flagged{number}", f"{note} Whether a row meets the limit of number {number}.", chosen, kept=True)
+        one = frame.name(f"flagged{number}")
+        rows = f"(SELECT * EXCLUDE ({COUNTS}) FROM {one} WHERE {COUNTS})"
+        fallen.append(select([*frame.unit, *frame.codes], one, f"WHERE NOT {COUNTS}"))
+    yield Step("kept", "The rows that count.", f"SELECT * FROM {rows}")
+    yield Step("left", "The rows beyond one of the limits.", "\n  UNION ALL\n  ".join(fallen))
 
 
 def apart(frame: GroupedFrame) -> Iterator[Step]:
-    """Yield the step of the rows that count, and those of what the others add up to: unit by unit and cut, then all."""
-    query = f"SELECT * EXCLUDE ({COUNTS}) FROM {frame.name('limited')} WHERE {COUNTS}"
-    yield Step("kept", "The rows that count.", query)
-    yield from _fallen(frame)
-
-
-def _fallen(frame: GroupedFrame) -> Iterator[Step]:
+    """Yield the steps of what the rows that do not count add up to: unit by unit and cut, then all."""
     most = str(frame.plan.contribution.rows)
     numbers = range(len(frame.codes))
     totals = [f"{call('count_star')} AS n"]
     for number, code in zip(numbers, frame.codes, strict=True):
         totals.append(f"{call('count', code)} AS n{number}")
         totals.append(f"{cast(call('sum', code), 'HUGEINT')} AS s{number}")
-    unit = select(totals, frame.name("limited"), f"WHERE NOT {COUNTS}", f"GROUP BY {', '.join(frame.unit)}")
+    unit = select(totals, frame.name("left"), f"GROUP BY {', '.join(frame.unit)}")
     parts = [f"{call('least', 'n', most)} AS n"]
     for number in numbers:
         kept = call("least", f"n{number}", most)

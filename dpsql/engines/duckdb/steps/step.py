@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
 from dpsql.engines.duckdb.keys import key_parts, short_place
 from dpsql.functions.grouped.plan import GroupedPlan
-from dpsql.rendering import field, plus
+from dpsql.rendering import cast, field, plus
 
 # Statements whose rows are handed over in passes.
 IN_PASSES = (COLLECTED, FEATURE_COUNTS, GROUPED)
@@ -205,9 +205,14 @@ class GroupedFrame(Frame):
         return [f"k{column}" for column in self.columns]
 
     def place_of(self, *columns: str) -> str:
-        """Return SQL of a keyed hash of some columns; a key is hashed as its number and its text."""
-        parts = ((name,) if name not in self.identities else key_parts(name) for name in columns)
-        return super().place_of(*(part for several in parts for part in several))
+        """Return SQL of a keyed hash of some columns: of a key by its number and text, of a position by 64 bits."""
+        parts: list[str] = []
+        for name in columns:
+            if name in self.identities:
+                parts += key_parts(name)
+            else:
+                parts.append(cast(name, "BIGINT") if name in self.keys else name)
+        return super().place_of(*parts)
 
     @property
     def keys(self) -> list[str]:
