@@ -85,9 +85,9 @@ BOUNDS, CELLS, TREE, EDGES, REPORT = "bounds", "cells", "tree", "edges", "report
 ONE = 1 << 20
 # A noisy table is off by this share of its noise in each cell, on average, once it is fitted to its margins.
 _KEPT = 0.5
-# A hub that is drawn has at most so many cells; the three columns of an edge and the hub, all together, so many.
-_HUB_CELLS = 32
-_CLIQUE_CELLS = 1 << 19
+# A hub that is drawn has at most so many cells; an edge's columns with the hub, and all edges together, so many.
+_HUB_CELLS = 34
+_EDGE_CELLS, _ALL_CELLS = 40_000, 1 << 21
 
 Pair = tuple[int, int]
 
@@ -339,7 +339,7 @@ def draw_tree(
     if star:
         expected = implied(NoisyTree(hub, star, tables, sigmas))
     joined = 1 if hub is None else sizes[hub]
-    limit = _CLIQUE_CELLS // width
+    limit = min(_EDGE_CELLS, _ALL_CELLS // width)
     others = {
         (i, j): draws.quality((i, j), expected[i, j])
         for i, j in pairs

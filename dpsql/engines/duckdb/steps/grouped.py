@@ -274,7 +274,7 @@ def by_private_keys(frame: GroupedFrame) -> Iterator[Step]:
     """
     number = frame.plan.readings
     if frame.only is not None:
-        fields = {}
+        fields: dict[str, str] = {}
         for name in frame.identities:
             fields[f"{name}_number"], fields[f"{name}_data"] = key_parts(name)
         fields |= handed_over(frame)
