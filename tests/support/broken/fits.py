@@ -310,7 +310,7 @@ def _exact_bins(found: Any, *given: Any, **options: Any) -> Any:
 
 
 _spend_fit = AdditiveModel.spend_fit
-_draw_standard = boosted.draw_standard
+_draw_standard = method.draw_standard
 _release_residuals = additive.release_residuals
 _residuals_sensitivity, _cells_sensitivity = (
     additive_statistics.residuals_sensitivity,
