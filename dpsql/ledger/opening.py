@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class _Reading(threading.local):
+    """The transaction that this thread reads in, while it wants to see one state."""
+
+    transaction: Transaction | None = None
+
+
 class OpenLedger:
     """A ledger at one location, opened on first use; `dpsql.ledger.ledger.Ledger` adds what is written to it."""
 
@@ -43,6 +49,7 @@ class OpenLedger:
         self._declarations: RecordedDeclarations | None = None
         self._opening = threading.Lock()
         self._watchers: list[Callable[[Receipt], None]] = []
+        self._reading = _Reading()
 
     @classmethod
     def open(
@@ -191,7 +198,21 @@ class OpenLedger:
         key = None if dataset is None else folded_dataset(dataset)
         return self._read(lambda transaction: transaction.ledger_rows(key))
 
+    def of_one_state(self, work: Callable[[], T]) -> T:
+        """Run `work`, which only reads; what this thread reads of the ledger in it is one state, in one transaction."""
+
+        def inside(transaction: Transaction) -> T:
+            outer, self._reading.transaction = self._reading.transaction, transaction
+            try:
+                return work()
+            finally:
+                self._reading.transaction = outer
+
+        return self._read(inside)
+
     def _read(self, work: Callable[[Transaction], T]) -> T:
+        if self._reading.transaction is not None:
+            return work(self._reading.transaction)
         result, self._seen = self._opened().read(self._inside(work))
         return result
 

@@ -137,12 +137,13 @@ class PastReleases:
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
-        if plan.release is None:
-            return None
+        return None if plan.release is None else self._ledger.of_one_state(lambda: self._replay(plan))
+
+    def _replay(self, plan: Plan) -> Entry | None:
         for dataset in self._names(plan.dataset):
             named = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
             fingerprint = self._ledger.fingerprint(dataset, plan.function, named.public_arguments)
-            found = self._ledger.replay(dataset, plan.release, fingerprint, self.older(named))
+            found = self._ledger.replay(dataset, str(plan.release), fingerprint, self.older(named))
             if found is not None:
                 return found
         return None
@@ -153,7 +154,7 @@ class PastReleases:
         When the latest answer under a plan's name is older than `age`, in seconds, or is to be `fresh`, the next one
         has the next number behind the name.
         """
-        latest, entry = self._latest(plan)
+        latest, entry = self._ledger.of_one_state(lambda: self._latest(plan))
         if entry is None or (not fresh and (age is None or _seconds_since(entry.recorded_at) <= age)):
             return _numbered(plan, latest)
         return _numbered(plan, latest + 1)
