@@ -1,8 +1,8 @@
-"""Plant faults that cost privacy, one by one, and demand that README's test command fails without the recordings.
+"""Plant faults that cost privacy, one by one, and demand that the gate's tests fail without the recordings.
 
 ``python .ci/mutants.py [WORDS...]`` runs the mutants of ``.ci/mutants.toml`` whose name or file holds one of the words,
-by default all. Each gets the test files that it names as likely killers, and if these pass all other tests of the
-default selection. What was found is kept in ``.cache/mutants.jsonl``, so that a second run goes on where the first one
+by default all. Each gets the test files that it names as likely killers, long tests among them, and if these pass all
+other tests that are not long. What was found is kept in ``.cache/mutants.jsonl``, so that a second run goes on where the first one
 ended; a mutant is run again when it, its file or a test that it names has changed.
 
 ``--check`` only verifies that every mutant applies, and shows lines that are near where one does not.
@@ -132,7 +132,7 @@ def outcome(mutant: Mutant, copy: Path, *, named_only: bool) -> dict[str, object
         if mutant.file.startswith("dpsql/kernels/"):
             cached.unlink()
     try:
-        passed, by = pytest(copy, *mutant.killers)
+        passed, by = pytest(copy, "-m", "not slow", *mutant.killers)
         if passed and not named_only:
             folders = [path.name for path in (copy / "tests").iterdir() if path.is_dir()]
             rest = [name for name in sorted(folders) if name not in (*FIRST, *LEFT_OUT)]
