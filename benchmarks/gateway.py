@@ -139,7 +139,7 @@ def in_process(database: str, times: int) -> float:
         return 1000 * (time.process_time() - began) / times
 
 
-def main(rows: int, times: int = 200, new: int = 40) -> None:
+def main(rows: int = 1_000_000, times: int = 200, new: int = 40) -> None:
     """Print the measurements."""
     latest = time.monotonic() + LATEST
     with tempfile.TemporaryDirectory() as folder:
