@@ -105,10 +105,10 @@ def test_hub(neighbours: str, rows: int) -> None:
     each = math.sqrt(8 * float(part.rho_of(TREE)) / 2)
     penalty = penalty_of(part, 1, neighbours, rows)
     margins = [np.array([500.0, 500.0])] * 2
-    moved = round((1.0 * 2 * changes / each + penalty) / 4)  # odds of e about
+    moved = round((2.0 * 2 * changes / each + penalty) / 4)  # odds of exp(2) about
     table = np.array([[250 + moved, 250 - moved], [250 - moved, 250 + moved]])
     odds = each * (4 * moved - penalty) / (2 * changes)
-    runs, chosen = 5000, 0
+    runs, chosen = 9000, 0
     noise = []
     for _ in range(runs):
         with Permit(measurement_of(part)).drawing():
