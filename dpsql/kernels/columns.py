@@ -82,8 +82,20 @@ def _decimal_to_doubles(array: pa.Array) -> NDArray[np.float64]:
 
 
 def to_texts(array: pa.Array) -> pa.Array:
-    """Return text, enum or boolean values as text."""
-    return pc.cast(array, pa.string())
+    """Return text, enum or boolean values as text; what is not UTF-8 is NULL."""
+    texts = pc.cast(array, pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([_text_of(value) for value in texts.cast(pa.binary()).to_pylist()], type=pa.string())
+    return texts
+
+
+def _text_of(value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def single_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
