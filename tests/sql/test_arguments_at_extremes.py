@@ -349,9 +349,9 @@ def columns_of(name: str) -> str:
 
 
 class Tables:
-    """A connection with tables, and what was charged so far."""
+    """A connection with tables, and what was charged so far; once some are protected, no other one is answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, protected: bool = False) -> None:
         self.connection = dpsql.connect()
         self.connection.execute(
             "CREATE TABLE t AS SELECT random() AS y, random() AS a, random() AS c, i % 2 = 0 AS b, random() AS p, "
@@ -360,7 +360,8 @@ class Tables:
             "CREATE TABLE q AS FROM t; CREATE TABLE d AS SELECT *, DATE '2026-01-01' + i::INTEGER AS day "
             "FROM (SELECT *, u * 3 AS i FROM t)"
         )
-        for table, more in (("q", ""), ("d", ", period := 'month', period_of := 'day'")):
+        budgets = {"q": "", "d": ", period := 'month', period_of := 'day'"}
+        for table, more in budgets.items() if protected else ():
             self.connection.execute(
                 f"SELECT dp_protect('{table}', epsilon := 1e9, delta := 0.01, privacy_unit := 'u', "
                 f"max_rows_per_unit := 2{more})"
@@ -382,6 +383,14 @@ class Tables:
 def tables() -> Iterator[Tables]:
     with limited_memory():
         opened = Tables()
+        yield opened
+        opened.connection.close()
+
+
+@pytest.fixture(scope="module")
+def protected() -> Iterator[Tables]:
+    with limited_memory():
+        opened = Tables(protected=True)
         yield opened
         opened.connection.close()
 
@@ -576,16 +585,16 @@ def estimated_form(given: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("form", [query_form, estimated_form])
-def test_the_queries_answer(tables: Tables, form: Any) -> None:
+def test_the_queries_answer(protected: Tables, form: Any) -> None:
     for call in QUERIES:
-        assert tables.connection.execute(form(call)).fetchall() is not None  # private keys may all be left out
+        assert protected.connection.execute(form(call)).fetchall() is not None  # private keys may all be left out
     assert set[str]().union(*QUERIES) == set(QUERY_ARGUMENTS)
 
 
 @pytest.mark.parametrize("form", [query_form, estimated_form])
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_argument_of_a_query_at_its_extremes(
-    tables: Tables, all_of_them: bool, form: Any, capfd: pytest.CaptureFixture[str]
+    protected: Tables, all_of_them: bool, form: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     statements = []
     for number, call in enumerate(QUERIES):
@@ -595,7 +604,7 @@ def test_every_argument_of_a_query_at_its_extremes(
             values = VALUES + listed(TEXTS) if argument == "sql" and not number else None
             values = values or tried(place + number, all_of_them=all_of_them)
             statements += [form({**call, argument: value}) for value in values]
-    complaints = [complaint(tables, statement) for statement in dict.fromkeys(statements)]
+    complaints = [complaint(protected, statement) for statement in dict.fromkeys(statements)]
     assert_none([wrong for wrong in complaints if wrong is not None])
     assert capfd.readouterr().err == ""
 
@@ -694,18 +703,18 @@ QUERY_VALUES: list[Any] = [
 
 @pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_query_in_python_takes_any_object(
-    tables: Tables, all_of_them: bool, capfd: pytest.CaptureFixture[str]
+    protected: Tables, all_of_them: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    context = dpsql.Context(tables.connection)
-    call = {name: tables.connection.execute(f"SELECT {one}").fetchall()[0][0] for name, one in QUERIES[0].items()}
+    context = dpsql.Context(protected.connection)
+    call = {name: protected.connection.execute(f"SELECT {one}").fetchall()[0][0] for name, one in QUERIES[0].items()}
     complaints = []
     for place, argument in enumerate(QUERY_ARGUMENTS):
         for value in QUERY_VALUES if all_of_them or argument in ("sql", "keys") else QUERY_VALUES[place % 12 :: 12]:
-            given, before = {**call, argument: value}, tables.releases()
+            given, before = {**call, argument: value}, protected.releases()
             try:
                 context.query(given.pop("sql"), **given)
             except dpsql.DpsqlError as error:
-                if error.code.startswith("DPSQL-I") or tables.releases() != before:
+                if error.code.startswith("DPSQL-I") or protected.releases() != before:
                     complaints.append(f"{argument}={type(value)}: {error}")
             except Exception as error:  # of any kind: none may come
                 complaints.append(f"{argument}={type(value)}: {error!r}")
@@ -713,9 +722,9 @@ def test_a_query_in_python_takes_any_object(
     assert capfd.readouterr().err == ""
 
 
-def test_what_is_iterated_is_read_once_and_compared_as_a_whole(tables: Tables) -> None:
+def test_what_is_iterated_is_read_once_and_compared_as_a_whole(protected: Tables) -> None:
     """Texts of long arrays are shortened, and an iterator is empty when it is read again."""
-    context, sql = dpsql.Context(tables.connection), "SELECT i, count(*) AS n FROM d GROUP BY i"
+    context, sql = dpsql.Context(protected.connection), "SELECT i, count(*) AS n FROM d GROUP BY i"
     more: dict[str, Any] = {"epsilon": 1, "during": "2026-01"}
     for more_by in (0, 5000):
         keys = np.arange(2000).astype(str)
