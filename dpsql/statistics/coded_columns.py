@@ -133,8 +133,9 @@ class ColumnCounts(Fold):
         self.rows += len(columns[0])
         for place, (coded, column) in enumerate(zip(self.columns, columns, strict=True)):
             if place in self.texts:
-                self.cell_counts[place][0] += column.null_count
-                self._count(place, pc.value_counts(to_texts(column).drop_null()))
+                texts = to_texts(column)
+                self.cell_counts[place][0] += texts.null_count
+                self._count(place, pc.value_counts(texts.drop_null()))
             else:
                 self.cell_counts[place] += np.bincount(coded.cells(column), minlength=coded.count)
 
