@@ -2,8 +2,8 @@
 
 ``python .ci/mutants.py [WORDS...]`` runs the mutants of ``.ci/mutants.toml`` whose name or file holds one of the words,
 by default all. Each gets the test files that it names as likely killers, long tests among them, and if these pass all
-other tests that are not long. What was found is kept in ``.cache/mutants.jsonl``, so that a second run goes on where the first one
-ended; a mutant is run again when it, its file or a test that it names has changed.
+other tests that are not long. What was found is kept in ``.cache/mutants.jsonl``, so that a second run goes on where
+the first one ended; a mutant is run again when it, its file or a test that it names has changed.
 
 ``--check`` only verifies that every mutant applies, and shows lines that are near where one does not.
 ``-k 2`` runs two at a time. ``--named`` stops after the named test files.
