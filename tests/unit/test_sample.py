@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "tests/unit/test_noise_race.py"
 GUARDING = "tests/property/test_sensitivity_roc.py"
+LONG = "tests/statistical/test_verdicts.py"
 
 
 def collected(*options: str, file: str = FILE) -> dict[str, list[str]]:
@@ -46,6 +47,11 @@ def test_a_sample_has_a_share_of_parameters_and_of_the_tests_without_any() -> No
 
 
 @pytest.mark.long
-def test_a_sample_has_every_test_that_guards_privacy() -> None:
-    whole, some = collected(file=GUARDING), collected("--sample", "0.25", file=GUARDING)
+def test_a_sample_has_whatever_guards_privacy_and_is_not_long() -> None:
+    assert collected(file=GUARDING) == collected("--sample", "0.25", file=GUARDING)
+
+
+@pytest.mark.long
+def test_a_sample_has_every_long_test_that_guards_privacy() -> None:
+    whole, some = collected(file=LONG), collected("--sample", "0.25", file=LONG)
     assert {test: ceil(len(all_) / 4) for test, all_ in whole.items()} == {test: len(one) for test, one in some.items()}
