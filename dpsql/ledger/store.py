@@ -74,9 +74,8 @@ class Store:
         _stores.add(self)
         self.version = schema.SCHEMA_VERSION
         self.verified: dict[object, tuple[object, ...]] = {}  # rows by their sequence, as `Transaction` verified them
-        self.composed: dict[
-            object, tuple[int, str, Spent]
-        ] = {}  # what principals spent in a period, as `accounts` composed it
+        # What principals spent in a period, as `accounts` composed it.
+        self.composed: dict[object, tuple[int, str, Spent]] = {}
         try:
             self.ledger_id = self._initialise()
         except BaseException:

@@ -11,7 +11,7 @@ import pytest
 from dpsql.errors import GatewayError
 from dpsql.gateway.http import application
 from dpsql.gateway.pages.asking import asking_routes
-from support.browser import CONTRAST, DESK, FAINT, PHONE, accused, chromium, faults, opened
+from support.browser import CONTRAST, DESK, FAINT, PHONE, accused, faults, opened
 from support.fake_door import TOKEN, FakeDoor, listening
 
 pytestmark = pytest.mark.long
@@ -22,27 +22,10 @@ QUESTION = "SELECT count(*) AS n FROM patients"
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def served() -> Iterator[tuple[FakeDoor, str]]:
     door = FakeDoor()
     with listening(door, app=application(door, more=asking_routes(door))) as url:
         yield door, url
-
-
-@pytest.fixture
-def door(served: tuple[FakeDoor, str]) -> FakeDoor:
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
-def url(door: FakeDoor, served: tuple[FakeDoor, str]) -> str:
-    return served[1]
 
 
 def logged_in(browser: Any, url: str, **options: Any) -> tuple[Any, list[str], list[str]]:

@@ -30,17 +30,6 @@ def served() -> Iterator[tuple[FakeDoor, str]]:
         yield door, url
 
 
-@pytest.fixture
-def door(served: tuple[FakeDoor, str]) -> FakeDoor:
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
-def url(door: FakeDoor, served: tuple[FakeDoor, str]) -> str:
-    return served[1]
-
-
 def ask(url: str, body: bytes | dict[str, Any] | None = None, **headers: str) -> tuple[int, dict[str, str], bytes]:
     data = json.dumps(body).encode() if isinstance(body, dict) else body
     sent = {**BEARER, "Content-Type": "application/json"}

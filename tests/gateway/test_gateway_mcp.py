@@ -31,12 +31,6 @@ def served() -> Iterator[tuple[FakeDoor, str]]:
 
 
 @pytest.fixture
-def door(served: tuple[FakeDoor, str]) -> FakeDoor:
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
 def url(served: tuple[FakeDoor, str]) -> str:
     return served[1]
 

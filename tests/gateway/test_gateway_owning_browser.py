@@ -13,7 +13,7 @@ import dpsql
 from dpsql.gateway.door import Door
 from dpsql.gateway.pages.owning import owning_routes
 from dpsql.ledger.grants import Grant
-from support.browser import CONTRAST, DESK, FAINT, PHONE, accused, chromium, faults, opened
+from support.browser import CONTRAST, DESK, FAINT, PHONE, accused, faults, opened
 from support.fake_door import TOKEN, listening
 from support.gateway_broker import SECRET, Gateway, made
 from support.owners_door import SCRIPT, OwnersDoor
@@ -24,27 +24,10 @@ PATHS = ("/datasets", "/lineage", "/grants", "/ledger", "/ledger?before=150", "/
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with chromium() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def served() -> Iterator[tuple[OwnersDoor, str]]:
     door = OwnersDoor()
     with listening(door, app=Starlette(routes=owning_routes(door))) as url:
         yield door, url
-
-
-@pytest.fixture
-def door(served: tuple[OwnersDoor, str]) -> OwnersDoor:
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
-def url(door: OwnersDoor, served: tuple[OwnersDoor, str]) -> str:
-    return served[1]
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +149,8 @@ def test_the_keyboard_is_enough(browser: Any, url: str, door: OwnersDoor) -> Non
             tab.keyboard.type(text)
         tab.keyboard.press("Tab")
     reach(tab, "document.activeElement.textContent == 'Grant'")
-    tab.keyboard.press("Enter")
-    tab.wait_for_load_state()
+    with tab.expect_navigation():
+        tab.keyboard.press("Enter")
     said = {"principal": "dora", "dataset": SCRIPT, "role": "analyst", "epsilon": "2", "per": "month"}
     assert ("grant", {"grant": said}) in door.wanted
     assert errors == []

@@ -31,12 +31,6 @@ def served() -> Iterator[tuple[FakeDoor, str]]:
 
 
 @pytest.fixture
-def door(served: tuple[FakeDoor, str]) -> FakeDoor:
-    served[0].reset()
-    return served[0]
-
-
-@pytest.fixture
 def remote(door: FakeDoor, served: tuple[FakeDoor, str]) -> Remote:
     return dpsql.connect_remote(served[1], TOKEN)
 

@@ -137,13 +137,14 @@ class PastReleases:
 
     def replay(self, plan: Plan) -> Entry | None:
         """Return the stored result of a named release, if there is one."""
-        return None if plan.release is None else self._ledger.of_one_state(lambda: self._replay(plan))
+        name = plan.release
+        return None if name is None else self._ledger.of_one_state(lambda: self._replay(plan, name))
 
-    def _replay(self, plan: Plan) -> Entry | None:
+    def _replay(self, plan: Plan, name: str) -> Entry | None:
         for dataset in self._names(plan.dataset):
             named = plan if dataset == plan.dataset else replace(plan, dataset=dataset)
             fingerprint = self._ledger.fingerprint(dataset, plan.function, named.public_arguments)
-            found = self._ledger.replay(dataset, str(plan.release), fingerprint, self.older(named))
+            found = self._ledger.replay(dataset, name, fingerprint, self.older(named))
             if found is not None:
                 return found
         return None
