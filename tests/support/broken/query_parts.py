@@ -18,13 +18,13 @@ from dpsql.kernels.cells import fine_interval
 from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
 from dpsql.mechanisms.margins import MarginsNoise
-from dpsql.rendering import call
+from dpsql.rendering import call, cast
 from dpsql.statistics.aggregates import Sums
 from support.broken.planting import Fault
 
 
 def _keys_of_rows(frame: GroupedFrame, keyed: GroupedFrame) -> Step:
-    rows = call("list", call("list_value", *(f"k{column}_data" for column in keyed.columns)))
+    rows = call("list", call("list_value", *(cast(f"k{column}", "VARCHAR") for column in keyed.columns)))
     learned = call("dpsql_learn_keys", frame.ticket, f"(SELECT {rows} FROM {keyed.name('numbered')})")
     return Step("learned", "", f"SELECT {learned} AS ticket", kept=True)
 
