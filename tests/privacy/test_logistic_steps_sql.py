@@ -112,7 +112,7 @@ def replayed(context: dpsql.Context, asked: dict[str, Any], tables: tuple[str, s
 FIXED = {**PUBLIC, "standardize": False}
 
 
-@pytest.mark.parametrize("asked", [FIXED, {**FIXED, **UNIT}, PUBLIC, {}], ids=["row", "unit", "moments", "bounds"])
+@pytest.mark.parametrize("asked", [FIXED, {**FIXED, **UNIT}, PUBLIC], ids=["row", "unit", "moments"])
 @pytest.mark.parametrize("relation", ["add_remove", "replace"])
 def test_neighbours_differ_by_what_the_noise_is_for(
     context: dpsql.Context, relation: str, asked: dict[str, Any]
