@@ -84,6 +84,14 @@ def take(part: Part, share: str = "") -> None:
     permit.take(part, share)
 
 
+def exchange(before: Measurement, after: Measurement) -> None:
+    """Let the running call sample other parts in place of some of its measurement; see `Permit.exchange`."""
+    permit = _current.get()
+    if permit is None:
+        raise InternalError("I034", "parts were to be drawn without a charge. Report it.")
+    permit.exchange(before, after)
+
+
 @dataclass(frozen=True)
 class Measurement:
     """Everything that a call may sample, in the order in which the ledger records it.
@@ -116,6 +124,34 @@ class Measurement:
     def only(self, *names: str) -> Measurement:
         """Return the measurement of the named parts alone."""
         return Measurement(tuple(part for part in self.parts if isinstance(part, Part) and part.name in names))
+
+
+@dataclass(frozen=True)
+class Within(Measurement):
+    """Parts in place of which others may be sampled that are within the same loss; see `exchange`.
+
+    Attributes
+    ----------
+    bound : Event
+        What the ledger records: the parts cost no more than it, each epsilon and delta added up.
+
+    Raises
+    ------
+    InternalError
+        I034: the parts cost more.
+    """
+
+    bound: Event
+
+    def __post_init__(self) -> None:
+        most, cost = self.bound.cost, super().event.cost
+        if most.epsilon is None or cost.epsilon is None or cost.epsilon > most.epsilon or cost.delta > most.delta:
+            raise InternalError("I034", "parts cost more than what is charged. Report it.")
+
+    @cached_property
+    def event(self) -> Event:
+        """The event that the ledger records."""
+        return self.bound
 
 
 @dataclass(frozen=True)

@@ -52,11 +52,11 @@ class LogisticCall(Call):
         unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
         def fitted(standard: Standard | None) -> Collector:
-            worth = range(len(kept)) if standard is None else self._worth_fitting(standard)
+            has_steps = self.plan.has_steps(len(kept), None if standard is None else standard.rows)
+            worth = range(len(kept)) if standard is None else self._worth_fitting(standard, has_steps)
             chosen, limits = [kept[place] for place in worth], [pairs[place] for place in worth]
             scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
-            rows = None if standard is None else standard.rows
-            return Classifier(self.plan, self, chosen, unclear, scaling, rows).start()
+            return Classifier(self.plan, self, chosen, unclear, scaling, has_steps).start()
 
         if not self.plan.standardizes:
             return fitted(None)
@@ -65,8 +65,10 @@ class LogisticCall(Call):
         reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
         return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted, _LEAST_ROWS)
 
-    def _worth_fitting(self, standard: Standard) -> list[int]:
+    def _worth_fitting(self, standard: Standard, steps: bool) -> list[int]:
         """Return the places of the features of which the noise in the fit leaves something, by released moments.
+
+        `steps` says whether steps follow the fit.
 
         A row has a norm of at most 1, so beside k others a feature has a share of ``1 / (k + 2)`` of its square. The
         rows then hold its coefficient in place by at most a quarter of its weight times that share; the ridge, which is
@@ -81,7 +83,7 @@ class LogisticCall(Call):
         def is_noise(count: int) -> bool:
             """Whether the last of so many features is; if it is, so it is beside more."""
             held = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
-            return bool(held < self.plan.calibrated(count).regularization)
+            return bool(held < self.plan.calibrated(count, steps=steps).regularization)
 
         heavy = int(np.count_nonzero(2 * weights >= weights[0]))
         light = range(heavy + 1, len(order) + 1)

@@ -10,15 +10,14 @@ from numpy.typing import NDArray
 from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector
 from dpsql.contract.json import Json
-from dpsql.contract.measurement import Draw, measurement_of
+from dpsql.contract.measurement import Draw, exchange
 from dpsql.errors import InternalError
-from dpsql.functions.regression.logistic_plan import LogisticPlan
-from dpsql.functions.regression.method import PART, KeptFeatures
+from dpsql.functions.regression.logistic_plan import BINS, STEPS, LogisticPlan
+from dpsql.functions.regression.method import KeptFeatures
 from dpsql.functions.regression.stage import Finished, FirstWeights, Result, StepStage
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.additive import AdditiveSteps, StepRounds
-from dpsql.mechanisms.gaussian import GaussianNoise
-from dpsql.mechanisms.objective_perturbation import PerturbedFit, PerturbedObjective
+from dpsql.mechanisms.objective_perturbation import PerturbedFit
 from dpsql.progress import Progress
 from dpsql.statistics.additive import CellWeights
 from dpsql.statistics.logistic_rows import Scaling, SignedFeatures, StepSums
@@ -38,8 +37,8 @@ class Classifier:
     unclear : sequence of str
         Features whose bounds are not clear.
     scaling : Scaling
-    rows : float or None
-        Rows, released before.
+    has_steps : bool
+        Whether steps follow the linear fit.
     """
 
     def __init__(
@@ -49,12 +48,13 @@ class Classifier:
         kept: Sequence[int],
         unclear: Sequence[str],
         scaling: Scaling,
-        rows: float | None,
+        has_steps: bool,
     ) -> None:
         self.plan, self.kept, self.scaling = plan, list(kept), scaling
         self._call, self._unclear = call, list(unclear)
-        self._noise = plan.calibrated(len(self.kept))
-        self.has_steps = plan.has_steps(len(self.kept), rows)
+        self.has_steps = has_steps
+        self._noise = plan.calibrated(len(self.kept), steps=has_steps)
+        self._part = plan.coefficients(has_steps)
 
     def start(self) -> Collector:
         """Return the collector of the rows, or on an engine of its first pass."""
@@ -62,18 +62,20 @@ class Classifier:
             return FitStep(self)
         return ScoredRows(self) if self.has_steps else LabelledRows(self)
 
-    @property
-    def _part(self) -> PerturbedObjective:
-        part: PerturbedObjective = self.plan.measurement["coefficients"]
-        return part
-
     def drawn(self, rows: SignedFeatures | LabelledFeatures, progress: Progress) -> NDArray[np.float64]:
         """Draw the coefficients of kept rows."""
+        self._choose()
         return self._part.draw(rows.signed, self._noise, tick=progress.tick)
 
     def begin(self) -> PerturbedFit:
         """Begin a fit that asks for sums at coefficients step by step."""
+        self._choose()
         return self._part.start(1 + len(self.kept), self._noise)
+
+    def _choose(self) -> None:
+        """Give the linear fit what the steps would have had, where there are none."""
+        if self.plan.with_steps is not None and not self.has_steps:
+            exchange(self.plan.with_steps, self.plan.without_steps)
 
     def following(self, coefficients: NDArray[np.float64]) -> Collector:
         """Return the first pass after the solver's end on an engine."""
@@ -107,9 +109,9 @@ class Classifier:
             **({"unclear": self._unclear} if self._unclear else {}),
             **({"steps": steps} if any(steps) else {}),
         }
-        spent = self._part.spent(self._noise)
-        gaussian = self.plan.gaussian_part if self.has_steps else self.plan.scaling_part
-        return Draw(measurement_of(spent) if gaussian is None else measurement_of(gaussian, spent), lambda: result)
+        steps_too = self.plan.with_steps if self.has_steps else None
+        spent = self._part.spent(self._noise) if steps_too is None else steps_too
+        return Draw(self.plan.after_scaling(spent), lambda: result)
 
 
 class ScoreStage(StepStage):
@@ -128,12 +130,14 @@ class ScoreStage(StepStage):
     def rounds(self, counted: CellWeights) -> StepRounds:
         """Draw the bins, and return the rounds."""
         plan = self._fit.plan
-        part: GaussianNoise = plan.measurement[PART]
+        part = plan.steps_part
+        if part is None:
+            raise InternalError("I032", "a linear fit was to have steps. Report it.")
         return StepRounds.of_scores(
             counted.cells,
             plan.neighbours,
             plan.max_rows_per_unit,
-            mus={name: part.spend(name) for name in ("bins", "steps")},
+            mus={name: part.spend(name) for name in (BINS, STEPS)},
         )
 
     def result(self, steps: AdditiveSteps | None) -> Draw:

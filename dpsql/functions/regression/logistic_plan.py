@@ -25,10 +25,11 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.bounds import feature_bounds
+from dpsql.contract.events import Approximate
 from dpsql.contract.gaussian_profile import share_of_mu, usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
-from dpsql.contract.measurement import Measurement, measurement_of
+from dpsql.contract.measurement import Measurement, Part, Within, measurement_of
 from dpsql.contract.parameters import Side, known
 from dpsql.contract.plan import Pass, Plan, Quantity
 from dpsql.errors import ParameterError
@@ -72,6 +73,8 @@ _BINS = Fraction(3, 20)
 # `benchmarks/papers/additive_classifiers.py` measures it.
 WORTH_STEPS = 300.0
 LINEAR, ADDITIVE = "linear", "additive"
+# The Gaussian releases of the steps.
+BINS, STEPS = "bins", "steps"
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
 _share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
@@ -182,13 +185,12 @@ class LogisticPlan(Plan):
     def check_drawable(self, count: int) -> None:
         """Raise if no perturbation meets the guarantee, or if a part of the budget is too small to draw."""
         super().check_drawable(count)
-        self.calibrated(count)
+        self.calibrated(count, steps=self.is_additive)
 
-    def calibrated(self, count: int) -> ObjectiveNoise:
-        """Return the perturbation for `count` features."""
+    def calibrated(self, count: int, *, steps: bool = False) -> ObjectiveNoise:
+        """Return the perturbation for `count` features, where steps follow or not."""
         return calibrate(
-            self.objective_epsilon,
-            self.objective_delta,
+            *self.objective(steps),
             width=count + 1,
             neighbours=self.neighbours,
             max_rows_per_unit=self.max_rows_per_unit,
@@ -237,67 +239,66 @@ class LogisticPlan(Plan):
         return moments + (self.bounds_share if self.draws_bounds else 0)
 
     @property
-    def steps_share(self) -> Fraction:
-        """Share of epsilon and delta spent on steps; 0 where there are none."""
-        return (1 - self.scaling_share) * (1 - _LINEAR) if self.is_additive else Fraction(0)
+    def rest(self) -> tuple[Fraction, Fraction | None]:
+        """Epsilon and delta that bounds and moments leave."""
+        rest = 1 - self.scaling_share
+        return self.epsilon * rest, None if self.delta is None else self.delta * rest
 
-    @property
-    def objective_epsilon(self) -> Fraction:
-        """Epsilon that is left for the coefficients."""
-        return self.epsilon * (1 - self.scaling_share - self.steps_share)
+    def objective(self, steps: bool) -> tuple[Fraction, Fraction | None]:
+        """Return epsilon and delta of the coefficients, with steps or without."""
+        epsilon, delta = self.rest
+        share = _LINEAR if steps else Fraction(1)
+        return epsilon * share, None if delta is None else delta * share
 
-    @property
-    def objective_delta(self) -> Fraction | None:
-        """Delta that is left for the coefficients."""
-        return None if self.delta is None else self.delta * (1 - self.scaling_share - self.steps_share)
-
-    @cached_property
-    def gaussian_part(self) -> GaussianNoise | None:
-        """The part that draws bounds, moments and steps; None where there are none of these."""
-        bounds = self.bounds_share if self.draws_bounds else Fraction(0)
-        steps = self.steps_share
-        shares = (
-            (BOUNDS, bounds),
-            (MOMENTS, self.scaling_share - bounds),
-            ("bins", steps * _BINS),
-            ("steps", steps * (1 - _BINS)),
-        )
-        whole = self.scaling_share + steps
-        if not whole or self.delta is None:
-            return None
-        epsilon, delta = self.epsilon * whole, self.delta * whole
-        mu = usable_mu(epsilon, delta)
-        parts = tuple((name, share_of_mu(part / whole, mu) if part < whole else mu) for name, part in shares if part)
-        return GaussianNoise(PART, mu, epsilon, delta, parts)
+    def coefficients(self, steps: bool) -> PerturbedObjective:
+        """Return the part that draws the coefficients, with steps or without."""
+        epsilon, delta = self.objective(steps)
+        return PerturbedObjective("coefficients", epsilon, delta or Fraction(0))
 
     @cached_property
     def scaling_part(self) -> GaussianNoise | None:
-        """What bounds and moments alone spend; None where there are neither."""
-        part = self.gaussian_part
-        if part is None or not self.scaling_share:
+        """The part that draws bounds and moments; None where there are neither."""
+        share = self.scaling_share
+        if not share or self.delta is None:
             return None
-        return part.spent(BOUNDS, MOMENTS) if self.is_additive else part
+        bounds = self.bounds_share / share if self.draws_bounds else Fraction(0)
+        return _gaussian(PART, self.epsilon * share, self.delta * share, {BOUNDS: bounds, MOMENTS: 1 - bounds})
 
     @cached_property
-    def steps_mu(self) -> float:
-        """Gaussian privacy loss of all steps, with their bins."""
-        part = self.gaussian_part
-        return (
-            0.0 if part is None else math.hypot(*(float(mu) for name, mu in part.shares if name in ("bins", "steps")))
-        )
+    def steps_part(self) -> GaussianNoise | None:
+        """The part that draws bins and steps; None for a linear fit."""
+        epsilon, delta = self.rest
+        if not self.is_additive or delta is None:
+            return None
+        return _gaussian(STEPS, epsilon * (1 - _LINEAR), delta * (1 - _LINEAR), {BINS: _BINS, STEPS: 1 - _BINS})
+
+    @cached_property
+    def with_steps(self) -> Within | None:
+        """What follows bounds and moments where there are steps; `without_steps` is within the same loss."""
+        return None if self.steps_part is None else self._within(self.coefficients(True), self.steps_part)
+
+    @cached_property
+    def without_steps(self) -> Within:
+        """What follows bounds and moments in an additive call that has no steps: the linear fit."""
+        return self._within(self.coefficients(False))
+
+    def _within(self, *parts: Part) -> Within:
+        epsilon, delta = self.rest
+        return Within(parts, Approximate(epsilon, delta or Fraction(0), "additive_classifier"))
 
     def steps_rows_needed(self, count: int) -> float:
         """Return from how many rows there are steps, where their number is released."""
-        return WORTH_STEPS * math.sqrt(count) / self.steps_mu * self.max_rows_per_unit
+        mu = math.inf if self.steps_part is None else float(self.steps_part.mu)
+        return WORTH_STEPS * math.sqrt(count) / mu * self.max_rows_per_unit
 
     def has_steps(self, count: int, rows: float | None) -> bool:
         """Whether there are steps for `count` features that are fitted, of so many released rows; None for none."""
         return self.is_additive and count > 0 and (rows is None or rows >= self.steps_rows_needed(count))
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
-        """Return the shares of mu of bounds and moments, for one row of a unit."""
-        part = self.gaussian_part
-        return () if part is None else (mu / self.max_rows_per_unit for _, mu in part.shares)
+        """Return the shares of mu of bounds, moments and steps, for one row of a unit."""
+        parts = filter(None, (self.scaling_part, self.steps_part))
+        return (mu / self.max_rows_per_unit for part in parts for _, mu in part.shares)
 
     @cached_property
     def about_zero(self) -> bool:
@@ -326,12 +327,16 @@ class LogisticPlan(Plan):
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
-        fit = PerturbedObjective("coefficients", self.objective_epsilon, self.objective_delta or Fraction(0))
-        return measurement_of(fit) if self.gaussian_part is None else measurement_of(self.gaussian_part, fit)
+        return self.after_scaling(self.coefficients(False) if self.with_steps is None else self.with_steps)
+
+    def after_scaling(self, fit: Part | Measurement) -> Measurement:
+        """Return the measurement of bounds and moments, if there are any, and of a fit."""
+        return measurement_of(fit) if self.scaling_part is None else measurement_of(self.scaling_part, fit)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how strong the perturbation would be."""
-        noise = self.calibrated(n_features)
+        steps = self.has_steps(n_features, n_rows if self.standardizes else None)
+        noise = self.calibrated(n_features, steps=steps)
         width = n_features + 1
         ridge, linear = float(noise.regularization), noise.linear_deviation(width)
         out: list[Quantity] = [
@@ -342,13 +347,19 @@ class LogisticPlan(Plan):
         ]
         if self.draws_bounds:
             out += bounds_needed(self, n_features, False)
-        if self.is_additive:
-            rounds = math.sqrt(n_features * VISITS) * self.relation.norm(1)
-            steps_noise = rounds / float(dict(self.gaussian_part.shares)["steps"]) if self.gaussian_part else math.inf
-            out.append(("steps_noise", steps_noise, "standard deviation of the noise on residuals of a bin, in rows"))
+        if self.steps_part is not None:
+            each = math.sqrt(n_features * VISITS) * self.relation.norm(1) / float(self.steps_part.mu_of(STEPS))
+            out.append(("steps_noise", each, "standard deviation of the noise on the residuals of a bin, in rows"))
             if self.standardizes:
                 needed = self.steps_rows_needed(n_features)
                 out.append(("steps_rows_needed", needed, "rows from which there are steps; with fewer it is linear"))
         if n_rows is not None:
             out.append(("linear_share", linear / n_rows, "linear_std_error as a share of n_rows"))
         return out
+
+
+def _gaussian(name: str, epsilon: Fraction, delta: Fraction, parts: Mapping[str, Fraction]) -> GaussianNoise:
+    """Return a part whose releases have these shares of its mu squared, which add up to 1."""
+    mu = usable_mu(epsilon, delta)
+    shares = tuple((of, share_of_mu(part, mu) if part < 1 else mu) for of, part in parts.items() if part)
+    return GaussianNoise(name, mu, epsilon, delta, shares)
