@@ -144,7 +144,7 @@ class Within(Measurement):
     bound: Event
 
     def __post_init__(self) -> None:
-        most, cost = self.bound.cost, super().event.cost
+        most, cost = self.bound.cost, composed([part.event for part in self.parts]).cost
         if most.epsilon is None or cost.epsilon is None or cost.epsilon > most.epsilon or cost.delta > most.delta:
             raise InternalError("I034", "parts cost more than what is charged. Report it.")
 

@@ -6,7 +6,6 @@ import math
 import random
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,11 @@ PUBLIC = {"lower": -1, "upper": 1}
 GAUSSIAN = ("cells", "moments", "step bins", "residuals")
 EPSILON, DELTA = 12.0, 1e-5
 UNIT = {"privacy_unit": "owner", "max_rows_per_unit": 3}
-# How the rows are scaled, and the share of epsilon and delta that the linear fit gets.
+# How the rows are scaled, and the share of epsilon and delta that this gets: linear fit and steps get half of the rest.
 ASKED: dict[str, tuple[dict[str, Any], float]] = {
-    "standardized": (PUBLIC, 0.45),
-    "as they are": ({**PUBLIC, "standardize": False}, 0.5),
-    "private bounds": ({}, 0.325),
+    "standardized": (PUBLIC, 0.1),
+    "as they are": ({**PUBLIC, "standardize": False}, 0.0),
+    "private bounds": ({}, 0.35),
 }
 
 
@@ -54,8 +53,10 @@ def call(context: dpsql.Context, asked: dict[str, Any], table: str = "t", answer
     return observe(lambda: run(table, **given).result, None if answers is None else answers.releases)
 
 
-def loss_of(context: dpsql.Context, case: str, neighbours: str = "add_remove", **unit: Any) -> tuple[Loss, float]:
-    """Return what the Gaussian noise of a call is worth, and the epsilon of its linear fit."""
+def losses(
+    context: dpsql.Context, case: str, neighbours: str = "add_remove", **unit: Any
+) -> tuple[Loss, Loss, tuple[float, float]]:
+    """Return what the Gaussian noise of scaling and of steps is worth, and epsilon and delta of the linear fit."""
     with observed() as fits:
         seen = call(context, {**ASKED[case][0], "neighbours": neighbours, **unit})
     releases = [one for one in seen.releases if one.role in GAUSSIAN]
@@ -63,15 +64,25 @@ def loss_of(context: dpsql.Context, case: str, neighbours: str = "add_remove", *
     drawn = {"standardized": ["moments"], "as they are": [], "private bounds": ["cells"] * 2 + ["moments"]}[case]
     assert roles == [*drawn, "step bins", *["residuals"] * 4]
     rows = unit.get("max_rows_per_unit", 1)
-    loss = worst_case(Observation(None, releases), Stated(neighbours, ROWS, max_rows_per_unit=rows, features=2))
-    share = EPSILON * ASKED[case][1]
-    return loss, objective_spent(fits[0], epsilon=share, neighbours=neighbours, max_rows_per_unit=rows)[0]
+    said = Stated(neighbours, ROWS, max_rows_per_unit=rows, features=2)
+    scaling, steps = (
+        worst_case(Observation(None, [one for one in releases if (one.role in ("cells", "moments")) == first]), said)
+        for first in (True, False)
+    )
+    half = (1 - ASKED[case][1]) / 2
+    linear = objective_spent(fits[0], epsilon=half * EPSILON, neighbours=neighbours, max_rows_per_unit=rows)
+    return scaling, steps, linear
 
 
 def is_paid(context: dpsql.Context, case: str, neighbours: str = "add_remove") -> bool:
-    loss, linear = loss_of(context, case, neighbours)
-    share = ASKED[case][1]
-    return loss.within((1 - share) * EPSILON, (1 - share) * DELTA) and linear <= share * EPSILON * (1 + 1e-9)
+    scaling, steps, (epsilon, delta) = losses(context, case, neighbours)
+    share, half = ASKED[case][1], (1 - ASKED[case][1]) / 2
+    return (
+        (scaling.within(share * EPSILON, share * DELTA) or share == 0)
+        and steps.within(half * EPSILON, half * DELTA)
+        and epsilon <= half * EPSILON * (1 + 1e-9)
+        and delta <= half * DELTA * (1 + 1e-6)
+    )
 
 
 @pytest.mark.parametrize(("neighbours", "unit"), [("add_remove", {}), ("replace", {}), ("add_remove", UNIT)])
@@ -79,17 +90,18 @@ def is_paid(context: dpsql.Context, case: str, neighbours: str = "add_remove") -
 def test_noise_is_worth_what_the_ledger_says(
     context: dpsql.Context, case: str, neighbours: str, unit: dict[str, Any]
 ) -> None:
-    """Of bounds, moments and steps together the share that the linear fit leaves, and hardly less."""
-    loss, linear = loss_of(context, case, neighbours, **unit)
-    share = ASKED[case][1]
-    assert loss.within((1 - share) * EPSILON, (1 - share) * DELTA), loss
-    assert not loss.within(0.99 * (1 - share) * EPSILON, (1 - share) * DELTA), loss
-    assert 0.99 * share * EPSILON <= linear <= share * EPSILON * (1 + 1e-9)
+    """Bounds and moments have their share, linear fit and steps a half of the rest each, and hardly less."""
+    scaling, steps, linear = losses(context, case, neighbours, **unit)
+    share, half = ASKED[case][1], (1 - ASKED[case][1]) / 2
+    for loss, part in ((scaling, share), (steps, half)) if share else ((steps, half),):
+        assert loss.within(part * EPSILON, part * DELTA), loss
+        assert not loss.within(0.99 * part * EPSILON, part * DELTA), loss
+    assert 0.99 * half * EPSILON <= linear[0] <= half * EPSILON * (1 + 1e-9)
+    assert linear[1] <= half * DELTA * (1 + 1e-6)
     [claim] = context.connection.execute(
         "SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence DESC LIMIT 1"
     ).fetchall()
-    assert claim[0] == EPSILON
-    assert claim[1] <= DELTA
+    assert claim == (EPSILON, pytest.approx(DELTA, rel=1e-12))
 
 
 def fixed(part: PerturbedObjective, rows: Any, noise: Any, *, tick: Any) -> np.ndarray:
@@ -150,7 +162,6 @@ COSTS = {
     "visits of one": ("as they are", "add_remove"),
     "weights of one feature": ("as they are", "add_remove"),
     "labels that cannot turn": ("as they are", "replace"),
-    "a linear fit of the whole": ("standardized", "add_remove"),
 }
 PAIRS = {
     "scores for chances": ("t", "more"),
@@ -184,22 +195,30 @@ def test_scores_are_those_of_what_was_released(context: dpsql.Context) -> None:
             pair_loss(first, call(context, FIXED, "more", first))
 
 
-def test_few_rows_for_the_noise_cost_the_linear_fit_alone(context: dpsql.Context) -> None:
-    """Then what steps would have cost stays in the budget."""
-    with dpsql.Context() as opened:
-        opened.connection.execute("CREATE TABLE few AS SELECT i % 2 = 0 AS y, sin(i) AS a FROM range(60) AS r(i)")
-        given = {"target": "y", "features": ["a"], "epsilon": 1, "delta": DELTA, "method": "additive", **PUBLIC}
-        found = observe(lambda: opened.dp_logistic_regression("few", **given).result)
-        assert [one.role for one in found.releases if one.role in GAUSSIAN] == ["moments"]
-        assert "steps" not in found.result
-        [(epsilon, delta)] = opened.connection.execute(
-            "SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release'"
-        ).fetchall()
-    loss = worst_case(replace(found, releases=[found.releases[0]]), Stated("add_remove", 60, features=1))
-    assert 0.45 < epsilon < 1
-    assert loss.within(epsilon - 0.45, 0.55 * DELTA)
-    assert delta <= DELTA
+@pytest.mark.parametrize("delta", [DELTA, 1e-2])
+def test_few_rows_for_the_noise_get_a_linear_fit_of_all_that_is_left(delta: float) -> None:
+    """And cost what 'linear' costs: the same events, whatever noise the fit has."""
+    found = []
+    for method in ("additive", "linear"):
+        with dpsql.Context() as opened:
+            opened.connection.execute("CREATE TABLE few AS SELECT i % 2 = 0 AS y, sin(i) AS a FROM range(60) AS r(i)")
+            given = {"target": "y", "features": ["a"], "epsilon": 1, "delta": delta, "method": method, **PUBLIC}
+            with observed() as fits:
+                seen = observe(lambda opened=opened, given=given: opened.dp_logistic_regression("few", **given).result)
+            assert [one.role for one in seen.releases if one.role in GAUSSIAN] == ["moments"]
+            assert "steps" not in seen.result
+            linear = objective_spent(fits[0], epsilon=0.9, neighbours="add_remove", max_rows_per_unit=1)
+            assert 0.99 * 0.9 <= linear[0] <= 0.9 * (1 + 1e-9)
+            assert linear[1] <= 0.9 * delta * (1 + 1e-6)
+            events = opened.connection.execute("SELECT event FROM dp_ledger() WHERE kind = 'release'").fetchall()
+            found.append((events, seen.releases[0].spread, fits[0].scale))
+    assert found[0] == found[1]
+
+
+def test_a_linear_fit_of_the_whole_is_refused_before_it_draws(context: dpsql.Context) -> None:
+    with broken_steps("a linear fit of the whole"), pytest.raises(dpsql.InternalError, match="I034"):
+        call(context, PUBLIC)
 
 
 def test_every_fault_is_caught_by_something() -> None:
-    assert {*COSTS, *PAIRS, "steps on a secret fit"} == set(BROKEN_STEPS)
+    assert {*COSTS, *PAIRS, "steps on a secret fit", "a linear fit of the whole"} == set(BROKEN_STEPS)

@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.regression.logistic_plan import MOST_STEPS, LogisticPlan
+from dpsql.functions.regression.logistic_plan import MOST_STEPS, WORTH_STEPS, LogisticPlan
 from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
 from dpsql.released.model import LinearModel
@@ -179,16 +179,21 @@ def plan(**more: Any) -> LogisticPlan:
 def test_the_plan_counts_passes_and_shares_the_budget() -> None:
     assert plan().readings == 2
     assert plan(engine="polars").readings == 1 + MOST_STEPS + 1 + VISITS * MOST_ROUNDS
-    part = plan().gaussian_part
+    scaling, part = plan().scaling_part, plan().steps_part
+    assert scaling is not None
     assert part is not None
-    assert [name for name, _ in part.shares] == ["moments", "bins", "steps"]
+    assert [name for name, _ in part.shares] == ["bins", "steps"]
     assert sum(mu**2 for _, mu in part.shares) <= part.mu**2
-    assert part.epsilon + plan().objective_epsilon == plan().epsilon
-    assert part.delta + plan().objective_delta == plan().delta
+    assert scaling.epsilon + part.epsilon + plan().coefficients(True).epsilon == plan().epsilon
+    assert scaling.delta + part.delta + plan().coefficients(True).delta == plan().delta
+    assert (plan().event.cost.epsilon, plan().event.cost.delta) == (plan().epsilon, plan().delta)
+    assert plan().without_steps.event == plan().with_steps.event  # type: ignore[union-attr]
+    assert scaling == plan(method="linear").scaling_part
+    assert plan().coefficients(False) == plan(method="linear").coefficients(False)
     lines = {name: value for name, value, _ in plan().noise(3, None)}
     shares = dict(part.shares)
     assert lines["steps_noise"] == pytest.approx(math.sqrt(3 * VISITS) / float(shares["steps"]))
-    needed = 300 * math.sqrt(3) / math.hypot(float(shares["bins"]), float(shares["steps"]))
+    needed = WORTH_STEPS * math.sqrt(3) / float(part.mu)
     assert lines["steps_rows_needed"] == pytest.approx(needed)
     assert plan().has_steps(3, needed + 1)
     assert not plan().has_steps(3, needed - 1)
@@ -200,7 +205,7 @@ def test_the_plan_counts_passes_and_shares_the_budget() -> None:
 def test_a_linear_call_is_recorded_as_it_was_before() -> None:
     assert "method" not in plan(method="linear").public_arguments
     assert plan().public_arguments["method"] == "additive"
-    assert plan(method="linear").gaussian_part == plan(method="linear").scaling_part
+    assert plan(method="linear").steps_part is plan(method="linear").with_steps is None
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,17 @@ import dpsql.functions
 from dpsql import mechanisms
 from dpsql.contract.events import Approximate, Composed, DiscreteLaplace, ObjectivePerturbation
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu, share_of_mu
-from dpsql.contract.measurement import NOTHING, Draw, Measurement, Part, Permit, draw_once, measurement_of
+from dpsql.contract.measurement import (
+    NOTHING,
+    Draw,
+    Measurement,
+    Part,
+    Permit,
+    Within,
+    draw_once,
+    exchange,
+    measurement_of,
+)
 from dpsql.errors import InternalError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.ledger.budget import Budget
@@ -176,6 +186,46 @@ def test_less_may_be_charged_for_the_same_part_only_where_it_says_so() -> None:
     assert permit.event == Approximate(ONE, Fraction(1, 10**6), "objective_perturbation")
     permit.reduce(measurement_of(PerturbedObjective("coefficients", ONE, Fraction(0))))
     assert permit.event == ObjectivePerturbation(ONE)
+
+
+def test_parts_within_one_loss_may_stand_for_each_other_until_one_is_sampled() -> None:
+    """What the ledger records is the loss that was stated, whichever of them are sampled."""
+    bound = Approximate(2 * ONE, Fraction(1, 10**6), "either")
+    halves = Within((FIRST, LaplaceNoise("other", ONE, 1)), bound)
+    whole = Within((SECOND,), bound)
+    before, after = measurement_of(GAUSSIAN, halves), measurement_of(GAUSSIAN, whole)
+    assert before.event == after.event == Composed((GAUSSIAN.event, bound))
+    permit = Permit(before)
+    with permit.drawing():
+        GAUSSIAN.draw_counts("a", np.array([1]), squared_sensitivity=1)
+        exchange(halves, whole)
+        with refused:
+            FIRST.draw([1])
+        with refused:
+            GAUSSIAN.draw_counts("a", np.array([1]), squared_sensitivity=1)
+        SECOND.draw([1])
+        with refused:
+            exchange(whole, halves)
+    assert permit.event == before.event
+    permit = Permit(before)
+    with permit.drawing():
+        FIRST.draw([1])
+        with refused:
+            exchange(halves, whole)
+        with refused:
+            SECOND.draw([1])
+    with refused:
+        exchange(halves, whole)
+    with Permit(before).drawing(), refused:
+        exchange(halves, Within((FIRST,), replace(bound, epsilon=3 * ONE)))
+
+
+@pytest.mark.parametrize("bound", [Approximate(ONE, Fraction(1, 10), "small"), ObjectivePerturbation(ONE)])
+def test_parts_that_cost_more_than_is_stated_are_refused(bound: Any) -> None:
+    with refused:
+        Within((SECOND,), bound)
+    with refused:
+        Within((GAUSSIAN,), replace(bound, epsilon=ONE) if bound.cost.delta == 0 else replace(bound, delta=ONE / 10**7))
 
 
 def test_what_is_recorded_are_the_parts_in_their_order() -> None:

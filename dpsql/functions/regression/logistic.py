@@ -53,7 +53,7 @@ class LogisticCall(Call):
 
         def fitted(standard: Standard | None) -> Collector:
             has_steps = self.plan.has_steps(len(kept), None if standard is None else standard.rows)
-            worth = range(len(kept)) if standard is None else self._worth_fitting(standard, has_steps)
+            worth = range(len(kept)) if standard is None else self._worth_fitting(standard, steps=has_steps)
             chosen, limits = [kept[place] for place in worth], [pairs[place] for place in worth]
             scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
             return Classifier(self.plan, self, chosen, unclear, scaling, has_steps).start()
@@ -65,7 +65,7 @@ class LogisticCall(Call):
         reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
         return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted, _LEAST_ROWS)
 
-    def _worth_fitting(self, standard: Standard, steps: bool) -> list[int]:
+    def _worth_fitting(self, standard: Standard, *, steps: bool) -> list[int]:
         """Return the places of the features of which the noise in the fit leaves something, by released moments.
 
         `steps` says whether steps follow the fit.

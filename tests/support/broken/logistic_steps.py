@@ -19,7 +19,6 @@ from support.broken.planting import Fault, planted
 _release_bins, _release_residuals = additive.release_bins, additive.release_residuals
 _cells_sensitivity, _residuals_sensitivity = statistics.cells_sensitivity, statistics.residuals_sensitivity
 _residuals, _weights = ScoreRows.residuals, ScoreRows.weights
-_has_steps = LogisticPlan.has_steps
 
 
 def _free_bins(counts: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any:
@@ -38,8 +37,8 @@ def _one_sided(neighbours: str, *given: Any) -> int:
     return _residuals_sensitivity("add_remove", *given)
 
 
-def _whole_epsilon(plan: LogisticPlan) -> Fraction:
-    return plan.epsilon * (1 - plan.scaling_share)
+def _whole(plan: LogisticPlan, steps: bool) -> Any:
+    return plan.rest
 
 
 def _of_scores(rows: ScoreRows, start: Any, moved: Any, most: int) -> Any:
@@ -81,7 +80,7 @@ BROKEN_STEPS: dict[str, Fault] = {
     ),
     "a linear fit of the whole": Fault(
         "the linear fit has all that is left, and so have the steps their half",
-        ((LogisticPlan, "objective_epsilon", property(_whole_epsilon)),),
+        ((LogisticPlan, "objective", _whole),),
     ),
     "scores for chances": Fault("residuals of the score are as large as it", ((ScoreRows, "residuals", _of_scores),)),
     "labels beyond 1": Fault("residuals of more than 1", ((ScoreRows, "residuals", _any_label),)),
