@@ -276,9 +276,11 @@ class CoreSelect:
     def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
         """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
         of_item: dict[str, list[Expr]] = {}
+        together = {name for _, key in core.keys for name in key.together}
         for group in self.groups:
             found = places.get(group)
-            if group.what == "item" and found is not None and found.what == "item" and not core.private:
+            own = group.what == "item" and found is not None and found.what == "item" and found.name not in together
+            if own and not core.private:
                 of_item.setdefault(str(group.value), []).append(group)
         out = []
         for number, columns in of_item.items():
@@ -385,6 +387,9 @@ class CoreSelect:
             private = private or missing
         if private:
             keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
+        elif self._several is None:  # grouping sets are fitted to one another as tables of all combinations
+            of_groups = [(self.groups[number], key) for number, (_, key) in zip(members, keys, strict=True)]
+            keys = [(sql, key) for (sql, _), key in zip(keys, self.stage.keys.together(of_groups), strict=True)]
         for place, one in enumerate(self.work.cores):
             if place < self._several if self._several is not None else one.margin_of is not None:
                 continue
