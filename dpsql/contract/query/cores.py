@@ -11,6 +11,7 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_on
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
+from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.released_relation import released
@@ -382,7 +383,8 @@ class CoreSelect:
         keys: list[tuple[str, QueryKey]] = []
         private = self.work.options.private_keys and bool(members)
         for number in members:
-            sql, key, missing = self._key(number)
+            with about(self.groups[number]):
+                sql, key, missing = self._key(number)
             keys.append((sql, key))
             private = private or missing
         if private:
