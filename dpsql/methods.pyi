@@ -290,6 +290,7 @@ class ContextMethods:
         method: Literal["auto", "exact", "steps", "top_r"]
         | Literal["auto", "gaussian", "laplace", "svt", "cluster", "one_shot", "gumbel", "canonical_lipschitz"]
         | Literal["auto", "ada_ssp", "boosted_ada_ssp", "tukey", "additive"]
+        | Literal["linear", "additive"]
         | Literal["scaled", "smooth"]
         | None = None,
         selector: Literal["kendall", "two_stage", "best_subset", "sis"] | None = None,
@@ -394,7 +395,7 @@ class ContextMethods:
         intercept : optional
             As of dp_two_stage, dp_best_subset.
         method : optional
-            As of dp_best_subset, dp_score_filter, dp_linear_regression, dp_pipeline, dp_auc.
+            As of dp_best_subset, dp_score_filter, dp_linear_regression, dp_pipeline, dp_logistic_regression, dp_auc.
         selector : optional
             Which selector chooses the features.
         selection_share : optional
@@ -2495,6 +2496,7 @@ class ContextMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number | None = None,
+        method: Literal["linear", "additive"] | None = "linear",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         row_norm: Number | None = None,
@@ -2533,6 +2535,9 @@ class ContextMethods:
             Privacy loss of the whole call, from 1e-15 to 1e12. 1.0 is usual.
         delta : optional
             Chance that the guarantee fails, from 1e-300 to 0.1. With it the noise is Gaussian; without it, pure DP.
+        method : {'linear', 'additive'}, default 'linear'
+            A linear fit with all of the budget, or with half of it, and steps per feature with the other half.
+            'additive' needs delta, and features in columns or vectors.
         lower : default drawn privately
             Public lower bound of the features, in their own units: one number, a list with one per feature, or a struct
             by name. Values are clipped to it.
@@ -3919,6 +3924,7 @@ class FrameMethods:
         names: Iterable[str] | None = None,
         epsilon: Number,
         delta: Number | None = None,
+        method: Literal["linear", "additive"] | None = "linear",
         lower: Bounds | None = None,
         upper: Bounds | None = None,
         row_norm: Number | None = None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import time
@@ -59,7 +58,7 @@ QUICK = (
 )
 
 
-# What guards privacy first: a sample has every test of these folders, and of the quick ones all parameters.
+# What guards privacy first: a sample has every test of these folders that is not long.
 GUARDS = ("lineage", "privacy", "property", "reference", "statistical")
 
 # The engines that are compared by default, and the file that does.
@@ -73,9 +72,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = (
-        "run this share of each test's parameters and of a file's tests without any; what guards privacy is run whole"
-    )
+    help_ = "run this share of the tests, and all of those that guard privacy and are not long"
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     help_ = "another text chooses others; by default the commit"
     parser.addoption("--sample-key", default=None, metavar="TEXT", help=help_)
@@ -88,35 +85,24 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Sample:
-    """Chooses among a test's parameters and a file's tests that have none, after marks and words have chosen.
-
-    What guards privacy keeps each test, and all parameters of one that is not long.
-    """
+    """Chooses a share of the tests, after marks and words have chosen; what guards privacy and is not long, whole."""
 
     def __init__(self, share: float, key: str) -> None:
         self.share, self.key = share, key
 
-    def _place(self, item: pytest.Item) -> bytes:
-        return sha256(f"{self.key} {item.nodeid}".encode()).digest()
+    def _is_in(self, item: pytest.Item) -> bool:
+        """Whether a test is in the sample: one that guards privacy, or one with a low hash."""
+        if item.path.parent.name in GUARDS and item.get_closest_marker("long") is None:
+            return True
+        place = sha256(f"{self.key} {item.nodeid}".encode()).digest()
+        return int.from_bytes(place[:4]) < self.share * 2**32
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Keep those with the lowest hashes."""
-        alike: dict[str, list[pytest.Item]] = {}
-        whole: set[pytest.Item] = set()
-        for item in items:
-            test, parameters, _ = item.nodeid.partition("[")
-            guards = item.path.parent.name in GUARDS
-            if guards and item.get_closest_marker("long") is None:
-                whole.add(item)
-            alike.setdefault(test if parameters or guards else test.partition("::")[0], []).append(item)
-        kept = whole | {
-            item
-            for same in alike.values()
-            for item in sorted(same, key=self._place)[: math.ceil(self.share * len(same))]
-        }
-        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
-        items[:] = [item for item in items if item in kept]
+        """Leave the others out."""
+        kept = [item for item in items if self._is_in(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not self._is_in(item)])
+        items[:] = kept
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -184,6 +170,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, path in paths.items():
         if path.startswith(LONG) and not path.startswith(QUICK) and not (named and path == COMPARISON):
             item.add_marker(pytest.mark.long)
+    first = set[str]()
+    for item in items:
+        if item.get_closest_marker("long_but_one") is not None:
+            test = item.nodeid.partition("[")[0]
+            if test in first:
+                item.add_marker(pytest.mark.long)
+            first.add(test)
     yield
     compared = {_engine_of(item) for item in items if paths[item] == COMPARISON}
     missing = [name for name in named if name not in compared]

@@ -40,7 +40,8 @@ from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan
 from dpsql.functions.query import PARTS, QueryCall, QueryPlan
 from dpsql.functions.regression.linear import RegressionPlan
-from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
+from dpsql.functions.regression.logistic import LogisticCall
+from dpsql.functions.regression.logistic_plan import LogisticPlan
 from dpsql.functions.regression.method import RegressionCall
 from dpsql.functions.regression_metrics import MetricsCall, MetricsPlan
 from dpsql.functions.roc import RocCall, RocPlan

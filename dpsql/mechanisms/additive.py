@@ -5,6 +5,11 @@ First rows are counted per cell of each feature, and per size of their residual.
 go over the features, each feature `VISITS` times: in a round the residuals of the rows are summed per bin of a few
 features, and the steps of these follow.
 
+*Two losses.* Of a classifier the residual is the label less its probability, B is 1, and no size is counted. In place
+of 1 a row weighs the curvature of its loss (`dpsql.statistics.score_rows`), and bins hold about as much weight each:
+what is said of rows below holds of weights. A step is then one of Newton's, cut off at `LOGISTIC.farthest`, as the
+curvature is that of the linear fit's scores. `Loss` has what differs.
+
 *Steps from noisy sums.* Let s be the noisy sums of a feature, N the noisy rows per bin, and f the steps that are looked
 for: ``s = N f`` plus noise of known variance, that of the release and that of the rows themselves. Steps of
 neighbouring bins are alike: f is taken for a centred random walk over the bins of variance t, and t for 0 or a power of
@@ -17,9 +22,9 @@ alike: rows per cell are even ones, a walk, and jumps of single cells, of the va
 much at most. They are therefore multiplied by ``2 / (1 + g)``, and the rest is left for the next visit. There are at
 most `MOST_ROUNDS` rounds in a visit, and up to so many features g = 1.
 
-*Privacy.* Every release is Gaussian with the sensitivities of `dpsql.statistics.additive`. A round that sums g of c
-features spends ``g / (c VISITS)`` of the squared mu of all rounds: so the noise of each sum is the same, and the shares
-add up to 1. Bins, B and steps are functions of earlier releases.
+*Privacy.* Every release is Gaussian with the sensitivities of `dpsql.statistics.additive`, whatever the loss. A round
+that sums g of c features spends ``g / (c VISITS)`` of the squared mu of all rounds: so the noise of each sum is the
+same, and the shares add up to 1. Bins, B and steps are functions of earlier releases.
 
 References
 ----------
@@ -38,6 +43,7 @@ from functools import lru_cache
 import numpy as np
 
 from dpsql.arrays import Doubles, Integers, Longs
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import one_thread
 from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -63,8 +69,28 @@ _ROW_VARIANCES = tuple(4.0**power for power in range(-4, 4))
 _BEYOND = 0.1
 # Variances of the random walk, over the square of B, that are tried.
 _VARIANCES = tuple(4.0**-power for power in range(8))
-# The variance of residuals over the square of B: that of a normal law of which a tenth exceeds B.
-_OF_RESIDUALS = 0.37
+
+
+@dataclass(frozen=True)
+class Loss:
+    """What is known of the residuals of a loss beforehand.
+
+    Attributes
+    ----------
+    spread : float
+        Their variance per weight of a row, over the square of B.
+    farthest : float
+        How far a step moves in a round, over B.
+    """
+
+    spread: float
+    farthest: float
+
+
+# A tenth of a normal law of this variance exceeds 1.
+SQUARED = Loss(0.37, math.inf)
+# A label of chance p has the variance p (1 - p), which is its weight.
+LOGISTIC = Loss(1.0, 2.0)
 
 
 @dataclass(frozen=True)
@@ -76,7 +102,7 @@ class Bins:
     of : ndarray of int64, shape (d, CELLS)
         The bin of each cell, ascending from 0.
     rows : list of ndarray of float64
-        Likely rows per bin of each feature, at least 1.
+        Likely rows per bin of each feature, at least 1; or weights.
     """
 
     of: Longs
@@ -95,6 +121,7 @@ def release_bins(
     *,
     squared_mu: Fraction,
     total: float | None = None,
+    one: int = 1,
     source: BitSource = SYSTEM,
 ) -> Bins:
     """Release bins that hold about as many rows each.
@@ -102,13 +129,15 @@ def release_bins(
     Parameters
     ----------
     counts : ndarray of int64, shape (d, CELLS)
-        Exact rows per cell; d >= 1.
+        Exact rows per cell, or weights in units of ``1 / one``; d >= 1.
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
     squared_mu : Fraction
         > 0.
     total : float, optional
         Rows, released before. A feature's rows are taken for these where they are no fewer than noise explains.
+    one : int
+        A power of two.
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -125,6 +154,7 @@ def release_bins(
         counts.ravel(),
         squared_sensitivity=cells_sensitivity(neighbours, len(counts), max_rows_per_unit),
         squared_mu=squared_mu,
+        one=one,
         source=source,
     )
     of, rows = np.zeros(counts.shape, dtype=np.int64), []
@@ -261,7 +291,7 @@ class AdditiveSteps:
     Attributes
     ----------
     values : ndarray of float64, shape (d, CELLS)
-        Integers, where S is the scale of the target.
+        Integers, where S is the scale of the target; log odds of a classifier.
     std_errors : ndarray of float64, shape (d, CELLS)
         Standard deviation that the privacy noise of the rounds gives each, to first order.
     """
@@ -282,6 +312,7 @@ class StepRounds:
         Privacy loss of all rounds together, > 0.
     neighbours : {'add_remove', 'replace'}
     max_rows_per_unit : int
+    loss : Loss
     source : BitSource
         Operating-system entropy; another source is for tests.
 
@@ -304,9 +335,10 @@ class StepRounds:
         mu: Fraction,
         neighbours: str,
         max_rows_per_unit: int = 1,
+        loss: Loss = SQUARED,
         source: BitSource = SYSTEM,
     ) -> None:
-        self._bins, self._most, self._mu = bins, most, mu
+        self._bins, self._most, self._mu, self._loss = bins, most, mu, loss
         self._unit, self._source = (neighbours, max_rows_per_unit), source
         self._values = np.zeros((len(bins.of), CELLS + 1))
         self._variances = np.zeros((len(bins.of), CELLS))
@@ -340,6 +372,26 @@ class StepRounds:
         bins = release_bins(cells, neighbours, max_rows_per_unit, squared_mu=mus["bins"] ** 2, total=rows)
         most = release_bound(sizes, neighbours, max_rows_per_unit, squared_mu=mus["residuals"] ** 2)
         return cls(bins, most, mu=mus["steps"], neighbours=neighbours, max_rows_per_unit=max_rows_per_unit)
+
+    @classmethod
+    def of_scores(
+        cls, weights: Integers, neighbours: str, max_rows_per_unit: int, *, mus: Mapping[str, Fraction]
+    ) -> StepRounds:
+        """Draw the bins of a classifier, and return the rounds.
+
+        Parameters
+        ----------
+        weights : ndarray of int64, shape (d, CELLS)
+            Exact, as `dpsql.statistics.score_rows` has them: four times the curvature, in units of ``1 / S``.
+        neighbours, max_rows_per_unit
+            As for the class.
+        mus : mapping
+            Privacy loss of ``'bins'`` and ``'steps'``, each > 0; their squares add up.
+        """
+        one, mu = FIXED_POINT_ONE, mus["steps"]
+        bins = release_bins(weights, neighbours, max_rows_per_unit, squared_mu=mus["bins"] ** 2, one=one)
+        curved = Bins(bins.of, [weight / 4 for weight in bins.rows])
+        return cls(curved, one, mu=mu, neighbours=neighbours, max_rows_per_unit=max_rows_per_unit, loss=LOGISTIC)
 
     @property
     def left(self) -> int:
@@ -381,7 +433,8 @@ class StepRounds:
         rate, ends = 2.0 / (1 + len(places)), np.cumsum(lengths)[:-1]
         sigma = noisy.sigma / self._most
         for place, of, found in zip(places, bins, np.split(noisy.values / self._most, ends), strict=True):
-            step, variance = smooth_steps(found, self._bins.rows[place], sigma)
+            step, variance = smooth_steps(found, self._bins.rows[place], sigma, self._loss.spread)
+            step = np.clip(step, -self._loss.farthest, self._loss.farthest)
             moved = self._values[place, :CELLS] + np.rint(rate * self._most * step)[of]
             self._values[place, :CELLS] = np.clip(moved, -LARGEST_STEP, LARGEST_STEP)
             self._variances[place] += ((rate * self._most) ** 2 * variance)[of]
@@ -407,7 +460,9 @@ def _joined(sums: Integers, of: Longs, length: int) -> Integers:
     return found
 
 
-def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, Doubles]:
+def smooth_steps(
+    sums: Doubles, rows: Doubles, sigma: float, of_residuals: float = SQUARED.spread
+) -> tuple[Doubles, Doubles]:
     """Return the steps that noisy sums show, and the variance that the noise gives each; post-processing.
 
     Parameters
@@ -418,6 +473,8 @@ def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, D
         Rows per bin, >= 1.
     sigma : float
         Standard deviation of the noise of a sum, > 0.
+    of_residuals : float
+        Variance of the residual of a row, > 0.
 
     Returns
     -------
@@ -425,7 +482,7 @@ def smooth_steps(sums: Doubles, rows: Doubles, sigma: float) -> tuple[Doubles, D
         Next to nothing where noise explains the sums best.
     """
     walk = _walk(len(sums)) * rows[:, None]
-    noise = sigma**2 + _OF_RESIDUALS * rows
+    noise = sigma**2 + of_residuals * rows
     # No steps are as likely beforehand as any, and of these each variance as likely as another.
     none = math.log(len(_VARIANCES)) - 0.5 * float((sums**2 / noise + np.log(noise)).sum())
     likelihoods, gains = [none], [np.zeros_like(walk)]

@@ -1,11 +1,14 @@
-"""The statistics of an additive stage: rows per cell of each feature, sizes of residuals, and residuals per cell.
+"""The statistics of an additive stage: weights per cell of each feature, sizes of residuals, and residuals per cell.
 
 Units: features are integers ``q_j`` in [-S, S], ``S = 2**20`` (`fixed_point`), and the target and its residuals are
-integers where S is the scale of the linear fit before. `StepRows` maps a row to its *codes*, one per feature: the cell
-that q_j is in, or none where the feature is missing; and to its *start*, the target less what the linear fit predicts.
-Cells, coefficients and steps are public, or released before. A row's residual is its start less the step of each of its
-cells, clipped to [-B, B] with B public. All of this is a function of the row alone: products of rows and coefficients
-are exact integers, whatever the batch.
+integers where S is the scale of the linear fit before. A `CellMap` maps a row to its *codes*, one per feature: the cell
+that q_j is in, or none where the feature is missing; to its *start*, what the linear fit leaves of the target; and to
+its *weight*, in [0, 1]. Cells, coefficients and steps are public, or released before. The steps of a row's cells add up
+to how far it *moved*, and start and move tell its residual, within [-B, B] with B public. All of this is a function of
+the row alone: products of rows and coefficients are exact integers, whatever the batch.
+
+Of least squares (`StepRows`) a start is the target less what the linear fit predicts, and a residual is this less the
+move, clipped; every row weighs 1. A classifier has the residuals and weights of `dpsql.statistics.score_rows`.
 
 Sensitivities of the *squared* L2 norm, with a unit of at most m rows, c features that are counted, and the residuals of
 g features summed at once:
@@ -13,8 +16,9 @@ g features summed at once:
 =====================================  ============  =============  ================================================
 statistic                              add_remove    replace        why
 =====================================  ============  =============  ================================================
-rows per cell, c features              c m**2        2 c m**2       a row adds 1 to one cell of each feature, or to
-                                                                    none; such vectors have no negative products
+weights per cell, c features           c m**2        2 c m**2       a row adds its weight, of at most 1, to one cell
+                                                                    of each feature, or to none; such vectors have
+                                                                    no negative products
 rows per size of the residual          m**2          2 m**2         the same, one histogram
 sums of residuals per cell, g          g B**2 m**2   4 g B**2 m**2  a row adds its residual, of at most B, to one
 features                                                            cell of each of the g features
@@ -26,7 +30,9 @@ for with steps which follow from the ones before changes nothing: these were rel
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -54,7 +60,7 @@ Codes = NDArray[np.uint8]
 
 
 def cells_sensitivity(neighbours: str, features: int, max_rows_per_unit: int = 1) -> int:
-    """Return the squared L2 sensitivity of the rows per cell of some features, in rows squared.
+    """Return the squared L2 sensitivity of the weights per cell of some features, each weight being at most 1.
 
     Parameters
     ----------
@@ -89,32 +95,24 @@ def residuals_sensitivity(neighbours: str, features: int, most: int, max_rows_pe
 
 
 @dataclass(frozen=True)
-class StepRows:
-    """The map from rows to their codes and their start; a function of each row alone.
+class CellMap(ABC):
+    """The map from rows to their codes, start, weight and residual; a function of each row alone.
 
     Attributes
     ----------
     mapped : RowMap
         Of the linear fit.
-    scales : Scales
-        Those of the target are what residuals are measured in.
-    coefficients : ndarray of float64, shape (1 + d,)
-        Of the linear fit, in mapped units; released.
     starts : ndarray of float64, shape (d, CELLS - 1)
         Integers: where each cell but the first starts, ascending in each row.
     """
 
     mapped: RowMap
-    scales: Scales
-    coefficients: NDArray[np.float64]
     starts: NDArray[np.float64]
 
-    @classmethod
-    def of(cls, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64]) -> StepRows:
-        """Return the map with cells of one width between the ends that the linear fit counts each feature to."""
-        low, high = mapped.ends
-        parts = np.arange(1, CELLS) / CELLS
-        return cls(mapped, scales, coefficients, np.ceil(low[:, None] + (high - low)[:, None] * parts))
+    @staticmethod
+    def even(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return where cells of one width start, between integers of shape (d,)."""
+        return np.ceil(low[:, None] + (high - low)[:, None] * (np.arange(1, CELLS) / CELLS))
 
     @property
     def edges(self) -> NDArray[np.float64]:
@@ -123,13 +121,50 @@ class StepRows:
         found: NDArray[np.float64] = scales.middle[:, None] + (self.starts - 0.5) / scales.scale[:, None]
         return found
 
+    def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
+        return self.mapped.quantised(features)
+
     def codes(self, quantised: NDArray[np.float64]) -> Codes:
-        """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN; `quantised` as `RowMap` has it."""
+        """Return the cell of each feature, shape (rows, d), `CELLS` where it is NaN."""
         found = np.empty(quantised.shape, dtype=np.uint8)
         for place, starts in enumerate(self.starts):
             found[:, place] = np.searchsorted(starts, quantised[:, place], side="right")
         found[np.isnan(quantised)] = CELLS
         return found
+
+    @abstractmethod
+    def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return what rows start from, of which the first axis is that of the rows."""
+
+    @abstractmethod
+    def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+        """Return the residuals of rows that moved so far, shape (rows,): integers in [-most, most]."""
+
+    def weights(self, start: NDArray[np.float64]) -> NDArray[np.float64] | None:
+        """Return the weights of rows, integers in [0, S] for [0, 1]; None where each row counts 1, in units of 1."""
+        return None
+
+
+@dataclass(frozen=True)
+class StepRows(CellMap):
+    """The map of least squares.
+
+    Attributes
+    ----------
+    scales : Scales
+        Those of the target are what residuals are measured in.
+    coefficients : ndarray of float64, shape (1 + d,)
+        Of the linear fit, in mapped units; released.
+    """
+
+    scales: Scales
+    coefficients: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, mapped: RowMap, scales: Scales, coefficients: NDArray[np.float64]) -> Self:
+        """Return the map with cells of one width between the ends that the linear fit counts each feature to."""
+        return cls(mapped, cls.even(*mapped.ends), scales, coefficients)
 
     def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the residuals of the linear fit, shape (rows,): integers within `FARTHEST_TARGET`, 0 without a target.
@@ -150,10 +185,15 @@ class StepRows:
         np.clip(found, -FARTHEST_TARGET, FARTHEST_TARGET, out=found)
         return np.nan_to_num(np.floor(found + 0.5))
 
+    def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+        """Return what the steps leave of the residuals of the linear fit, clipped."""
+        clipped: NDArray[np.float64] = np.clip(start - moved, -most, most)
+        return clipped
+
 
 @dataclass(frozen=True)
 class Steps:
-    """Public steps, and the clip of residuals.
+    """Public steps, and the bound of residuals.
 
     Attributes
     ----------
@@ -166,14 +206,13 @@ class Steps:
     values: NDArray[np.float64]
     most: int
 
-    def residuals(self, codes: Codes, start: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the clipped residuals of rows, integers in [-B, B]."""
-        found = start.copy()
+    def moved(self, codes: Codes) -> NDArray[np.float64]:
+        """Return the sum of the steps of each row, shape (rows,): integers."""
+        found = np.zeros(len(codes))
         for place, values in enumerate(self.values):
             if values.any():
-                found -= values[codes[:, place]]
-        clipped: NDArray[np.float64] = np.clip(found, -self.most, self.most)
-        return clipped
+                found += values[codes[:, place]]
+        return found
 
 
 def _per_cell(codes: Codes, weights: NDArray[np.float64] | None, places: list[int]) -> NDArray[np.int64]:
@@ -189,32 +228,56 @@ def _sizes(start: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.bincount(np.searchsorted(-SIZES, -abs(start), side="left"), minlength=len(SIZES) + 1)
 
 
-class CellRows(Fold):
-    """Rows per cell of each feature, and rows per size of the residual of the linear fit.
+class CellWeights(Fold):
+    """Weights per cell of each feature.
 
     Parameters
     ----------
-    rows : StepRows
+    rows : CellMap
+
+    Attributes
+    ----------
+    cells : ndarray of int64, shape (d, CELLS)
+        In units of 1 where every row weighs 1, else of ``1 / S``.
     """
 
-    def __init__(self, rows: StepRows) -> None:
+    def __init__(self, rows: CellMap) -> None:
         self._rows = rows
         self.cells = np.zeros((len(rows.starts), CELLS), dtype=np.int64)
-        self.sizes = np.zeros(len(SIZES) + 1, dtype=np.int64)
 
     @property
     def size(self) -> int:
-        """Bytes of the counts."""
+        """Bytes of the weights."""
         return self.cells.nbytes
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows."""
-        quantised = self._rows.mapped.quantised(features)
+        """Add a batch of rows."""
+        quantised = self._rows.quantised(features)
         self.add_coded(self._rows.codes(quantised), self._rows.start(quantised, target))
 
     def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
+        """Add rows of known codes and starts, few enough for doubles."""
+        self.cells += _per_cell(codes, self._rows.weights(start), list(range(len(self.cells))))
+
+    def state(self) -> pa.RecordBatch:
+        """Return the weights."""
+        return record({"cells": self.cells})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other weights."""
+        self.cells += field(state, "cells").to_numpy(zero_copy_only=False).reshape(self.cells.shape)
+
+
+class CellRows(CellWeights):
+    """Rows per cell of each feature, and rows per size of the residual of the linear fit; parameters as there."""
+
+    def __init__(self, rows: StepRows) -> None:
+        super().__init__(rows)
+        self.sizes = np.zeros(len(SIZES) + 1, dtype=np.int64)
+
+    def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
         """Count rows of known codes and starts."""
-        self.cells += _per_cell(codes, None, list(range(len(self.cells))))
+        super().add_coded(codes, start)
         self.sizes += _sizes(start)
 
     def state(self) -> pa.RecordBatch:
@@ -223,22 +286,22 @@ class CellRows(Fold):
 
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add other counts."""
-        self.cells += field(state, "cells").to_numpy(zero_copy_only=False).reshape(self.cells.shape)
+        super().absorb(state)
         self.sizes += field(state, "sizes").to_numpy(zero_copy_only=False)
 
 
 class ResidualSums(Fold):
-    """Sums of clipped residuals per cell of some features, at given steps.
+    """Sums of residuals per cell of some features, at given steps.
 
     Parameters
     ----------
-    rows : StepRows
+    rows : CellMap
     steps : Steps
     places : list of int
         Those features.
     """
 
-    def __init__(self, rows: StepRows, steps: Steps, places: list[int]) -> None:
+    def __init__(self, rows: CellMap, steps: Steps, places: list[int]) -> None:
         self._rows, self._steps, self._places = rows, steps, places
         self._sums = WideSums((len(places), CELLS))
 
@@ -249,12 +312,13 @@ class ResidualSums(Fold):
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        quantised = self._rows.mapped.quantised(features)
+        quantised = self._rows.quantised(features)
         self.add_coded(self._rows.codes(quantised), self._rows.start(quantised, target))
 
     def add_coded(self, codes: Codes, start: NDArray[np.float64]) -> None:
         """Add rows of known codes and starts, few enough for doubles: fewer than ``2**25`` at once."""
-        self._sums.add(_per_cell(codes, self._steps.residuals(codes, start), self._places))
+        residuals = self._rows.residuals(start, self._steps.moved(codes), self._steps.most)
+        self._sums.add(_per_cell(codes, residuals, self._places))
 
     def sums(self) -> Integers:
         """Return the sums, shape (features, CELLS), as Python ints."""
@@ -274,16 +338,16 @@ class CodedRows(KeptRows):
 
     Parameters
     ----------
-    rows : StepRows
+    rows : CellMap
     """
 
-    def __init__(self, rows: StepRows) -> None:
+    def __init__(self, rows: CellMap) -> None:
         self._rows = rows
         self._batches: list[tuple[Codes, NDArray[np.float64]]] = []
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Keep a batch of rows."""
-        self.add_quantised(self._rows.mapped.quantised(features), target)
+        self.add_quantised(self._rows.quantised(features), target)
 
     def add_quantised(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> None:
         """Keep rows that are quantised already."""
@@ -293,7 +357,7 @@ class CodedRows(KeptRows):
         """Append the rows of another collection."""
         self._batches += other._batches
 
-    def into(self, fold: CellRows | ResidualSums) -> None:
+    def into(self, fold: CellWeights | ResidualSums) -> None:
         """Add all rows to a fold, in pieces that doubles add up exactly."""
         for codes, start in self._batches:
             for first in range(0, len(start), _PIECE):

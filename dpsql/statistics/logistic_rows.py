@@ -110,8 +110,15 @@ class Scaling:
             allow for rounding errors, and truncated toward zero. With `nearest`, a row is rounded to nearest instead if
             its norm stays within `radius`.
         """
-        clipped = np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis])
-        matrix, _ = self.mapped.matrix(self.mapped.quantised(clipped))
+        return self.matrix(self.quantised(features))
+
+    def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return clipped features of shape (d, rows) as integers in [-S, S], shape (rows, d), NaN where one misses."""
+        return self.mapped.quantised(np.clip(features, self.low[:, np.newaxis], self.high[:, np.newaxis]))
+
+    def matrix(self, quantised: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the rows of quantised features."""
+        matrix, _ = self.mapped.matrix(quantised)
         matrix[:, 0] = self.intercept
         quantised = matrix[:, 1:]
         np.multiply(quantised, self.shrink * SHRINK, out=quantised)

@@ -4,23 +4,24 @@
 -- More: docs/functions/dp_logistic_regression.md
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
   source, target := NULL, features := NULL, n_features := NULL, names := NULL, epsilon := NULL, delta := NULL,
-  lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL,
-  moments_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL, max_rows_per_unit := NULL,
-  row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL, engine := NULL, during := NULL
+  method := NULL, lower := NULL, upper := NULL, row_norm := NULL, regularization := NULL, standardize := NULL,
+  bounds_share := NULL, moments_share := NULL, target_levels := NULL, neighbours := NULL, privacy_unit := NULL,
+  max_rows_per_unit := NULL, row_id := NULL, value := NULL, dataset := NULL, release := false, condition := NULL,
+  engine := NULL, during := NULL
 ) AS TABLE
   SELECT * FROM system.main.query(system.main.dpsql_plan(
     'dp_logistic_regression', 'table', CASE WHEN engine IS NULL THEN dpsql_lineage(source, release, condition) END,
     source,
     system.main.struct_pack(
       target := target, features := features, n_features := n_features, names := names, epsilon := epsilon,
-      delta := delta, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
-      standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
-      target_levels := target_levels, neighbours := neighbours, privacy_unit := privacy_unit,
-      max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value, dataset := dataset, release := release,
-      condition := condition, engine := engine, during := during)));
+      delta := delta, method := method, lower := lower, upper := upper, row_norm := row_norm,
+      regularization := regularization, standardize := standardize, bounds_share := bounds_share,
+      moments_share := moments_share, target_levels := target_levels, neighbours := neighbours,
+      privacy_unit := privacy_unit, max_rows_per_unit := max_rows_per_unit, row_id := row_id, value := value,
+      dataset := dataset, release := release, condition := condition, engine := engine, during := during)));
 
 CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
-  x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, lower := NULL, upper := NULL,
+  x, y, epsilon := NULL, delta := NULL, n_features := NULL, names := NULL, method := NULL, lower := NULL, upper := NULL,
   row_norm := NULL, regularization := NULL, standardize := NULL, bounds_share := NULL, moments_share := NULL,
   target_levels := NULL, neighbours := NULL, dataset := NULL, release := false
 ) AS
@@ -31,13 +32,13 @@ CREATE OR REPLACE TEMP MACRO dp_logistic_regression(
       'dp_logistic_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
-        lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
+        method := method, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
         standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
         target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))) IS NOT NULL),
     (SELECT plan FROM system.main.query(system.main.dpsql_plan(
       'dp_logistic_regression', 'aggregate', NULL, '',
       system.main.struct_pack(
         target := 'y', features := 'x', n_features := n_features, names := names, epsilon := epsilon, delta := delta,
-        lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
+        method := method, lower := lower, upper := upper, row_norm := row_norm, regularization := regularization,
         standardize := standardize, bounds_share := bounds_share, moments_share := moments_share,
         target_levels := target_levels, neighbours := neighbours, dataset := dataset, release := release)))));

@@ -263,10 +263,12 @@ def sampled(databases: Iterable[Database], share: float, seed: int) -> Iterator[
     return (one for one in databases if draw.random() < share)
 
 
+@pytest.mark.long
 def test_small_tables_change_in_one_period(con: Any) -> None:
     assert hold(con, sampled(tables_of_visits(), 0.006, 1)) > 5
 
 
+@pytest.mark.long
 def test_small_databases_change_in_one_period(con: Any) -> None:
     assert hold(con, sampled(small_databases(), 0.008, 2)) > 10
 

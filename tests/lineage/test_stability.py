@@ -328,6 +328,7 @@ def test_the_first_row_of_a_unit_needs_an_order(con: Any) -> None:
     assert judged(con, "SELECT DISTINCT ON (code) code, b FROM airports").unfixed == ""
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     "aggregate", ["sum(CAST(x AS DECIMAL(18, 3)))", "list_sort(list(x))::VARCHAR", "avg(i)", "median(x)"]
 )

@@ -127,6 +127,7 @@ def test_each_persons_rows_alone_are_accepted(con: Any, query: str) -> None:
     assert unit_of(judged(con, query)) == 0
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("query", CORRELATED.values(), ids=CORRELATED)
 def test_correlated_queries_that_are_accepted_hold(con: Any, query: str) -> None:
     if unit_of(judged(con, query)) is None:
@@ -180,6 +181,7 @@ def hold(con: Any, databases: Iterator[Database], names: Sequence[str]) -> None:
                 assert not others(difference, person), (name, person, database)
 
 
+@pytest.mark.long
 def test_small_databases_change_in_one_persons_rows(con: Any) -> None:
     draw = random.Random(29)
     hold(con, (one for one in small_databases() if draw.random() < 0.03), SIX)
@@ -190,6 +192,7 @@ def test_all_small_databases_change_in_one_persons_rows(con: Any) -> None:
     hold(con, small_databases(), SIX)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(6))
 def test_random_databases_change_in_one_persons_rows(con: Any, seed: int) -> None:
     draw = random.Random(seed)

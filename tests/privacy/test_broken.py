@@ -128,6 +128,7 @@ class Unclipped(CentredSisLaw):
         return tuple(np.abs(features.T @ target).tolist())
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)])
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fixed_point, xty, dpsql.functions.sis):

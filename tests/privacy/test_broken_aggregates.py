@@ -138,6 +138,7 @@ def test_a_pair_that_does_not_add_up():
     assert found == pytest.approx(1.5)
 
 
+@pytest.mark.long
 def test_an_overflow_that_shows():
     assert math.isinf(loss(lambda codes: overflowing_law(codes, 1, EPSILON, 4), SIGNS, 4, "add_remove"))
 

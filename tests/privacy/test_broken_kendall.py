@@ -84,6 +84,7 @@ def test_tau_b_moves_by_the_order_of_n() -> None:
     assert losses == pytest.approx([0.39, 5.2, 58], rel=0.02)
 
 
+@pytest.mark.long
 def test_tau_b_is_caught_through_sql(opened: list[Any]) -> None:
     report = run(opened, broken(1.0), binary(100), epsilon=1.0, runs=500)
     assert report.verdict == "violates", str(report)
@@ -101,6 +102,7 @@ def test_a_constant_column_wins_for_certain() -> None:
     assert law.law(CONSTANT[0])["b",] < 0.5
 
 
+@pytest.mark.long
 def test_a_constant_column_that_wins_is_caught_through_sql(opened: list[Any]) -> None:
     report = run(opened, broken(0.1), CONSTANT, epsilon=0.1, runs=300)
     assert report.verdict == "violates", str(report)

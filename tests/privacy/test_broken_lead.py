@@ -6,6 +6,7 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 
 from dpsql.testing.neighbours import Table
 from support.broken.lead import lead_of_the_best, longer_permutations, public_permutations_top, threshold_law
@@ -27,6 +28,7 @@ def neighbours_of_three() -> list[tuple[Table, Table]]:
     return found
 
 
+@pytest.mark.long
 def test_the_right_lead_spends_epsilon_and_no_more() -> None:
     """Exact laws of the noisy lead, over all permutations of both tables."""
     losses = [

@@ -76,6 +76,7 @@ def test_range_that_does_not_cover_a_row(opened: list[Any], fault: str, radius: 
     assert report.verdict == "violates", str(report)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("radius", [5, 1.1])
 def test_range_that_covers_a_row(opened: list[Any], radius: float) -> None:
     report = run(opened, STEEPER, right(STEEPER, 0.5, f"radius := {radius}"), epsilon=0.5, runs=100)
@@ -101,6 +102,7 @@ def test_rejection_sampling_misread(opened: list[Any], fault: str) -> None:
     assert report.verdict == "violates", str(report)
 
 
+@pytest.mark.long
 def test_rejection_sampling_as_meant(opened: list[Any]) -> None:
     """The same list of one subset, which is another one on the other table."""
     report = run(opened, TURNED, right(TURNED, 0.05, "list_size := 1"), epsilon=0.05, runs=150)

@@ -45,6 +45,7 @@ def run(
     return audit_sql(connect, sql, tables, epsilon=epsilon, runs=runs, confidence=CONFIDENCE, power=0.3, batch=25)
 
 
+@pytest.mark.long
 def test_half_scale_noise(opened: list[Any]) -> None:
     report = run(opened, "SELECT dp_broken_half_scale(count(*), 1.0) FROM t", COUNTS, epsilon=1.0, runs=1600)
     assert report.verdict == "violates", str(report)
@@ -98,6 +99,7 @@ def test_function_without_side_effects_shares_its_noise(opened: list[Any]) -> No
         assert connection.execute(query.format("private_count")).fetchall()[0][0] > 1
 
 
+@pytest.mark.long
 def test_naive_float_noise(opened: list[Any]) -> None:
     tables = ("CREATE TABLE t(x INTEGER)", "CREATE TABLE t AS SELECT 1 AS x")
     query = "SELECT {}(coalesce(sum(x), 0)::BIGINT, 1.0) AS noisy FROM t"
@@ -108,6 +110,7 @@ def test_naive_float_noise(opened: list[Any]) -> None:
     assert right.verdict == "passes", str(right)
 
 
+@pytest.mark.long
 def test_half_scale_selection(opened: list[Any]) -> None:
     tables = ("CREATE TABLE t(a, b, y) AS VALUES (1, 1, 1)", "CREATE TABLE t(a, b, y) AS VALUES (1, 1, 1), (1, -1, 1)")
     query = "SELECT {}([abs(sum(a * y)), abs(sum(b * y))]::BIGINT[], 2.0) FROM t"

@@ -19,7 +19,7 @@ from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.statistics.additive import CELLS, CellRows, ResidualSums, StepRows, Steps
+from dpsql.statistics.additive import CELLS, CellMap, CellRows, CellWeights, ResidualSums, StepRows, Steps
 from dpsql.statistics.auc import ScoreCounts
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
 from dpsql.statistics.comparison import PairedScores
@@ -31,6 +31,7 @@ from dpsql.statistics.kendall import BlockScores
 from dpsql.statistics.logistic_rows import Scaling, StepSums
 from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
+from dpsql.statistics.score_rows import ScoreRows
 from dpsql.statistics.votes import BlockProducts, BlockVotes, ColumnRanges, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
 from support.planted_work import drawing_fails
@@ -67,12 +68,15 @@ def scales() -> Scales:
     return Scales(*MAPS, 0.0, 1.0)
 
 
-def step() -> StepSums:
-    """Return the sums of one step of logistic regression, over features in the bounds of `MAPS`."""
+def scaling() -> Scaling:
+    """Return the map of a classifier, over features in the bounds of `MAPS`."""
     low, high = np.array([(-1.0, 1.0), (0.0, 3.0), (-2.0, 5.0)]).T
     side = S // 2
-    scaling = Scaling(low, high, RowMap(scales()), 0.5 / math.sqrt(WIDTH), side, math.isqrt(S**2 - side**2), False)
-    return StepSums(scaling, [7, -(10**6), 0, 3 * 10**9])
+    return Scaling(low, high, RowMap(scales()), 0.5 / math.sqrt(WIDTH), side, math.isqrt(S**2 - side**2), False)
+
+
+def step() -> StepSums:
+    return StepSums(scaling(), [7, -(10**6), 0, 3 * 10**9])
 
 
 def coded(keys: tuple[str, ...] | None) -> list[CodedColumn]:
@@ -100,15 +104,21 @@ def additive_rows() -> StepRows:
     return StepRows.of(RowMap(scales()), scales(), np.array([0.1, -0.3, 0.7, 1.5]))
 
 
-def residuals() -> ResidualSums:
+def score_rows() -> ScoreRows:
+    return ScoreRows.of(scaling(), np.array([0.1, -0.3, 0.7, 5.5]))
+
+
+def residuals(rows: CellMap) -> ResidualSums:
     steps = np.zeros((WIDTH, CELLS + 1))
     steps[:, :CELLS] = np.arange(WIDTH * CELLS).reshape(WIDTH, CELLS) * 1000
-    return ResidualSums(additive_rows(), Steps(steps, 3 * S // 2), [2, 0])
+    return ResidualSums(rows, Steps(steps, 3 * S // 2), [2, 0])
 
 
 FOLDS: dict[str, Callable[[], Fold]] = {
     "cells and sizes": lambda: CellRows(additive_rows()),
-    "residuals": residuals,
+    "weights of scores": lambda: CellWeights(score_rows()),
+    "residuals": lambda: residuals(additive_rows()),
+    "residuals of scores": lambda: residuals(score_rows()),
     "columns": lambda: ColumnCounts(coded(("v0", "v2"))),
     "columns with private keys": lambda: ColumnCounts(coded(None)),
     "pairs of columns": pair_tables,

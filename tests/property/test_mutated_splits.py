@@ -76,6 +76,7 @@ def examined(con: Any, seed: int, count: int, *faults: Patch, databases: int = 1
         )
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("asked", [SIMPLE, ()], ids=["simple", "random"])
 def test_a_wrong_split_is_refused_or_tells_no_more(con: Any, seed: int, asked: Sequence[str]) -> None:
@@ -93,6 +94,7 @@ def test_texts_that_nobody_judges_are_found(con: Any) -> None:
     assert any(examined(con, seed, 40, *UNJUDGED, asked=SIMPLE).wrong for seed in range(6))
 
 
+@pytest.mark.long
 def test_sources_that_nobody_judges_are_found(con: Any) -> None:
     """A rule of the lineage is broken: rows that are chosen or made by several people's keep their owner."""
     only = ((mutated_splits, "_WAYS", (mutated_splits.rows_moved,)), (mutated_splits, "_WEIGHTS", (1,)))

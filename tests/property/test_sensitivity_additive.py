@@ -115,7 +115,7 @@ def test_the_constants() -> None:
 def test_the_bounds_are_attained(relation: Relation) -> None:
     """By rows that are in the same cells with opposite residuals, and by rows that are nowhere alike."""
     rows = stage(np.random.default_rng(1))
-    rows = StepRows(rows.mapped, rows.scales, np.zeros(1 + FEATURES), rows.starts)
+    rows = StepRows(rows.mapped, rows.starts, rows.scales, np.zeros(1 + FEATURES))
     steps = Steps(np.zeros((FEATURES, CELLS + 1)), int(SIZES[-1]))
     low, high, none = np.full((FEATURES, 2), -1.0), np.full((FEATURES, 2), 1.0), np.empty((FEATURES, 0))
     far, near = np.full(2, 1e9), np.zeros(2)
@@ -153,7 +153,7 @@ def test_a_row_is_mapped_by_itself() -> None:
         part.add(target[some], features[:, some], Batch())
         merged.absorb(part.state())
     assert (folded.sums() == merged.sums()).all()
-    assert (np.abs(steps.residuals(codes, start)) <= steps.most).all()
+    assert (np.abs(rows.residuals(start, steps.moved(codes), steps.most)) <= steps.most).all()
 
 
 def test_cells_are_where_their_edges_say() -> None:

@@ -113,6 +113,7 @@ def rich(draw: random.Random) -> Database:
             return database
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("form", CALLS.values(), ids=CALLS)
 def test_an_owner_moves_no_more_than_its_block_is_charged_for(con: Any, form: str) -> None:
     assert check(con, [rich(random.Random(len(form)))], [form]) > 0

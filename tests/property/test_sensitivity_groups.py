@@ -111,6 +111,7 @@ def run(con: Any, seen: list[Seen], function: str, given: str) -> Seen:
     return seen[-1]
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("seed", range(8))
 def test_no_unit_moves_the_sums_further_than_noise_is_drawn_for(con: Any, relation: str, seed: int) -> None:

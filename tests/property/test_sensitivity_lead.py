@@ -64,6 +64,7 @@ def test_the_table_of_sensitivities(neighbours: str, two_levels: bool, expected:
         lead_sensitivity(relation_of(neighbours, 2), two_levels=two_levels)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(("two_levels", "levels"), [(True, (LOW, HIGH, NAN)), (False, (0.0, 1.0, 2.0, NAN))])
 def test_every_small_table_stays_within_the_move_of_q(two_levels: bool, levels: tuple[float, ...]) -> None:
     """Every permuted target of up to four rows and every column; the new row takes the target of one, which takes its."""

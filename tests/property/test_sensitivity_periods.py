@@ -111,6 +111,7 @@ def check(con: Any, call: str, chosen: list[tuple[Row, ...]]) -> int:
     return moved
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
 def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str) -> None:
     assert check(con, call, sample(3, seed=len(call))) > 0
@@ -169,6 +170,7 @@ MANY = (("A", DATES[1], 0), ("A", DATES[1], 1), ("A", DATES[2], 0), ("A", None, 
 ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("fault", "call", "table"),
     [

@@ -267,12 +267,14 @@ def random_queries(draw: random.Random, count: int) -> list[tuple[str, str]]:
     return made
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(6))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     assert examine(con, random_queries(draw, 14), neighbours(random_rows(draw))).wrong == []
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_a_person_is_worth_epsilon_at_most_on_several_databases(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=10, databases=3).wrong == []
@@ -292,6 +294,7 @@ def of_seed(con: Any, seed: int, *, queries: int, databases: int) -> Found:
     return examine_bound(con, asked_of, [one for pair in made for one in pair], [len(pair) for pair in made])
 
 
+@pytest.mark.long
 def test_most_random_queries_are_answered_and_some_use_all_of_epsilon(con: Any) -> None:
     """Without this the tests above could pass because everything is refused, or the tables are never neighbours."""
     draw = random.Random(7)

@@ -129,6 +129,7 @@ def of_seed(con: Any, seed: int, *, queries: int, databases: int) -> Found:
     return examine(con, random_queries(draw, queries), made)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(2))
 def test_an_owner_is_worth_epsilon_of_a_charged_month_and_nothing_else(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=8, databases=1).wrong == []

@@ -41,6 +41,7 @@ def small_limits() -> AbstractContextManager[None]:
     return planted((query_rows, "LIMITS", (1, 2, 4)))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("more", [MORE, f"{MORE}, keys := 'private'"])
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:

@@ -65,6 +65,7 @@ def wrong(con: Any, database: Database, sources: tuple[str, ...] = SOURCES) -> I
                 yield f"{source}: rows of others than {person}"
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(4))
 def test_a_person_changes_as_much_as_the_cap_says(con: Any, seed: int) -> None:
     assert [*wrong(con, random_database(random.Random(seed)))] == []
@@ -76,6 +77,7 @@ def test_a_person_changes_as_much_as_the_cap_says_of_many(con: Any, seed: int) -
     assert [*wrong(con, random_database(random.Random(seed)))] == []
 
 
+@pytest.mark.long
 def test_copies_of_a_row_are_capped_after_the_join(con: Any) -> None:
     """A line of an order that is there three times is three rows of one person, of which two count."""
     empty: Database = {table: [] for table in ("people", "notes", "parts", "public")}

@@ -45,6 +45,7 @@ def table_reach(models: Models, epsilon: Fraction, delta: Fraction) -> int:
     return stable_reach(boxes, tail_weights(boxes, growth), growth, delta)
 
 
+@pytest.mark.long
 def test_reach_moves_by_one_at_most() -> None:
     generator = random.Random(0)
     seen = set()
@@ -64,6 +65,7 @@ def test_depth_moves_by_one_at_most() -> None:
         assert moves <= {-1, 0, 1}
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("delta", ["1/2", "1/10", "1/100"])
 def test_the_exact_law_of_neighbours_is_as_private_as_claimed(delta: str) -> None:
     generator = random.Random(delta)
@@ -93,6 +95,7 @@ def test_unsafe_tables_pass_with_probability_delta_at_most() -> None:
         assert law.passing > delta / 50
 
 
+@pytest.mark.long
 def test_two_models_of_a_replaced_row_need_the_row_budget() -> None:
     values = [0.1 * i for i in range(122)] + [12.0 + i for i in range(1, 119)]
     first: Models = [(value,) for value in values]

@@ -94,6 +94,7 @@ def with_ids(pair: tuple[Table, Table], generator: random.Random) -> tuple[Table
     return tables[0], tables[1]
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_row(relation: Relation) -> None:
     generator = random.Random(2)
@@ -123,6 +124,7 @@ def test_scaling_by_the_whole_table_is_caught() -> None:
     assert most > component_sensitivity("add_remove")
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_unit_in_one_block(relation: Relation) -> None:
     """Blocks drawn for the unit: all rows of a unit count as one."""

@@ -490,6 +490,7 @@ def models() -> Iterator[Case]:
         "levels turned": {"target_levels": [True, False]},
         "little budget": {"epsilon": 0.05},
         "large budget": {"epsilon": 60},
+        "additive": {"epsilon": 8, "delta": 1e-2, "method": "additive", "standardize": False},
     }
     yield from _options_of("dp_logistic_regression", "people", given, ways)
 

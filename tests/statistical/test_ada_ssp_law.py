@@ -113,6 +113,7 @@ def test_the_releases_of_ada_ssp(noise: Callable[..., list[np.ndarray]], neighbo
     check(draw)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_the_least_eigenvalue(noise: Callable[..., list[np.ndarray]], neighbours: str) -> None:
     """One number per release, hence without the rest of the fit; the same sensitivity for both relations."""
@@ -161,6 +162,7 @@ def standardised(width: int, factor: float, runs: int) -> tuple[np.ndarray, np.n
     return spread, stated
 
 
+@pytest.mark.long
 def test_standard_errors_against_simulation() -> None:
     """500 fits: the spread has an error of 3.2 % itself, and the bound is four times that."""
     spread, stated = standardised(4, 1.0, 500)

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms import additive as module
 from dpsql.mechanisms.additive import (
     BINS,
+    LOGISTIC,
     VISITS,
     Bins,
     StepRounds,
@@ -68,7 +70,7 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[np.ndarray]]:
 
         def scaled(values: np.ndarray, *, squared_mu: Fraction, **options: Any) -> GaussianRelease:
             release = gaussian_counts(values, squared_mu=squared_mu / Fraction(factor) ** 2, **options)
-            released.append(release.values - values.astype(np.float64))
+            released.append(release.values - values.astype(np.float64) / options.get("one", 1))
             return release
 
         with monkeypatch.context() as patch:
@@ -130,6 +132,45 @@ def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relati
         return np.concatenate(found)[:runs] / scale
 
     check(draw)
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_the_noise_of_a_classifier(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
+    """Weights are at most 1, residuals too: the noise of each release, in rows, is that of its share of mu."""
+    weights = COUNTS * (FIXED_POINT_ONE // 8)
+    sums = np.array([[7 * FIXED_POINT_ONE] * CELLS] * FEATURES, dtype=object)
+    mus = {"bins": MU / 2, "steps": MU}
+
+    def work() -> None:
+        rounds = StepRounds.of_scores(weights, relation, 3, mus=mus)
+        assert rounds.steps.most == FIXED_POINT_ONE
+        while rounds.left:
+            rounds.take(sums[: len(rounds.places)])
+
+    def draw(factor: float, runs: int) -> np.ndarray:
+        found: list[np.ndarray] = []
+        while sum(map(len, found)) < runs:
+            [bins, *rounds] = noise(factor, work)
+            assert len(rounds) == FEATURES * VISITS
+            found.append(bins / (3 * math.sqrt(CELL_MOVES[relation]) / float(MU / 2)))
+            scale = 3 * math.sqrt(SUM_MOVES[relation] * FEATURES * VISITS) / float(MU)
+            found += [one / FIXED_POINT_ONE / scale for one in rounds]
+        return np.concatenate(found)[:runs]
+
+    check(draw)
+
+
+def test_steps_of_a_classifier_are_newtons() -> None:
+    """Log odds that a bin is off by: from the residuals over the curvature, and no farther than is stated."""
+    of = np.arange(CELLS) * BINS // CELLS
+    bins = Bins(of[None, :], [np.full(BINS, 200.0)])
+    rounds = StepRounds(bins, FIXED_POINT_ONE, mu=Fraction(200), neighbours="add_remove", loss=LOGISTIC)
+    truth = np.where(np.arange(CELLS) < CELLS // 2, -0.5, 0.5)
+    rounds.take(np.array([[int(x) for x in 200 * truth * BINS / CELLS * FIXED_POINT_ONE]], dtype=object))
+    steps = rounds.result().values[0] / FIXED_POINT_ONE
+    assert np.abs(steps - truth)[[10, 50, 80, 120]].max() < 0.1
+    rounds.take(np.array([[int(x) for x in 1e5 * truth * FIXED_POINT_ONE]], dtype=object))
+    assert np.abs(rounds.result().values[0] / FIXED_POINT_ONE - steps).max() <= LOGISTIC.farthest + 1e-6
 
 
 def test_noise_alone_makes_next_to_no_steps_and_a_signal_does() -> None:

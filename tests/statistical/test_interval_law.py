@@ -37,6 +37,7 @@ def test_scans(epsilon, neighbours, rows):
     judge(sampler, law_of, Fraction(epsilon))
 
 
+@pytest.mark.long
 def test_far_cells_stop_a_scan_sooner():
     """The second half of the cells is far from the start: nine scales of rows may be left there."""
 
@@ -52,6 +53,7 @@ def test_far_cells_stop_a_scan_sooner():
     judge(sampler, law_of, Fraction(2))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(8, "add_remove", 1), (20, "replace", 2)])
 def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
     """The ends are seen whether or not the interval is found."""

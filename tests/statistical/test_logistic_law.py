@@ -152,6 +152,7 @@ TABLES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delta", [None, pytest.param(Fraction("1e-6"), marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "name",

@@ -23,6 +23,7 @@ from support.audits import FALSE_ALARM, judge
 from support.laws.selection import canonical_lipschitz_law, select_law
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("noise", ["exponential", "gumbel"])
 @pytest.mark.parametrize(
     ("utility", "k", "epsilon"),
@@ -38,6 +39,7 @@ def test_select(noise, utility, k, epsilon):
     judge(sampler, law, Fraction(epsilon), runs=1000)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("utility", "k", "gamma", "epsilon"),
     [
@@ -87,6 +89,7 @@ def levels_law(scores, k, coefficient, gamma):
     return dict(zip(levels, law.tolist(), strict=True))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("repeats", "k", "epsilon"),
     [

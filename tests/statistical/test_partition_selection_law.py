@@ -159,6 +159,7 @@ def test_thresholds_of_sums_of_noisy_numbers() -> None:
     assert found[3] / steps == pytest.approx(17.99, abs=0.01)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-3), pytest.param(0.6, 0.3, marks=pytest.mark.slow)])
 def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: float, relation: Relation) -> None:
@@ -257,6 +258,7 @@ def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None
         assert sum(count**2 for count in drawn[split:]) <= limits.left(split) * limits.squares
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("law", "epsilon", "counts"),
     [

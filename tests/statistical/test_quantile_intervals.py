@@ -72,6 +72,7 @@ def test_intervals_hold_the_quantile(column: str, rows: int) -> None:
     assert np.mean(found) >= 0.93, np.mean(found)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("column", ["lognormal", "few values"])
 def test_intervals_without_bounds_hold_the_quantile(column: str) -> None:
     kind, sample, _ = COLUMNS[column]
@@ -259,6 +260,7 @@ def test_rows_needed_close_both_ends() -> None:
     assert shares[1] <= 0.6
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("more", [{}, {"curve": "tree"}, {"noise": "gaussian", "delta": 1e-6}], ids=str)
 def test_quantiles_read_off_a_histogram_have_intervals(more: dict[str, Any]) -> None:
     from dpsql.functions.grouped.histogram import HistogramPlan, draw_histogram

@@ -71,6 +71,7 @@ def wrong_law(noise_law, factor):
         roc.least_scale = original
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("count", "epsilon", "neighbours", "rows"),
     [
@@ -93,6 +94,7 @@ def test_medians(noise, count, epsilon, neighbours, rows):
     judge(sampler, law(), law)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("neighbours", "rows"), [("replace", 2), pytest.param("add_remove", 1, marks=pytest.mark.slow)]
 )

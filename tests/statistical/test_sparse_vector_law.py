@@ -79,6 +79,7 @@ def test_the_law_sums_to_one() -> None:
         assert math.fsum(run.values()) == pytest.approx(1, abs=1e-12)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("scores", "cutoff", "monotone", "epsilon"),
     [

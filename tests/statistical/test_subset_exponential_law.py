@@ -77,6 +77,7 @@ def exhaustive():
         yield pytest.param(scores_of, *SCORES[scores_of], listed, loose, marks=[] if fast else pytest.mark.slow)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()))
 def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     """Utility range 100; the bound is tight, or too low by the slack."""
@@ -110,6 +111,7 @@ def strata(scores, listed, slack):
     return Strata(classes, rows[:, -1], rows[:, :-1], bounds - slack)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("listed", "slack"),
     [
@@ -141,6 +143,7 @@ def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
     judge(sampler, law, Fraction(epsilon))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("rank", "gap", "epsilon"), [(60, None, 14), (60, 40, 20), (1000, 25, 40), (len(SUBSETS), None, 10)]
 )
@@ -164,6 +167,7 @@ def test_top_r(rank, gap, epsilon):
     judge(sampler, law, Fraction(epsilon))
 
 
+@pytest.mark.long
 def test_the_tail_is_uniform():
     """Three listed subsets, all of whose weight is gone at this epsilon but for the tail's share."""
     order = [0, 5, 900]

@@ -67,6 +67,7 @@ def test_margins(more: dict[str, Any], factor: int) -> None:
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(4))
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     ("relation", "rows"), [("add_remove", 1), pytest.param("replace", 1, marks=pytest.mark.slow), ("replace", 2)]
 )
@@ -111,6 +112,7 @@ def test_estimates_are_least_squares(sizes: tuple[int, ...]) -> None:
         assert np.allclose(listed, np.sort(form[0]), atol=1e-9)
 
 
+@pytest.mark.long
 def test_margins_agree_with_the_cells_and_intervals_cover() -> None:
     """95 % intervals cover in 93 to 97.5 % of 3000 numbers, with either law and both designs."""
     cells = np.arange(6, dtype=np.int64) * 100

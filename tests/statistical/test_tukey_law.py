@@ -40,6 +40,7 @@ def samples(name: str) -> list[Any]:
     return [exact.piece(None if point is None else point.tolist()) for point in draws]
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("name", TABLES)
 def test_draws_follow_the_exact_law(name: str) -> None:
     exact = law(TABLES[name]).pieces()

@@ -310,13 +310,16 @@ def _run(connection: duckdb.DuckDBPyConnection, statements: Iterable[duckdb.Stat
 
 @cache
 def _macros(catalog: str) -> tuple[list[duckdb.Statement], list[duckdb.Statement]]:
-    """Return the statements that create the macros of an instance, and those of a connection; a process parses once."""
+    """Return the statements that create the macros of an instance, and those of a connection; a process parses once.
+
+    The instance's have comments. The same ones on each connection's would be a quarter of what a connection costs.
+    """
     instance, connection = macros_sql(f"MACRO {catalog}.main.", catalog), macros_sql("TEMP MACRO ", catalog)
     # Parsed in an instance of its own, so that no setting of one caller bears on what all callers share.
     with duckdb.connect(config={"threads": 1}) as parser:
         return (
             parser.extract_statements(instance + _comments_sql(instance)),
-            parser.extract_statements(connection + _comments_sql(connection)),
+            parser.extract_statements(connection),
         )
 
 
@@ -337,11 +340,9 @@ def _comments_sql(macros: str) -> str:
 
     DuckDB keeps no description and no example of a macro; it keeps a comment.
     """
-    defined = re.findall(
-        r"^CREATE OR REPLACE (TEMP )?MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S
-    )
+    defined = re.findall(r"^CREATE OR REPLACE MACRO ((?:\w+\.)*(\w+))\(.*?\) AS\s+(TABLE)?", macros, re.M | re.S)
     return "".join(
-        f"COMMENT ON MACRO {kind} {'temp.main.' if temporary else ''}{path} IS {text(MANUAL[name].comment)};\n"
-        for temporary, path, name, kind in dict.fromkeys(defined)
+        f"COMMENT ON MACRO {kind} {path} IS {text(MANUAL[name].comment)};\n"
+        for path, name, kind in dict.fromkeys(defined)
         if name in MANUAL
     )

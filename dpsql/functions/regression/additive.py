@@ -1,7 +1,6 @@
 """An additive model: boosted AdaSSP first, then steps per feature on its residuals, read by the same two ways.
 
-DuckDB's rows are kept, as one byte per feature; an engine reads its rows once for bins and the bound of residuals, and
-once for every round.
+An engine reads its rows once for bins and the bound of residuals, and once for every round.
 
 What each stage gets is public: half of what is left after bounds and moments. Where the rows are few for the noise, by
 their released number, the linear fit gets all of it, and there are no steps: `AdditiveModel.has_steps`.
@@ -13,20 +12,18 @@ import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
-import numpy as np
-
-from dpsql.contract.fold import Collector, Ignoring
+from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import share_of_mu
 from dpsql.contract.json import Json
 from dpsql.contract.plan import Pass, Quantity
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.regression.boosted import BoostedAdaSsp, BoostedRows
 from dpsql.functions.regression.least_squares import Columns
-from dpsql.functions.regression.method import KeptFeatures
+from dpsql.functions.regression.stage import Finished, FirstWeights, Result, StepStage
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS, AdditiveSteps, StepRounds
 from dpsql.mechanisms.gaussian import GaussianNoise
-from dpsql.statistics.additive import CellRows, CodedRows, ResidualSums, StepRows
+from dpsql.statistics.additive import CellRows, CellWeights, CodedRows, StepRows
 from dpsql.statistics.regression import RowMap, Scales
 
 # Share of the linear fit, and shares of the steps: bins, the bound of residuals, and the rounds.
@@ -97,26 +94,28 @@ class AdditiveModel(BoostedAdaSsp):
 
     def following(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> Collector:
         """Return the collector of bins and residuals; of nothing where there are no steps."""
-        stage = StepStage(columns, fit, mapped, scales)
-        return BinsAndResiduals(stage) if self.has_steps(mapped) else Finished(stage.result(None))
+        stage = RegressionStage(columns, fit, mapped, scales)
+        return FirstWeights(stage) if self.has_steps(mapped) else Finished(stage.result(None))
 
 
-class StepStage:
-    """The additive stage of a call, once its linear fit is drawn.
+class RegressionStage(StepStage):
+    """The additive stage of least squares."""
 
-    Attributes
-    ----------
-    columns : Columns
-    rows : StepRows
-    """
+    rows: StepRows
 
     def __init__(self, columns: Columns, fit: LinearFit, mapped: RowMap, scales: Scales) -> None:
-        self.columns = columns
+        self.columns, self.kept = columns, columns.kept
         self.rows = StepRows.of(mapped, scales, fit.coefficients)
         self._fit = fit
 
-    def rounds(self, counted: CellRows) -> StepRounds:
+    def weights(self) -> CellRows:
+        """Return the empty counts of rows per cell, and per size of their residual."""
+        return CellRows(self.rows)
+
+    def rounds(self, counted: CellWeights) -> StepRounds:
         """Draw bins and the bound of residuals, and return the rounds."""
+        if not isinstance(counted, CellRows):
+            raise InternalError("I032", "the counts are of another pass. Report it.")
         plan = self.columns.plan
         part: GaussianNoise = plan.measurement["fit"]
         standard = self.rows.mapped.standard
@@ -131,98 +130,22 @@ class StepStage:
 
     def result(self, steps: AdditiveSteps | None) -> Callable[[], Json]:
         """Return the released model."""
-        shapes = [] if steps is None else self._shapes(steps)
-        return self.columns.result(self._fit, self.rows.mapped, self.rows.scales, shapes)
-
-    def _shapes(self, steps: AdditiveSteps) -> list[Mapping[str, Json] | None]:
-        """Return each feature's steps in the units of the columns; None for a feature without any."""
         unit = self.rows.scales.target_scale * self.columns.call.target_unit
-        found: list[Mapping[str, Json] | None] = []
-        for edges, values, errors in zip(self.rows.edges, steps.values, steps.std_errors, strict=True):
-            starts = np.flatnonzero(np.diff(values) != 0.0)
-            first = [0, *(starts + 1).tolist()]
-            shape: Mapping[str, Json] = {
-                "edges": edges[starts].tolist(),
-                "values": (values[first] / unit).tolist(),
-                "std_errors": (errors[first] / unit).tolist(),
-            }
-            found.append(shape if values.any() else None)
-        return found
+        shapes = [] if steps is None else self.shapes(steps, unit)
+        return self.columns.result(self._fit, self.rows.mapped, self.rows.scales, shapes)
 
 
 class AdditiveRows(BoostedRows):
     """The stored rows, which boosting reads and then the steps."""
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+    def draw(self, progress: Callable[[float], None]) -> Result:
         """Draw the linear fit, bins and the bound of residuals, and every round of steps."""
         columns = self._columns
         fit, mapped, scales = self.fitted(lambda done: progress(done / 2), last=False)
-        stage = StepStage(columns, fit, mapped, scales)
+        stage = RegressionStage(columns, fit, mapped, scales)
         if not (isinstance(columns.method, AdditiveModel) and columns.method.has_steps(mapped)):
             return stage.result(None)
-        kept, counted = CodedRows(stage.rows), CellRows(stage.rows)
+        kept = CodedRows(stage.rows)
         for quantised, target in self.inner.drained():
             kept.add_quantised(quantised, target)
-        kept.into(counted)
-        rounds = stage.rounds(counted)
-        total = rounds.left
-        while rounds.left:
-            sums = ResidualSums(stage.rows, rounds.steps, rounds.places)
-            kept.into(sums)
-            rounds.take(sums.sums())
-            progress(1 - rounds.left / total / 2)
-        return stage.result(rounds.result())
-
-
-class BinsAndResiduals(KeptFeatures[CellRows]):
-    """The steps on an engine, before their first round."""
-
-    ending = ("_stage",)
-
-    def __init__(self, stage: StepStage) -> None:
-        super().__init__(stage.columns.kept, CellRows(stage.rows))
-        self._stage = stage
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Draw bins and the bound of residuals."""
-        return _round(self._stage, self._stage.rounds(self.inner))
-
-
-class StepRound(KeptFeatures[ResidualSums]):
-    """A round of steps on an engine: one pass over the rows, with the steps that the rounds before released."""
-
-    ending = ("_stage", "_rounds")
-
-    def __init__(self, stage: StepStage, rounds: StepRounds) -> None:
-        super().__init__(stage.columns.kept, ResidualSums(stage.rows, rounds.steps, rounds.places))
-        self._stage, self._rounds = stage, rounds
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Draw this round, and begin the next."""
-        self._rounds.take(self.inner.sums())
-        return _round(self._stage, self._rounds)
-
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
-        """Draw the last round."""
-        self._rounds.take(self.inner.sums())
-        return self._stage.result(self._rounds.result())
-
-
-def _round(stage: StepStage, rounds: StepRounds) -> Collector:
-    """Return the next round, or what is left of a call that has no more."""
-    return StepRound(stage, rounds) if rounds.left else Finished(stage.result(rounds.result()))
-
-
-class Finished(Ignoring):
-    """The passes that are left out once the model is drawn."""
-
-    def __init__(self, result: Callable[[], Json]) -> None:
-        self._result = result
-
-    def turn(self, progress: Callable[[float], None]) -> Collector:
-        """Return itself."""
-        return self
-
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
-        """Return the model."""
-        return self._result
+        return stage.draw(kept, progress)

@@ -17,6 +17,7 @@ from dpsql.contract.plan import Pass
 from dpsql.errors import InternalError
 from dpsql.functions.regression.least_squares import Columns, LeastSquares
 from dpsql.functions.regression.method import KeptFeatures, draw_standard
+from dpsql.functions.regression.stage import Result
 from dpsql.kernels.cells import CellCounts, GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
@@ -99,7 +100,7 @@ class BoostedRows(KeptFeatures[StoredRows]):
         super().__init__(columns.kept, StoredRows(columns.mapped, columns.target))
         self._columns = columns
 
-    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+    def draw(self, progress: Callable[[float], None]) -> Result:
         """Draw the target's scale, the moments and the noisy products, and boost."""
         return self._columns.result(*self.fitted(progress))
 

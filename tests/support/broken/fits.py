@@ -293,11 +293,8 @@ def _of_one_feature(neighbours: str, features: int, *given: Any) -> int:
     return _cells_sensitivity(neighbours, 1, *given)
 
 
-def _clipped_once(steps: Any, codes: Any, start: Any) -> Any:
-    found = np.clip(start, -steps.most, steps.most)
-    for place, values in enumerate(steps.values):
-        found = found - 8 * values[codes[:, place]] if values.any() else found
-    return found
+def _clipped_once(rows: Any, start: Any, moved: Any, most: int) -> Any:
+    return np.clip(start, -most, most) - 8 * moved
 
 
 def _largest_residual(sizes: Any, *given: Any, **options: Any) -> int:
@@ -473,7 +470,7 @@ BROKEN_FITS: dict[str, Fault] = {
     ),
     "clipped once": _fit(
         "residuals of the linear fit are clipped, and not again once there are steps",
-        (additive_statistics.Steps, "residuals", _clipped_once),
+        (additive_statistics.StepRows, "residuals", _clipped_once),
     ),
     "bound of the data": _fit(
         "residuals are clipped to the largest one there is", (additive, "release_bound", _largest_residual)

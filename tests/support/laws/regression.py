@@ -60,7 +60,7 @@ class Release:
     unit : int
         Of 'cells': what the coefficients were multiplied by; of counts and sums of an additive model, these.
     most : int
-        Of 'residuals': the released bound of each.
+        Of 'residuals': the released bound of each. Of 'step bins': what stands for 1.
     """
 
     kind: str
@@ -259,7 +259,7 @@ def worst_case(seen: Observation, stated: Stated) -> Loss:
             loss.add(loss.squared_mu, one.role, _share(moved**2, min(map(float, one.spread))))
         elif one.role in ("step bins", "sizes", "residuals"):
             # Rows in a cell of each feature, or in one of all; residuals of one feature, of either sign.
-            of_row = {"step bins": stated.features, "sizes": 1, "residuals": one.most**2}[one.role]
+            of_row = {"step bins": stated.features * one.most**2, "sizes": 1, "residuals": one.most**2}[one.role]
             changes = both**2 if one.role == "residuals" else both
             exact = m * math.sqrt(changes * of_row) * one.unit
             moved = exact / 2.0**one.shift + (math.sqrt(len(one.statistic)) if one.shift else 0.0)
@@ -508,7 +508,7 @@ class _Spy:
     def _counted(self, role: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def run(counts: Any, *arguments: Any, **options: Any) -> Any:
             self._raw = np.asarray(counts).ravel()
-            self._most = arguments[2] if role == "residuals" else 0
+            self._most = arguments[2] if role == "residuals" else options.get("one", 1)
             return self._scoped(role, real)(counts, *arguments, **options)
 
         return run
@@ -556,7 +556,7 @@ class _Spy:
                 # Where no feature is left, cross products are one number, too.
                 role = "target squares" if self._matrices > 2 and size == 1 < self._width else role
                 self._matrices += 1
-            most = self._most if role == "residuals" else 0
+            most = self._most if role in ("residuals", "step bins") else 0
             return self._record(Release("gaussian", role, tuple(rounded), tuple(spread), answer, shift, unit, most))
 
         return release

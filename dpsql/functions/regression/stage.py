@@ -1,0 +1,128 @@
+"""The additive stage of a call, once its linear fit is drawn: a first pass for weights, and one for each round.
+
+DuckDB's rows are kept, as one byte per feature; an engine reads them in every pass.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from dpsql.contract.fold import Collector, Ignoring
+from dpsql.contract.json import Json
+from dpsql.contract.measurement import Draw
+from dpsql.functions.regression.method import KeptFeatures
+from dpsql.mechanisms.additive import AdditiveSteps, StepRounds
+from dpsql.statistics.additive import CellMap, CellWeights, CodedRows, ResidualSums
+
+Result = Callable[[], Json] | Draw
+Progressing = Callable[[float], None]
+
+
+class StepStage(ABC):
+    """The additive stage of a call.
+
+    Attributes
+    ----------
+    kept : sequence of int
+        Positions of the features that are fitted.
+    rows : CellMap
+    """
+
+    kept: Sequence[int]
+    rows: CellMap
+
+    @abstractmethod
+    def weights(self) -> CellWeights:
+        """Return the empty statistic of the first pass."""
+
+    @abstractmethod
+    def rounds(self, counted: CellWeights) -> StepRounds:
+        """Draw what the first pass tells, and return the rounds."""
+
+    @abstractmethod
+    def result(self, steps: AdditiveSteps | None) -> Result:
+        """Return the released model."""
+
+    def draw(self, kept: CodedRows, progress: Progressing) -> Result:
+        """Draw the first pass and every round over rows that are kept."""
+        counted = self.weights()
+        kept.into(counted)
+        rounds = self.rounds(counted)
+        total = rounds.left
+        while rounds.left:
+            sums = ResidualSums(self.rows, rounds.steps, rounds.places)
+            kept.into(sums)
+            rounds.take(sums.sums())
+            progress(1 - rounds.left / total / 2)
+        return self.result(rounds.result())
+
+    def shapes(self, steps: AdditiveSteps, unit: float) -> list[Mapping[str, Json] | None]:
+        """Return each feature's steps, one unit of which is ``1 / unit``; None for a feature without any."""
+        found: list[Mapping[str, Json] | None] = []
+        for edges, values, errors in zip(self.rows.edges, steps.values, steps.std_errors, strict=True):
+            starts = np.flatnonzero(np.diff(values) != 0.0)
+            first = [0, *(starts + 1).tolist()]
+            shape: Mapping[str, Json] = {
+                "edges": edges[starts].tolist(),
+                "values": (values[first] / unit).tolist(),
+                "std_errors": (errors[first] / unit).tolist(),
+            }
+            found.append(shape if values.any() else None)
+        return found
+
+
+class FirstWeights(KeptFeatures[CellWeights]):
+    """The steps on an engine, before their first round."""
+
+    ending = ("_stage",)
+
+    def __init__(self, stage: StepStage) -> None:
+        super().__init__(stage.kept, stage.weights())
+        self._stage = stage
+
+    def turn(self, progress: Progressing) -> Collector:
+        """Draw what this pass tells."""
+        return _round(self._stage, self._stage.rounds(self.inner))
+
+
+class StepRound(KeptFeatures[ResidualSums]):
+    """A round of steps on an engine: one pass over the rows, with the steps that the rounds before released."""
+
+    ending = ("_stage", "_rounds")
+
+    def __init__(self, stage: StepStage, rounds: StepRounds) -> None:
+        super().__init__(stage.kept, ResidualSums(stage.rows, rounds.steps, rounds.places))
+        self._stage, self._rounds = stage, rounds
+
+    def turn(self, progress: Progressing) -> Collector:
+        """Draw this round, and begin the next."""
+        self._rounds.take(self.inner.sums())
+        return _round(self._stage, self._rounds)
+
+    def draw(self, progress: Progressing) -> Result:
+        """Draw the last round."""
+        self._rounds.take(self.inner.sums())
+        return self._stage.result(self._rounds.result())
+
+
+def _round(stage: StepStage, rounds: StepRounds) -> Collector:
+    """Return the next round, or what is left of a call that has no more."""
+    return StepRound(stage, rounds) if rounds.left else Finished(stage.result(rounds.result()))
+
+
+class Finished(Ignoring):
+    """The passes that are left out once the model is drawn."""
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def turn(self, progress: Progressing) -> Collector:
+        """Return itself."""
+        return self
+
+    def draw(self, progress: Progressing) -> Result:
+        """Return the model."""
+        return self._result

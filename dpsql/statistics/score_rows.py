@@ -1,0 +1,159 @@
+"""The rows of an additive stage of a classifier: what a released linear score leaves of the label, and its curvature.
+
+Units: log odds are integers where S = ``2**20`` (`fixed_point`) is 1. `ScoreRows` maps a row to its start: the score
+that the linear fit predicts for it, and its label y, 1 for the positive level and 0 for the negative one. With steps
+the score moves, and p is ``1 / (1 + exp(-score))``, an integer in [0, S] for [0, 1] from a public table. The residual
+is ``y - p``, in [-1, 1] whatever the score: so the bound B is S, and nothing has to be released for it. The weight is
+``4 p (1 - p)`` at the start, in [0, 1]: a fourth of it is both the curvature of the loss in the score and the variance
+of the residual. A row of neither level has residual and weight 0, so it is no row. All of this is a function of the row
+alone, and the same on every platform: the table is computed in doubles that need no library
+(`dpsql.kernels.fixed_point`), and the score is an exact integer sum.
+
+So the sensitivities are those of `dpsql.statistics.additive`, of weights and of residuals with B = S. Under replace the
+residuals of two rows in the same cells may be 1 and -1: labels differ, and so do scores, which cells do not decide.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpsql.contract.fold import Batch, KeptRows
+from dpsql.kernels import fixed_point
+from dpsql.kernels.clipped_rows import fixed_coefficients
+from dpsql.kernels.fixed_point import FIXED_POINT_BITS, FIXED_POINT_ONE, quantise
+from dpsql.kernels.logistic import SignedRows
+from dpsql.kernels.xty import BLOCK_ROWS
+from dpsql.statistics.additive import CellMap, CodedRows
+from dpsql.statistics.logistic_rows import Scaling
+
+# Scores are cut off here: no step that matters comes back from so far.
+_FARTHEST_SCORE = 64.0 * FIXED_POINT_ONE
+# The table of p has so many entries per unit of the score, up to where p is 1 to within half a unit.
+_FINENESS, _TABLE_END = 1 << 12, 16
+
+
+@dataclass(frozen=True)
+class ScoreRows(CellMap):
+    """The map of a classifier.
+
+    Attributes
+    ----------
+    scaling : Scaling
+        Of the linear fit.
+    factors : ndarray of float64, shape (1 + d,)
+        Released: how far the score goes with each column of a row in deviations, or half widths, the intercept first.
+    """
+
+    scaling: Scaling
+    factors: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, scaling: Scaling, coefficients: NDArray[np.float64]) -> Self:
+        """Return the map for the coefficients of rows that `scaling` maps, with cells between the features' ends.
+
+        Rows are not shortened here: a prediction does not shorten them either.
+        """
+        mapped = scaling.mapped
+        within = [
+            quantise(side.copy(), mapped.scales.middle, mapped.scales.scale) for side in (scaling.low, scaling.high)
+        ]
+        low, high = (np.clip(end, *within) for end in mapped.ends)
+        factors = coefficients * scaling.shrink
+        factors[0] = coefficients[0] * scaling.intercept / mapped.one
+        return cls(mapped, cls.even(low, high), scaling, factors)
+
+    def quantised(self, features: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return clipped features of shape (d, rows) as integers, shape (rows, d), NaN where one is missing."""
+        return self.scaling.quantised(features)
+
+    def start(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the score, an integer, and -1, 1 or 0 for the label; shape (rows, 2)."""
+        integers, bits = fixed_coefficients(self.factors)
+        found = np.empty((len(target), 2))
+        for first in range(0, len(target), BLOCK_ROWS):
+            some = slice(first, first + BLOCK_ROWS)
+            matrix = np.nan_to_num(self.mapped.in_deviations(quantised[some]))
+            # Integers below 2**53, so that no sum depends on its order.
+            found[some, 0] = (matrix @ integers[1:] + self.mapped.one * integers[0]) * 2.0**-bits
+        np.clip(np.floor(found[:, 0] + 0.5), -_FARTHEST_SCORE, _FARTHEST_SCORE, out=found[:, 0])
+        found[:, 1] = np.nan_to_num(np.sign(target))
+        return found
+
+    def residuals(self, start: NDArray[np.float64], moved: NDArray[np.float64], most: int) -> NDArray[np.float64]:
+        """Return ``y - p`` after the move, shape (rows,): integers in [-most, most], 0 for a row of neither level."""
+        found = np.where(start[:, 1] > 0.0, float(FIXED_POINT_ONE), 0.0) - _shares(start[:, 0] + moved)
+        found[start[:, 1] == 0.0] = 0.0
+        clipped: NDArray[np.float64] = np.clip(found, -most, most)
+        return clipped
+
+    def weights(self, start: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return ``4 p (1 - p)`` at the start, shape (rows,): integers in [0, S], 0 for a row of neither level."""
+        share = _shares(start[:, 0])
+        found = np.floor(4.0 * share * (FIXED_POINT_ONE - share) / FIXED_POINT_ONE)
+        found[start[:, 1] == 0.0] = 0.0
+        return found
+
+
+class LabelledFeatures(KeptRows):
+    """Quantised rows with their labels: for the linear fit, and for codes and scores once it is drawn.
+
+    Parameters
+    ----------
+    scaling : Scaling
+    """
+
+    def __init__(self, scaling: Scaling) -> None:
+        self._scaling = scaling
+        self._batches: list[tuple[NDArray[np.float32], NDArray[np.float64]]] = []
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep a batch of rows; one of neither level is left out."""
+        signs = np.nan_to_num(np.sign(target))
+        counted = signs != 0.0
+        # Exact in single precision: the integers have at most 21 bits.
+        quantised = self._scaling.quantised(features if counted.all() else features[:, counted])
+        self._batches.append((quantised.astype(np.float32), signs[counted]))
+
+    def merge(self, other: LabelledFeatures) -> None:
+        """Append the rows of another collection."""
+        self._batches += other._batches
+
+    @property
+    def signed(self) -> SignedRows:
+        """The rows of the linear fit, times their labels."""
+        found = SignedRows(1 + len(self._scaling.low))
+        for quantised, signs in self._batches:
+            for start in range(0, len(signs), BLOCK_ROWS):
+                some = slice(start, start + BLOCK_ROWS)
+                matrix = self._scaling.matrix(quantised[some].astype(np.float64))
+                found.add(matrix * signs[some, np.newaxis])
+        return found
+
+    def given_up(self, rows: ScoreRows) -> CodedRows:
+        """Return codes and starts, and free the rows."""
+        found = CodedRows(rows)
+        while self._batches:
+            quantised, signs = self._batches.pop()
+            found.add_quantised(quantised.astype(np.float64), signs)
+        return found
+
+
+def _shares(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``1 / (1 + exp(-score))`` as integers in [0, S], for scores in units of ``1 / S``."""
+    end = _TABLE_END * _FINENESS
+    places = np.floor(scores * (_FINENESS / FIXED_POINT_ONE) + 0.5)
+    found: NDArray[np.float64] = _table()[(np.clip(places, -end, end) + end).astype(np.intp)]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _table() -> NDArray[np.float64]:
+    end = _TABLE_END * _FINENESS
+    margins = -np.arange(-end, end + 1, dtype=np.float64) / _FINENESS
+    [found] = fixed_point.digits(fixed_point.share((margins, np.zeros_like(margins))), FIXED_POINT_BITS, 1)
+    return found

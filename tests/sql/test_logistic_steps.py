@@ -1,0 +1,224 @@
+"""Additive classifiers through SQL: what is released, how it predicts, and that engines release the same integers."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import dpsql
+from dpsql.functions.regression.logistic_plan import MOST_STEPS, LogisticPlan
+from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS
+from dpsql.mechanisms.objective_perturbation import PerturbedObjective
+from dpsql.released.model import LinearModel
+from dpsql.statistics.additive import ResidualSums
+from support.broken.planting import planted
+from support.twins import Sending, context, release, spent
+
+ROWS = 4000
+NAMES = ["x0", "x1", "x2"]
+CALL = {"target": "ill", "features": NAMES, "epsilon": 8, "delta": 1e-5, "method": "additive"}
+BOUNDS = {"lower": -4, "upper": 4}
+
+
+def frame(rows: int = ROWS) -> pl.DataFrame:
+    """A label whose log odds are a line and a wave; some values are missing."""
+    generator = np.random.default_rng(11)
+    x = generator.uniform(-3, 3, size=(rows, 3))
+    ill = generator.logistic(size=rows) < x[:, 0] + 3 * np.sin(2 * x[:, 1])
+    x[::40, 1] = np.nan
+    columns = dict(zip(NAMES, x.T, strict=True))
+    made = pl.DataFrame({"u": generator.integers(0, rows // 2, rows), "ill": ill, **columns})
+    return made.with_columns(word=pl.Series([["yes", "no", "who knows"][number % 3] for number in range(rows)]))
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[dpsql.Context]:
+    with context(frame(), engine=False) as found:
+        found.dp_logistic_regression("t", **CALL, **BOUNDS, release="wave")
+        yield found
+
+
+def coarse(part: PerturbedObjective, rows: Any, noise: Any, *, tick: Any) -> Any:
+    """Stand in for the solver, whose last digits are another on an engine, where it is certified all the same."""
+    return np.array([0.1, 0.9, -0.2, 0.05])[: rows.width]
+
+
+def coarse_run(part: PerturbedObjective, width: int, noise: Any) -> Any:
+    yield [0] * width
+    return np.array([0.1, 0.9, -0.2, 0.05])[:width]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        BOUNDS,
+        {},
+        {**BOUNDS, "neighbours": "replace"},
+        {**BOUNDS, "standardize": False},
+        {**BOUNDS, "row_norm": 0.5},
+        {**BOUNDS, "privacy_unit": "u", "max_rows_per_unit": 2, "epsilon": 20},
+        {**BOUNDS, "target": "word", "target_levels": ["no", "yes"]},
+        {**BOUNDS, "epsilon": 0.02},
+    ],
+)
+@pytest.mark.long
+def test_steps_are_those_of_duckdb(asked: dict[str, Any]) -> None:
+    """With the same entropy and the same linear fit, the same integers have the same noise."""
+    rows = frame(1500)
+    given = {**CALL, **asked}
+    with planted((PerturbedObjective, "draw", coarse), (PerturbedObjective, "start", coarse_run)):
+        found = [release(rows, "dp_logistic_regression", engine=engine, **given) for engine in (False, True)]
+    assert found[0].result == found[1].result
+    assert ("steps" in found[0].result) == (asked.get("epsilon") != 0.02)
+
+
+def test_an_engine_reads_for_the_solver_and_then_for_every_round() -> None:
+    """Weights, and 3 features twice; what a worker gets knows no rounds."""
+    sent: list[Any] = []
+    fold = Sending.fold
+
+    def noted(engine: Sending, source: object, columns: Any, work: Any) -> Any:
+        sent.append(work)
+        return fold(engine, source, columns, work)
+
+    with planted((Sending, "fold", noted)), context(frame(1500), engine=True) as opened:
+        found = opened.dp_logistic_regression("t", **CALL, **BOUNDS)
+        assert "steps" in found.result
+        assert spent(opened) == 8.0
+    kinds = [type(work.zero).__name__ for work in sent]
+    assert kinds[0] == "Moments"
+    assert 3 <= kinds.count("FitStep") <= 20
+    assert kinds[-7:] == ["FirstWeights", *["StepRound"] * 6]
+    last: Any = sent[-1].zero
+    assert last._rounds is not None
+    assert not {"_rounds", "_stage"} & set(vars(pickle.loads(pickle.dumps(last))))
+
+
+def test_a_failing_round_is_charged_once() -> None:
+    def fail(fold: ResidualSums) -> Any:
+        raise ValueError("a secret of the rows")
+
+    for engine in (False, True):
+        with context(frame(1500), engine=engine) as opened:
+            with planted((ResidualSums, "sums", fail)), pytest.raises(dpsql.InternalError, match="I001") as failure:
+                opened.dp_logistic_regression("t", **CALL, **BOUNDS)
+            assert spent(opened) == 8.0
+        assert "secret" not in str(failure.value)
+
+
+def test_steps_follow_the_wave(made: dpsql.Context) -> None:
+    """The shape of x1 is the wave, those of the others are lines."""
+    found = made.release("wave").shapes.to_pylist()
+    middle = [((one["lower"] + one["upper"]) / 2, (one["at_lower"] + one["at_upper"]) / 2) for one in found]
+    for name, truth in (("x0", lambda x: x), ("x1", lambda x: 3 * math.sin(2 * x)), ("x2", lambda x: 0.0)):
+        inside = [pair for one, pair in zip(found, middle, strict=True) if one["feature"] == name]
+        inside = [(x, value) for x, value in inside if abs(x) < 2.7]
+        shift = float(np.mean([value - truth(x) for x, value in inside]))
+        errors = [value - truth(x) - shift for x, value in inside]
+        assert float(np.sqrt(np.mean(np.square(errors)))) < 1.0, (name, errors)
+
+
+def test_all_ways_predict_alike(made: dpsql.Context) -> None:
+    """SQL, the function of one row, NumPy, and what was stored as JSON; a missing feature gives no prediction."""
+    model = made.model("wave")
+    rows = frame().select(NAMES).to_numpy()
+    expected = model.predict_proba(rows)[:, 1]
+    assert np.isnan(expected).sum() == len(rows[::40])
+    con = made.connection
+    for sql in ("SELECT probability FROM dp_predictions('wave', 't')", "SELECT dp_predict('wave', t) FROM t"):
+        [found] = con.execute(sql).fetchnumpy().values()
+        assert np.allclose(np.ma.filled(found.astype(float), np.nan), expected, rtol=1e-12, atol=1e-12, equal_nan=True)
+    again: Any = LinearModel.from_json(model.to_json())
+    assert np.array_equal(again.predict_proba(rows)[:, 1], expected, equal_nan=True)
+    by_hand = model.intercept_ + np.clip(rows, *np.array(model.feature_bounds_).T) @ model.coef_
+    for place, steps in enumerate(model.steps_ or ()):
+        if steps is not None:
+            by_hand += np.array(steps["values"])[np.searchsorted(steps["edges"], rows[:, place], side="right")]
+    assert np.allclose(1 / (1 + np.exp(-by_hand)), expected, equal_nan=True)
+
+
+def test_a_wave_is_told_better_than_by_a_line(made: dpsql.Context) -> None:
+    """By dp_auc of predictions in SQL, whose noise is far below .01."""
+    made.dp_logistic_regression("t", **{**CALL, **BOUNDS, "method": "linear"}, release="line")
+    con = made.connection
+    areas = {}
+    for name in ("wave", "line"):
+        con.execute(
+            f"CREATE OR REPLACE TABLE scored AS SELECT ill, probability FROM dp_predictions('{name}', 't') "
+            "WHERE probability IS NOT NULL"
+        )
+        [(areas[name],)] = con.execute(
+            "SELECT auc FROM dp_auc('scored', label := 'ill', score := 'probability', epsilon := 20, lower := 0, "
+            f"upper := 1, dataset := '{name}')"
+        ).fetchall()
+    assert areas["wave"] > 0.85 > 0.83 > areas["line"]
+
+
+def test_the_receipt_says_what_each_feature_adds(made: dpsql.Context) -> None:
+    box = made.release("wave").noise["glass_box"]
+    assert [one["feature"] for one in box][2] == "x2"
+    assert box[0]["adds"] > 3 > 1.5 > box[2]["adds"] >= 0
+
+
+def test_the_picture_has_a_part_for_each_feature(made: dpsql.Context) -> None:
+    pytest.importorskip("matplotlib")
+    assert len(made.release("wave").plot().child_axes) == 3
+    assert made.release("wave").plot("effects") is not None
+
+
+def plan(**more: Any) -> LogisticPlan:
+    return LogisticPlan.from_arguments("t", {**CALL, **BOUNDS, **more})
+
+
+def test_the_plan_counts_passes_and_shares_the_budget() -> None:
+    assert plan().readings == 2
+    assert plan(engine="polars").readings == 1 + MOST_STEPS + 1 + VISITS * MOST_ROUNDS
+    part = plan().gaussian_part
+    assert part is not None
+    assert [name for name, _ in part.shares] == ["moments", "bins", "steps"]
+    assert sum(mu**2 for _, mu in part.shares) <= part.mu**2
+    assert part.epsilon + plan().objective_epsilon == plan().epsilon
+    assert part.delta + plan().objective_delta == plan().delta
+    lines = {name: value for name, value, _ in plan().noise(3, None)}
+    shares = dict(part.shares)
+    assert lines["steps_noise"] == pytest.approx(math.sqrt(3 * VISITS) / float(shares["steps"]))
+    needed = 300 * math.sqrt(3) / math.hypot(float(shares["bins"]), float(shares["steps"]))
+    assert lines["steps_rows_needed"] == pytest.approx(needed)
+    assert plan().has_steps(3, needed + 1)
+    assert not plan().has_steps(3, needed - 1)
+    assert plan().has_steps(3, None)
+    assert plan(max_rows_per_unit=4, privacy_unit="u").steps_rows_needed(3) == pytest.approx(4 * needed)
+    assert "steps_rows_needed" not in {name for name, *_ in plan(standardize=False).noise(3, None)}
+
+
+def test_a_linear_call_is_recorded_as_it_was_before() -> None:
+    assert "method" not in plan(method="linear").public_arguments
+    assert plan().public_arguments["method"] == "additive"
+    assert plan(method="linear").gaussian_part == plan(method="linear").scaling_part
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"delta": None}, "P046"),
+        ({"features": "f", "row_id": "r", "names": ["a", "b"]}, "P045"),
+        ({"method": "boosted"}, "P005"),
+    ],
+)
+def test_what_has_no_steps_is_refused_and_charges_nothing(more: dict[str, Any], code: str) -> None:
+    with context(frame(50), engine=False) as opened:
+        with pytest.raises(dpsql.ParameterError, match=code):
+            opened.dp_logistic_regression("t", **{**CALL, **BOUNDS, **more})
+        assert opened.dp_ledger().num_rows == 0
+
+
+def test_so_many_features_have_no_steps() -> None:
+    with pytest.raises(dpsql.ParameterError, match="P026"):
+        plan().check_features(2001)
+    plan(method="linear").check_features(2001)
