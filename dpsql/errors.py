@@ -23,6 +23,8 @@ class DpsqlError(Exception):
         What is required, the public value that was given, and the next step.
     """
 
+    place: int | None = None  # where in the text of a query stands what is refused, as an offset in bytes
+
     def __init__(self, code: str, message: str) -> None:
         self.code = f"DPSQL-{code}"
         self.message = message

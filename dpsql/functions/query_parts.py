@@ -293,8 +293,9 @@ def _public(core: QueryCore) -> PublicKeys:
     """Return the public keys of a core: lists, or a FROM item that lists them."""
     if all(key.values is not None for key in core.keys):
         return PublicKeys(tuple(key.values for key in core.keys))
-    items = []
+    items: dict[tuple[str, ...], str] = {}
     for number, key in enumerate(core.keys):
+        columns = key.together or (key.column,)
         if key.query is not None:
             rows = key.query
         elif key.values is not None:
@@ -302,9 +303,11 @@ def _public(core: QueryCore) -> PublicKeys:
             rows = f"SELECT {call('unnest', f'CAST({texts} AS VARCHAR[])')}"
         else:
             raise InternalError("I032", "a key has neither values nor a query that lists them. Report it.")
-        items.append(f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({identifier(key.column)})")
+        named = ", ".join(map(identifier, columns))
+        items.setdefault(columns, f"(SELECT DISTINCT * FROM ({rows})) AS dpsql_keys{number}({named})")
     # One more than there may be is refused; without a limit all of them would be made before they are counted.
-    listed = f"(SELECT * FROM {' CROSS JOIN '.join(items)} LIMIT {MOST_GROUPS + 1})"
+    wanted = ", ".join(identifier(key.column) for key in core.keys)
+    listed = f"(SELECT {wanted} FROM {' CROSS JOIN '.join(items.values())} LIMIT {MOST_GROUPS + 1})"
     return PublicKeys((None,) * len(core.keys), table=listed)
 
 

@@ -136,6 +136,65 @@ def test_columns_of_public_tables(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "building", source="visits LEFT JOIN wards ON wards.ward = visits.ward") == [None, "N", "S"]
 
 
+def test_an_outer_join_leaves_the_values_that_where_leaves(con: duckdb.DuckDBPyConnection) -> None:
+    joined = "visits LEFT JOIN wards ON wards.ward = visits.ward"
+    for key, where in (
+        ("building", "beds > 8"),
+        ("building", "beds < 6"),
+        ("beds", "building = 'N'"),
+        ("beds", "beds > 5"),
+    ):
+        theirs = con.execute(f"SELECT DISTINCT {key} FROM wards WHERE {where}").fetchall()
+        assert sorted(keys(con, key, where, joined), key=str) == sorted((one for (one,) in theirs), key=str)
+    assert keys(con, "beds", "building IS NULL", joined) == [None]
+    assert None in keys(con, "beds", "coalesce(building, 'none') <> 'S'", joined)
+
+
+def test_a_column_that_equals_a_public_one_has_its_values(con: duckdb.DuckDBPyConnection) -> None:
+    of_wards = [beds for (beds,) in con.execute("SELECT DISTINCT beds FROM wards ORDER BY ALL").fetchall()]
+    assert keys(con, "days", source="visits JOIN wards ON days = beds") == sorted(of_wards, key=str)
+    assert keys(con, "days + 1", source="visits, wards", where="beds = days") == sorted(
+        (beds + 1 for beds in of_wards), key=str
+    )
+    assert keys(
+        con,
+        "v",
+        source="(SELECT patient, doctor AS v FROM visits) JOIN (SELECT DISTINCT building AS v FROM wards) USING (v)",
+    ) == ["N", "S"]
+    for source in ("visits LEFT JOIN wards ON doctor = building", "visits JOIN wards ON doctor >= building"):
+        with pytest.raises(ParameterError, match="P065"):
+            keys(con, "doctor", source=source)
+
+
+@pytest.mark.parametrize(
+    ("source", "where", "wanted"),
+    [
+        ("visits JOIN wards USING (ward)", "true", "SELECT building, beds % 10 FROM wards"),
+        ("visits JOIN wards USING (ward)", "beds > 8", "SELECT building, beds % 10 FROM wards WHERE beds > 8"),
+        ("visits v LEFT JOIN wards w ON w.ward = v.ward", "true", "SELECT building, beds % 10 FROM wards UNION SELECT NULL, NULL"),
+    ],
+)  # fmt: skip
+def test_columns_of_one_public_table_have_the_values_of_its_rows(
+    con: duckdb.DuckDBPyConnection, source: str, where: str, wanted: str
+) -> None:
+    sql = f"SELECT building, days > 3, beds % 10, count(*) FROM {source} WHERE {where} GROUP BY ALL"
+    [core] = split_of(con, sql, delta=False).cores
+    building, long, beds = core.keys
+    assert building.together == beds.together == (building.column, beds.column)
+    assert building.query == beds.query is not None
+    assert long.together == ()
+    theirs = con.execute(f"SELECT DISTINCT * FROM ({wanted})").fetchall()
+    assert sorted(con.execute(building.query).fetchall(), key=str) == sorted(theirs, key=str)
+
+
+def test_stated_keys_and_grouping_sets_stand_by_themselves(con: duckdb.DuckDBPyConnection) -> None:
+    joined = "visits JOIN wards USING (ward)"
+    [core] = split_of(con, f"SELECT building, ward, count(*) FROM {joined} GROUP BY ALL", delta=False).cores
+    assert [key.together for key in core.keys] == [(), ()]  # ward is declared
+    for core in split_of(con, f"SELECT building, beds, count(*) FROM {joined} GROUP BY CUBE (1, 2)", delta=False).cores:
+        assert all(key.together == () for key in core.keys)
+
+
 def test_bins_and_images(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "floor(age / 50) * 50", source="patients") == [0.0, 100.0, 50.0]
     assert len(keys(con, "age // 10", source="patients")) == 13

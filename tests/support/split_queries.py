@@ -112,16 +112,20 @@ def answered_exactly(con: duckdb.DuckDBPyConnection, found: Split) -> list[tuple
 
 
 def _exact(core: QueryCore) -> str:
-    listed = [f'"{key.column}"' for key in core.keys]
+    listed = [f'source."{key.column}"' for key in core.keys]
     listed += [f'CAST({_aggregate(one)} AS {one.type}) AS "{one.name}"' for one in core.aggregates]
     source = (
         f"({core.source})" if core.unit is None else f"(SELECT * FROM ({core.source}) WHERE {core.unit} IS NOT NULL)"
     )
-    where = [f'source."{key.column}" IS NOT DISTINCT FROM v{at}.v' for at, key in enumerate(core.keys) if _public(key)]
-    values = [f"({_values(key)}) AS v{at}(v)" for at, key in enumerate(core.keys) if _public(key)]
-    text = f"SELECT {', '.join(listed)} FROM {' CROSS JOIN '.join([f'{source} AS source', *values])}"
+    lists = {key.together or (key.column,): _values(key) for key in core.keys if _public(key)}
+    items, where = [f"{source} AS source"], []
+    for at, (names, values) in enumerate(lists.items()):
+        columns = [f'"{name}"' for name in names]
+        items.append(f"({values}) AS v{at}({', '.join(columns)})")
+        where += [f"source.{column} IS NOT DISTINCT FROM v{at}.{column}" for column in columns]
+    text = f"SELECT {', '.join(listed)} FROM {' CROSS JOIN '.join(items)}"
     text += f" WHERE {' AND '.join(where)}" if where else ""
-    return text + (f" GROUP BY {', '.join(listed[: len(core.keys)])}" if core.keys else "")
+    return text + (" GROUP BY ALL" if core.keys else "")
 
 
 def _public(key: object) -> bool:

@@ -82,6 +82,7 @@ def test_a_model_is_drawn_on_one_scale(ctx: dpsql.Context) -> None:
     release = ctx.dp_linear_regression(
         "scaled",
         target="y",
+        method="boosted_ada_ssp",
         epsilon=50,
         delta=1e-6,
         lower=0,

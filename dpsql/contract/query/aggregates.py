@@ -10,6 +10,7 @@ from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
 from dpsql.contract.query.disjoint import indicator
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.places import about
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import CoreDraft, Splitting
@@ -113,6 +114,10 @@ class CoreAggregates:
 
     def place(self, expr: Expr) -> Expr:
         """Return what stands for an aggregate over the core's released table."""
+        with about(expr):
+            return self._placed(expr)
+
+    def _placed(self, expr: Expr) -> Expr:
         refuse_nested(expr)
         name = expr.name
         if expr.flag and name not in ("count", "approx_count_distinct"):
@@ -152,7 +157,12 @@ class CoreAggregates:
         return ParameterError("P106", f"sql: {name} is one row's value, which no noise hides. {instead}")
 
     def _shown(self, value: Expr) -> str:
-        return self.stage.scope.column(value).name if value.what == "item" else "x"
+        """Return how the query names a column: behind its table, where another one has the name, too."""
+        if value.what != "item":
+            return "x"
+        item, name = self.stage.scope.item(str(value.value)), self.stage.scope.column(value).name
+        alone = sum(one.column(name) is not None for one in self.stage.scope.items if not one.hidden) < 2
+        return name if alone or not item.alias else f"{item.alias}.{name}"
 
     def _filtered(self, expr: Expr, value: Expr) -> Expr:
         return value if expr.filter is None else _when(expr.filter, value)

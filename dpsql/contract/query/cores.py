@@ -11,6 +11,7 @@ from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_on
 from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
+from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.released_relation import released
@@ -276,9 +277,11 @@ class CoreSelect:
     def _together(self, core: CoreDraft, places: dict[Expr, Expr], writer: PostExpressions, stub: bool) -> list[str]:
         """Return conditions that leave groups out whose keys are columns of one public table, but of no row of it."""
         of_item: dict[str, list[Expr]] = {}
+        together = {name for _, key in core.keys for name in key.together}
         for group in self.groups:
             found = places.get(group)
-            if group.what == "item" and found is not None and found.what == "item" and not core.private:
+            own = group.what == "item" and found is not None and found.what == "item" and found.name not in together
+            if own and not core.private:
                 of_item.setdefault(str(group.value), []).append(group)
         out = []
         for number, columns in of_item.items():
@@ -380,11 +383,15 @@ class CoreSelect:
         keys: list[tuple[str, QueryKey]] = []
         private = self.work.options.private_keys and bool(members)
         for number in members:
-            sql, key, missing = self._key(number)
+            with about(self.groups[number]):
+                sql, key, missing = self._key(number)
             keys.append((sql, key))
             private = private or missing
         if private:
             keys = [(sql, replace(key, values=None, query=None, origin="drawn")) for sql, key in keys]
+        elif self._several is None:  # grouping sets are fitted to one another as tables of all combinations
+            of_groups = [(self.groups[number], key) for number, (_, key) in zip(members, keys, strict=True)]
+            keys = [(sql, key) for (sql, _), key in zip(keys, self.stage.keys.together(of_groups), strict=True)]
         for place, one in enumerate(self.work.cores):
             if place < self._several if self._several is not None else one.margin_of is not None:
                 continue

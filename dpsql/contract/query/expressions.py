@@ -21,6 +21,7 @@ from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.places import about
 from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text
@@ -297,7 +298,8 @@ class RowExpressions:
         read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
         key = (expr, tuple((*one, columns[one].sql, columns[one].type) for one in read))
         if key not in self._known:
-            self._known[key] = self._written(expr, read, columns)
+            with about(expr):
+                self._known[key] = self._written(expr, read, columns)
         return self._known[key]
 
     def type(self, expr: Expr, columns: Columns) -> Type:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from dpsql.contract.expression.kinds import INTEGERS, NUMBERS
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
@@ -334,11 +334,42 @@ def _apart(ours: Member, theirs: Member) -> SourceError:
     if lacking:
         return without_unit((table for one in lacking for table in one.tables), beside=len(lacking) == 1)
     tables = " and ".join(_called(one.items[0]) for one in (ours, theirs))
+    sides = [person_of(one) for one in (ours, theirs)]
+    how = _along_path(ours, theirs) or _along_path(theirs, ours)
+    if how or all(sides):
+        how = f"Add the condition {how or ' = '.join(sides)}, which stands by itself, not within OR."
+    else:
+        how = (
+            "Join them by the column of the privacy unit, or along a path: child = parent. It stands by itself, not "
+            "within OR."
+        )
     return SourceError(
-        "S012",
-        f"sql: rows of several people would meet, since {tables} are not joined by the person. Join them by the column "
-        "of the privacy unit, or along a path: child = parent. It stands by itself, not within OR.",
+        "S012", f"sql: rows of several people would meet, since {tables} are not joined by the person. {how}"
     )
+
+
+def _along_path(child: Member, parent: Member) -> str:
+    """Return the condition that joins two FROM items along a step of a path; '' where there is none."""
+    for one in child.items:
+        key, names = one.relation.pending, [column for column in one.relation.columns if column.owner]
+        for other in parent.items if key is not None and names and not one.hidden else ():
+            if (
+                not other.hidden
+                and key is not None
+                and tuple(map(fold, other.relation.name)) == tuple(map(fold, key.table))
+            ):
+                return f"{one.alias}.{names[0].name} = {other.alias}.{key.column}"
+    return ""
+
+
+def person_of(member: Member) -> str:
+    """Return how a query names the column that says whose the rows of a FROM item are; '' where it cannot."""
+    for item in member.items:
+        name = item.alias or "".join(item.relation.name[-1:])
+        for column in item.relation.columns if not item.hidden and name else ():
+            if (item.id, column.sql) in member.owner:
+                return f"{name}.{column.name}"
+    return ""
 
 
 def _called(item: Item) -> str:

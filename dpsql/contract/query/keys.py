@@ -18,7 +18,8 @@ from dpsql.contract.query.cut_dates import cut_date, days_left, year_of
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.intervals import Limits, finite_part
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.relations import PUBLIC, KeyValues, Scope, fraction_text
+from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
+from dpsql.contract.query.split import QueryKey
 from dpsql.rendering import call, cast, identifier, text
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
@@ -91,23 +92,88 @@ class KeyFinder:
         item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
         found = column.keys()
         if found is None and item.relation.level == PUBLIC:
-            found = self._public(expr)
+            return self._public(expr)
         if found is None:
-            found = self._dated(expr)
+            found = self._equated(expr, column.type) or self._dated(expr)
         if found is None and column.type.kind in INTEGERS:
             found = self._integers(expr, column.type)
         if found is not None and item.optional:
             found = _with_null(found, column.type)
         return found
 
+    def _equated(self, expr: Expr, kind: Type) -> KeyValues | None:
+        """Return the values of the public column that every row which counts has equal to a column."""
+        twin = self._twin(expr)
+        if twin is None:
+            return None
+        found = self._public(twin)
+        if self._type(twin) == kind:
+            return found
+        listed = f"SELECT TRY_CAST(v AS {kind.sql}) AS v FROM ({found.query}) AS listed(v)"
+        return replace(found, query=f"SELECT DISTINCT v FROM ({listed}) WHERE v IS NOT NULL")
+
+    def _twin(self, expr: Expr) -> Expr | None:
+        """Return the column of a public table that conditions equate with a column; None where there is none."""
+        for one in self._conditions:
+            if one.what == "compare" and one.name == "=" and expr in one.parts:
+                other = one.parts[1 - one.parts.index(expr)]
+                if other.what == "item" and self._scope.own(other):
+                    item = self._scope.item(str(other.value))
+                    if item.relation.level == PUBLIC and not item.optional:
+                        return other
+        return None
+
     def _public(self, expr: Expr) -> KeyValues:
-        """Return the values of a column of a public table, among its rows that meet the conditions on it alone."""
+        """Return the values of a column of a public table."""
         item = self._scope.item(str(expr.value))
+        return KeyValues(None, self.rows_of(item, [expr]), _public_name(item))
+
+    def rows_of(self, item: Item, exprs: Sequence[Expr]) -> str:
+        """Return the query of what expressions of a public table are together, in its rows that conditions leave.
+
+        The conditions are those on it alone. An outer join adds the row of a person who meets none: all of it is NULL.
+        """
         own = [one for one in self._conditions if self._scope.numbers(one) == {item.id} and self._scope.own(one)]
         where = [self._expressions.write(one, self._scope.columns(one)).sql for one in own]
-        query = f"SELECT DISTINCT {item.sql(expr.name)} AS v FROM {item.relation.sql} AS {identifier(item.id)}"
-        query += f" WHERE {' AND '.join(where)}" if where and not item.optional else ""
-        return KeyValues(None, query, f"the public {'.'.join(item.relation.name[-1:]) or 'query'}")
+        source = item.relation.sql
+        if item.optional:
+            columns = item.relation.columns
+            names = ", ".join(identifier(one.sql) for one in columns)
+            none = ", ".join(cast("NULL", one.type.sql) for one in columns)
+            source = f"(SELECT {names} FROM {source} UNION ALL SELECT {none})"
+        listed = ", ".join(self._expressions.write(one, self._scope.columns(one)).sql for one in exprs)
+        query = f"SELECT DISTINCT {listed} FROM {source} AS {identifier(item.id)}"
+        return query + (f" WHERE {' AND '.join(where)}" if where else "")
+
+    def together(self, groups: Sequence[tuple[Expr, QueryKey]]) -> list[QueryKey]:
+        """Return the keys of groups, those that one public table has as its rows have them together.
+
+        There are far fewer of these than combinations of all values. Keys that are stated or declared stay.
+        """
+        out = [key for _, key in groups]
+        of_item: dict[str, list[int]] = {}
+        listed = [self._over_twins(expr) for expr, _ in groups]
+        for place, (expr, (_, key)) in enumerate(zip(listed, groups, strict=True)):
+            read = {str(one.value) for one in expr.walk() if one.what == "item"}
+            if len(read) == 1 and key.origin not in ("stated", "declared"):
+                of_item.setdefault(read.pop(), []).append(place)
+        for number, places in of_item.items():
+            item = self._scope.item(number)
+            if item.relation.level == PUBLIC and len(places) > 1:
+                query = self.rows_of(item, [listed[place] for place in places])
+                names = tuple(out[place].column for place in places)
+                for place in places:
+                    out[place] = replace(
+                        out[place], values=None, query=query, origin=_public_name(item), together=names
+                    )
+        return out
+
+    def _over_twins(self, expr: Expr) -> Expr:
+        """Return an expression that reads public columns in place of people's that are equal to these."""
+        if expr.what != "item":
+            return expr.mapped(self._over_twins)
+        twin = self._twin(expr)
+        return expr if twin is None or self._type(twin) != self._type(expr) else twin
 
     def _case(self, expr: Expr) -> KeyValues | None:
         places = [*range(1, len(expr.parts) - 1, 2), len(expr.parts) - 1]
@@ -294,6 +360,10 @@ class KeyFinder:
         if expr not in sources:
             sources[expr] = (f"k{len(sources)}", found, self._type(expr))
         return Expr("item", "v", value=sources[expr][0])
+
+
+def _public_name(item: Item) -> str:
+    return f"the public {'.'.join(item.relation.name[-1:]) or 'query'}"
 
 
 def values_query(found: KeyValues, kind: Type) -> str:

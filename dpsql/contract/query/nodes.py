@@ -64,6 +64,12 @@ class Expr:
     frame: WindowFrame | None = None
     query: Query | None = None
     alias: str = field(default="", compare=False)
+    at: int | None = field(default=None, compare=False)  # where it stands in the text, as an offset in bytes
+
+    @property
+    def begins(self) -> int | None:
+        """Where in the text its first part stands; None where that is not known."""
+        return min((one.at for one in self.walk() if one.at is not None), default=None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Expr:
         """Return the expression with its parts changed; subqueries stay."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
-from dpsql.contract.query.joins import member_of, without_unit
+from dpsql.contract.query.joins import member_of, person_of, without_unit
 from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, given
+from dpsql.contract.query.places import about
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
 from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
@@ -61,6 +62,10 @@ class Lifter:
         """Return an expression without subqueries; None where a join took the place of a condition."""
         if not asks(expr):
             return expr
+        with about(expr):
+            return self._lifted(block, expr, top)
+
+    def _lifted(self, block: RowBlock, expr: Expr, top: bool) -> Expr | None:
         if expr.what == "subquery":
             if expr.name == "SCALAR":
                 return self._scalar(block, _query_of(expr))
@@ -92,10 +97,12 @@ class Lifter:
         if stage.member.people and not any(one.sign == "=" and self._keeps(block, stage, one) for one in pairs):
             if not stage.member.owned:
                 raise without_unit(stage.member.tables, beside=block.has_owner)
+            sides = [person_of(stage.member), block.person]
+            equal = f", {' = '.join(sides)}" if all(sides) else ""
             raise SourceError(
                 "S012",
                 f"sql: a subquery of {_named(stage)} chooses people by other people's rows. Write IN with the column "
-                "of the privacy unit on both sides, or EXISTS with WHERE that equates it.",
+                f"of the privacy unit on both sides, or EXISTS with WHERE that equates it{equal}.",
             )
         alone = children[0] if len(children) == 1 and not stage.member.people else None
         return self._met(block, stage, pairs, top, negatable=alone)

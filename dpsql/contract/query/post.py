@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import Expr, given
+from dpsql.contract.query.places import about
 from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.contract.query.writer import Writer, default_name
@@ -101,10 +102,13 @@ class PostExpressions(Writer):
             P019, P101: a query may not call it.
         """
         name = expr.name
-        if name.startswith(_HIDDEN_NAMES):
-            raise ParameterError("P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql.")
-        if name in _REFUSED:
-            raise ParameterError("P101", f"sql calls {show(name)}, which a query may not. Write the value itself.")
+        with about(expr):
+            if name.startswith(_HIDDEN_NAMES):
+                raise ParameterError(
+                    "P019", f"sql calls {show(name)}. Ask one private query at a time, outside of sql."
+                )
+            if name in _REFUSED:
+                raise ParameterError("P101", f"sql calls {show(name)}, which a query may not. Write the value itself.")
         return super().name(expr)
 
     def shown(self, expr: Expr) -> str:
@@ -129,11 +133,13 @@ class PostExpressions(Writer):
         known = self.inner if self.inner is not None else {}
         if id(expr.query) not in known:
             outer = self._outer
-            relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
-            if relation.level == ROWS:
-                raise ParameterError(
-                    "P102", "sql: a subquery returns rows of people beside a public or released table. Aggregate them."
-                )
+            with about(expr):
+                relation = self.work.query(given(expr.query), replace(self.env, outer=outer))
+                if relation.level == ROWS:
+                    raise ParameterError(
+                        "P102",
+                        "sql: a subquery returns rows of people beside a public or released table. Aggregate them.",
+                    )
             known[id(expr.query)] = relation
         return known[id(expr.query)]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
-from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody
+from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody, person_of
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, given
 from dpsql.contract.query.presence import fails_without
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
@@ -97,6 +97,11 @@ class RowBlock:
     def has_owner(self) -> bool:
         """Whether rows of FROM have a privacy unit."""
         return any(one.owned for one in self._opened)
+
+    @property
+    def person(self) -> str:
+        """How the query names the column of the privacy unit in FROM; '' where it cannot."""
+        return next((name for name in map(person_of, self._opened) if name), "")
 
     def leads_to(self, expr: Expr) -> PathKey | None:
         """Return the key of the path that a column of FROM leads along; None where it is none."""

@@ -26,9 +26,13 @@ class QueryKey:
     values : tuple of (str or None) or None
         The public values, as texts that DuckDB casts to the type; NULL only where it is listed.
     query : str or None
-        A SELECT of one column over public tables and literals alone, which lists the values, where no list does.
+        A SELECT over public tables and literals alone, which lists the values, where no list does; of one column, or of
+        those of `together`.
     origin : str
         Where the values come from, for explain: such as ``'declared'``, ``'the range of visit_date'``, ``'wards'``.
+    together : tuple of str
+        The keys that `query` lists, by their columns, where it lists the rows of several at once; each of them has the
+        same query then.
     """
 
     column: str
@@ -36,6 +40,7 @@ class QueryKey:
     values: tuple[str | None, ...] | None
     query: str | None
     origin: str
+    together: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

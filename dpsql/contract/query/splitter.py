@@ -28,6 +28,7 @@ from dpsql.contract.query.nodes import (
     With,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
+from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions, refuse_name
 from dpsql.contract.query.post_select import released_select
 from dpsql.contract.query.presence import counts_nothing_without
@@ -310,11 +311,12 @@ class Splitter:
             raise of_nobody()
         if not aggregated:
             if modifiers.cuts and not top:
-                raise ParameterError(
-                    "P103",
-                    "sql: LIMIT on rows of people is not answered, since it would choose them by their order. Leave it "
-                    "out, or write a condition such as a range of dates.",
-                )
+                with about(modifiers.limit or modifiers.offset):
+                    raise ParameterError(
+                        "P103",
+                        "sql: LIMIT on rows of people is not answered, since it would choose them by their order. "
+                        "Leave it out, or write a condition such as a range of dates.",
+                    )
             lifted = [(block.lifted(expr), name) for expr, name in items]
             chosen = None if qualify is None else block.lifted(qualify)
             return self._plain(block.close(), lifted, [] if chosen is None else [chosen])

@@ -17,6 +17,7 @@ from dpsql.contract.query.intervals import NOWHERE, Limits, interval, number
 from dpsql.contract.query.joins import Member, Place, member_of
 from dpsql.contract.query.keys import KeyFinder
 from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.places import about
 from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
 from dpsql.contract.query.work import Splitting, check_written
@@ -88,7 +89,12 @@ class Stage:
         where = []
         for several in grouped.values():
             whole = several[0] if len(several) == 1 else Expr("and", parts=tuple(several))
-            where.append(self.write(whole, "BOOLEAN").sql)
+            try:
+                where.append(self.write(whole, "BOOLEAN").sql)
+            except ParameterError:
+                for one in several:  # the first that is refused by itself says where it stands
+                    self.write(one, "BOOLEAN")
+                raise
         return f"FROM {self.member.text}" + (f" WHERE {' AND '.join(where)}" if where else "")
 
     @property
@@ -228,7 +234,8 @@ class Stage:
             names.append(identifier(f"g{number_}"))
             places[group] = Expr("item", f"g{number_}", value=item.id)
         for number_, one in enumerate(aggregates):
-            sql, kind, found = self._aggregate(one, number_, inner)
+            with about(one):
+                sql, kind, found = self._aggregate(one, number_, inner)
             made.append(f"{sql} AS {identifier(f'x{number_}')}")
             columns.append(Column(f"x{number_}", f"x{number_}", kind, found, "computed"))
             places[one] = Expr("item", f"x{number_}", value=item.id)
@@ -359,7 +366,8 @@ class Stage:
                     kept(part)
         made, wide = [], []
         for number_, one in enumerate(windows):
-            sql, stub = self._window(one, kept)
+            with about(one):
+                sql, stub = self._window(one, kept)
             name = f"w{number_}"
             made.append(f"{sql} AS {identifier(name)}")
             kinds = self.work.catalogue.typing.columns(f"SELECT {stub} AS x")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 from dpsql.contract.expression.grammar import COMPARED
 from dpsql.contract.query.nodes import Expr, Order, Query, WindowFrame
-from dpsql.contract.query.tree_fields import Json, as_record, as_records, as_texts, only, unread
+from dpsql.contract.query.tree_fields import Json, as_record, as_records, as_texts, only, place_of, unread
 from dpsql.contract.query.written_types import type_of_tree
-from dpsql.errors import ParameterError
+from dpsql.errors import DpsqlError, ParameterError
 
 _OPERATORS = {
     "OPERATOR_NOT": "not",
@@ -79,10 +80,16 @@ class TreeExpressions:
 
     def read(self, record: Json) -> Expr:
         """Return an expression."""
-        reader = self._readers.get(str(record.get("class")))
-        if reader is None:
-            raise unread(f"{str(record.get('class')).replace('_', ' ').lower()}")
-        return reader(record, str(record.get("type")), str(record.get("alias") or ""))
+        place = place_of(record)
+        try:
+            reader = self._readers.get(str(record.get("class")))
+            if reader is None:
+                raise unread(f"{str(record.get('class')).replace('_', ' ').lower()}")
+            found = reader(record, str(record.get("type")), str(record.get("alias") or ""))
+        except DpsqlError as error:
+            error.place = place if error.place is None else error.place
+            raise
+        return found if place is None else replace(found, at=place)
 
     def _column(self, record: Json, kind: str, alias: str) -> Expr:
         only(record, ("column_names",))

@@ -8,6 +8,8 @@ from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 
 Json = Mapping[str, object]
+# From here on an offset is one that DuckDB does not know.
+_NOWHERE = 1 << 31
 # Fields that say nothing about meaning.
 _EVERYWHERE = frozenset(
     ("type", "class", "alias", "query_location", "query_location_length", "qualified_name", "named_param_map")
@@ -29,6 +31,12 @@ def as_records(value: object) -> list[Json]:
 def as_texts(value: object) -> tuple[str, ...]:
     """Return a list of texts of a tree."""
     return tuple(map(str, value)) if isinstance(value, list) else ()
+
+
+def place_of(record: Json) -> int | None:
+    """Return where in the text a part of a tree stands, as an offset in bytes; None where it is not known."""
+    place = record.get("query_location")
+    return place if isinstance(place, int) and 0 <= place < _NOWHERE else None
 
 
 def unread(what: str, instead: str = "Write the query without it.") -> ParameterError:

@@ -15,6 +15,7 @@ from dpsql.contract.query.expressions import RowExpressions, clock, simplified
 from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
+from dpsql.contract.query.places import about
 from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.split import QueryAggregate, QueryKey
 from dpsql.errors import ParameterError, SourceError
@@ -173,12 +174,14 @@ class Splitting:
 
     def read(self, expr: Expr, scope: Scope) -> Expr:
         """Return an expression with its columns found and its clocks and aliases written out."""
-        found = simplified(self._found(expr, scope, frozenset()), self.options.now)
+        with about(expr):
+            found = simplified(self._found(expr, scope, frozenset()), self.options.now)
         return bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
 
     def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":
-            return replace(self._name(expr, scope, bound), alias=expr.alias)
+            with about(expr):
+                return replace(self._name(expr, scope, bound), alias=expr.alias, at=expr.at)
         inner = bound | frozenset(map(fold, expr.names)) if expr.what == "lambda" else bound
         return expr.mapped(lambda part: self._found(part, scope, inner))
 

@@ -24,6 +24,7 @@ from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
 from dpsql.contract.query.joins import without_unit
+from dpsql.contract.query.places import pointing
 from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
@@ -112,7 +113,8 @@ class QueryPlanner:
         """Return the queries whose plans show what a query reads, and its names and types."""
         listen()
         written = text_of(sql)
-        references = tables_of(read_tree(_tree(tree)))
+        with pointing(written):
+            references = tables_of(read_tree(_tree(tree)))
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
             now = before.now  # DuckDB may ask twice while it binds one statement
@@ -189,7 +191,8 @@ class QueryPlanner:
         known_split = self._split.get(mine)
         if known_split is not None and known_split[0] == key:
             return known_split[1]
-        found = self._fresh(text_of(sql), _tree(tree), given, dict(seen), binding)
+        with pointing(text_of(sql)):
+            found = self._fresh(text_of(sql), _tree(tree), given, dict(seen), binding)
         if len(self._split) > 256:
             self._split.clear()
         self._split[mine] = key, found
