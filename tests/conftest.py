@@ -94,8 +94,7 @@ class Sample:
         """Whether a test is in the sample: one that guards privacy, or one with a low hash."""
         if item.path.parent.name in GUARDS and item.get_closest_marker("long") is None:
             return True
-        place = sha256(f"{self.key} {item.nodeid}".encode()).digest()
-        return int.from_bytes(place[:4]) < self.share * 2**32
+        return place_of(item, self.key) < self.share
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -111,12 +110,19 @@ def pytest_configure(config: pytest.Config) -> None:
     if not 0 < share <= 1:
         raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
     if share < 1:
-        key = config.getoption("--sample-key")
-        config.pluginmanager.register(Sample(share, commit() if key is None else key))
+        config.pluginmanager.register(Sample(share, key_of(config)))
 
 
-def commit() -> str:
-    """Return the commit that is checked out; nothing without git."""
+def place_of(item: pytest.Item, key: str) -> float:
+    """Return the place of a test from 0 to 1, which follows from its name and a key."""
+    return int.from_bytes(sha256(f"{key} {item.nodeid}".encode()).digest()[:8]) / 2**64
+
+
+def key_of(config: pytest.Config) -> str:
+    """Return the text that chooses samples: by default the commit that is checked out, or nothing without git."""
+    given = config.getoption("--sample-key")
+    if given is not None:
+        return str(given)
     with suppress(OSError):
         here = Path(__file__).parent
         return subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True).stdout.strip()
@@ -170,13 +176,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, path in paths.items():
         if path.startswith(LONG) and not path.startswith(QUICK) and not (named and path == COMPARISON):
             item.add_marker(pytest.mark.long)
-    first = set[str]()
+    alike: dict[str, list[pytest.Item]] = {}
     for item in items:
         if item.get_closest_marker("long_but_one") is not None:
-            test = item.nodeid.partition("[")[0]
-            if test in first:
-                item.add_marker(pytest.mark.long)
-            first.add(test)
+            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    key = key_of(config)
+    for same in alike.values():
+        for item in sorted(same, key=lambda item: place_of(item, key))[1:]:
+            item.add_marker(pytest.mark.long)
     yield
     compared = {_engine_of(item) for item in items if paths[item] == COMPARISON}
     missing = [name for name in named if name not in compared]

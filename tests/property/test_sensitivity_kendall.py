@@ -134,6 +134,7 @@ def test_an_added_row_moves_tau_within_its_interval() -> None:
     assert min(moves) == Fraction(-3, 2)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("blocked", [False, True])
 def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> None:
@@ -145,6 +146,7 @@ def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> N
             assert spread(changes(*with_blocks, selected, blocked)) <= limit
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("blocked", [False, True])
 def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:

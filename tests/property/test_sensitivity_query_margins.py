@@ -34,7 +34,8 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 20))])
+@pytest.mark.long_but_one
+@pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     draw = random.Random(seed)

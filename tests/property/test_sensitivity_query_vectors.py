@@ -34,7 +34,8 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 25))])
+@pytest.mark.long_but_one
+@pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     found = examine(con, [(sql, more) for sql in ASKED], neighbours(random_rows(random.Random(seed))))
@@ -50,7 +51,8 @@ DISJOINT = (
 )
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 25))])
+@pytest.mark.long_but_one
+@pytest.mark.parametrize("seed", range(25))
 @pytest.mark.parametrize("more", MORE)
 def test_a_wrong_proof_that_counts_are_disjoint_costs_no_privacy(con: Any, seed: int, more: str) -> None:
     with planted((disjoint, "exclude", lambda *_: True)):

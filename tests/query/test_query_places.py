@@ -24,7 +24,9 @@ def con() -> Iterator[Any]:
 def refusal(con: Any, sql: str) -> str:
     with pytest.raises(duckdb.Error) as refused:
         con.execute(private(sql))
-    return str(refused.value).split("\n\nLINE")[0]
+    found = re.search(r"\[DPSQL-.*", str(refused.value))
+    assert found is not None, refused.value
+    return found.group()
 
 
 # What is refused: the text before it, its words, and the text behind.
@@ -88,3 +90,17 @@ def test_a_name_of_two_tables_stands_behind_its_table(con: Any) -> None:
     joined = "FROM patients p JOIN visits v ON p.id = v.patient"
     assert "quantile_cont(v.id, 0.01)" in refusal(con, f"SELECT min(v.id) {joined}")
     assert "quantile_cont(days, 0.99)" in refusal(con, f"SELECT max(v.days) {joined}")
+
+
+def test_two_stages_of_several_rows_go_by_a_public_table(con: Any) -> None:
+    sql = "SELECT count(*) FROM visits v WHERE days > (SELECT avg(days) FROM visits w WHERE w.ward = v.ward)"
+    said = refusal(con, sql)
+    assert "DPSQL-P105" in said
+    made = re.search(r"(CREATE TABLE answer AS FROM) dp_query\(\.\.\.\), of which (SELECT dp_public\('answer'\))", said)
+    assert made is not None
+    con.execute(
+        f"{made.group(1)} {private('SELECT ward, avg(days) AS m FROM visits GROUP BY ward').removeprefix('FROM ')}"
+    )
+    con.execute(made.group(2))
+    [[found]] = con.execute(private("SELECT count(*) FROM visits JOIN answer USING (ward) WHERE days > m")).fetchall()
+    assert [(found,)] == con.execute(sql).fetchall()

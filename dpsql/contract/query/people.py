@@ -31,7 +31,8 @@ _TRUE, _FALSE, _NULL = (
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "<>": "<>", "=": "="}
 TWO_STAGES = (
     "sql compares rows of people with a released number, which takes two queries. Ask the inner query first, and write "
-    "its answer into the outer one."
+    "its answer into the outer one; one of several rows becomes a table to join, CREATE TABLE answer AS FROM "
+    "dp_query(...), of which SELECT dp_public('answer') says that it tells of nobody."
 )
 
 
