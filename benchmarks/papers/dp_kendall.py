@@ -362,7 +362,7 @@ def study_cells(name: str, features: int, splits: int) -> Iterator[Cell]:
         if name == SHIFTED:
             for method in ("BAS", "BAS unscaled"):
                 yield Cell(name, split, "", 0, method, (("shift", SHIFT),))
-    # What auto picks depends on public arguments alone: the report takes the R² of the method that it stands for.
+    # One split tells what auto picks: the report takes the R² of the method that it stands for, where it is measured.
     yield Cell(name, 0, "", 0, "auto")
     yield Cell(name, 0, "K", 5, "auto")
 

@@ -125,8 +125,31 @@ class Writer:
             f"SELECT a, count(*) AS n FROM (SELECT who, bool_or(x > 0) AS a, median(x) AS m FROM {scope.text}{where} GROUP BY who) GROUP BY a",
             f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
             f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
+            self._of_wide_dimension(scope, where),
         )
         return draw.choice(forms)
+
+    def _of_wide_dimension(self, scope: Scope, where: str) -> str:
+        """Return a query whose keys are several columns of one public table: its rows, not all combinations."""
+        draw, name = self.draw, scope.text.split()[1]
+        how = draw.choice(("JOIN", "LEFT JOIN"))
+        keys = draw.choice(
+            (
+                "w.ward, w.beds, w.building",
+                "w.ward, w.building",
+                f"{name}.ward, w.beds",
+                "w.beds > 2, w.building",
+                f"w.building, {name}.kind, w.beds",
+                "w.building, w.ward, holiday, month",
+            )
+        )
+        dated = f" {how} calendar c ON c.d = {name}.day" if "month" in keys else ""
+        left = draw.choice(("", "w.beds > 0", "w.building = 'N'", "w.ward IS NOT NULL", "w.beds <> 3 OR w.beds IS NULL"))
+        kept = f"{where} AND ({left})" if where and left else f" WHERE {left}" if left else where
+        return (
+            f"SELECT {keys}, {self.aggregate(scope, lists=False)} AS v FROM {scope.text} "
+            f"{how} wards w ON w.ward = {name}.ward{dated}{kept} GROUP BY ALL ORDER BY ALL"
+        )
 
     def _path(self) -> str:
         """Return a join along a path of two steps."""
