@@ -144,7 +144,9 @@ class Writer:
             )
         )
         dated = f" {how} calendar c ON c.d = {name}.day" if "month" in keys else ""
-        left = draw.choice(("", "w.beds > 0", "w.building = 'N'", "w.ward IS NOT NULL", "w.beds <> 3 OR w.beds IS NULL"))
+        left = draw.choice(
+            ("", "w.beds > 0", "w.building = 'N'", "w.ward IS NOT NULL", "w.beds <> 3 OR w.beds IS NULL")
+        )
         kept = f"{where} AND ({left})" if where and left else f" WHERE {left}" if left else where
         return (
             f"SELECT {keys}, {self.aggregate(scope, lists=False)} AS v FROM {scope.text} "
