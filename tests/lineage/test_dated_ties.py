@@ -273,6 +273,7 @@ def test_small_databases_change_in_one_period(con: Any) -> None:
     assert hold(con, sampled(small_databases(), 0.008, 2)) > 10
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("seed", range(4))
 def test_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     draw = random.Random(seed)

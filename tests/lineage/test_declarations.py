@@ -410,6 +410,7 @@ def test_the_same_file_under_another_name(governed: Any, tmp_path: Path) -> None
         assert spent(con)["patients"] == 3
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("protected", [False, True])
 def test_another_ledger_does_not_answer(governed: Any, tmp_path: Path, protected: bool) -> None:
     """A database whose budgets are in one ledger is not released from under another one."""

@@ -114,6 +114,7 @@ def test_there_are_enough_games() -> None:
     assert len({game["name"] for game in FILE["game"]}) == len(FILE["game"])
 
 
+@pytest.mark.long
 def test_a_view_that_others_replace_meanwhile(tmp_path: Path) -> None:
     """Rows and budget are of one bind: 70 rows are charged to patients, and 5 never are."""
     board = Board(tmp_path)

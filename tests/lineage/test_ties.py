@@ -212,6 +212,7 @@ LEAKS = tuple(
 )
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("name", LEAKS)
 def test_what_is_refused_changes_other_peoples_rows(con: Any, name: str) -> None:
     draw = random.Random(29)

@@ -143,6 +143,7 @@ def test_an_overflow_that_shows():
     assert math.isinf(loss(lambda codes: overflowing_law(codes, 1, EPSILON, 4), SIGNS, 4, "add_remove"))
 
 
+@pytest.mark.long
 def test_a_coarse_lattice_for_nothing():
     found = loss(lambda codes: coarse_without_charge_law(codes, 1, EPSILON, 1), SIGNS, 3, "add_remove")
     assert found == pytest.approx(1.5)

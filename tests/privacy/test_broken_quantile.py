@@ -66,6 +66,7 @@ def test_a_fixed_rank_on_twenty_rows() -> None:
     assert share(right(104, [HALF], epsilon, "add_remove"), WIDE, 2, epsilon, "add_remove", public) <= 1 + 1e-9
 
 
+@pytest.mark.long
 def test_a_noisy_rank_with_the_constant_of_the_median() -> None:
     claimed = Fraction(2)
 

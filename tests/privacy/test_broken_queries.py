@@ -100,6 +100,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("name", GROUPS)
 def test_groups_do_not_depend_on_rows(con: Any, name: str) -> None:
     sql, wrong, gone, groups = GROUPS[name]
@@ -146,6 +147,7 @@ def test_a_condition_outside_of_try_is_stopped_by_a_row(con: Any) -> None:
         asked(con, sql)
 
 
+@pytest.mark.long
 def test_a_replay_beyond_its_age(con: Any) -> None:
     """replay_beyond_max_age."""
 

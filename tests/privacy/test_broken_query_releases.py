@@ -169,6 +169,7 @@ def test_a_view_that_reads_the_time_zone_is_named_with_it(con: Any) -> None:
     assert con.execute(private(ZONED)).fetchall() == [(0,)]
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"])
 def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> None:
     con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")

@@ -73,6 +73,7 @@ def test_the_right_medians(cells: int, occupied: Sequence[int], relation: Relati
     assert 0.6 < loss(medians(cells, relation), occupied, 5, relation) <= 1
 
 
+@pytest.mark.long
 def test_noise_multiplied_for_units() -> None:
     units = [unit for size in (1, 2, 3) for unit in itertools.combinations_with_replacement(ELEVEN, size)]
     broken = loss(lambda rows: scaled_for_units_law(rows, 11, epsilon=ONE, max_rows_per_unit=3), units, 2, "add_remove")

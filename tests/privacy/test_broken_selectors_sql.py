@@ -89,6 +89,7 @@ def test_range_of_an_addition_for_a_replacement(opened: list[Any]) -> None:
     assert report.verdict == "violates", str(report)
 
 
+@pytest.mark.long
 def test_range_of_a_replacement(opened: list[Any]) -> None:
     sql = right(REPLACED, 2, "radius := 1, neighbours := 'replace'")
     report = run(opened, REPLACED, sql, epsilon=2.0, runs=200)
@@ -117,6 +118,7 @@ def test_batches_whose_borders_move(opened: list[Any]) -> None:
     assert report.verdict == "violates", str(report)
 
 
+@pytest.mark.long
 def test_blocks_that_do_not_move(opened: list[Any]) -> None:
     """The same table and Lasso, each row in the block of its own id."""
     sql = (

@@ -53,6 +53,7 @@ def test_half_scale_noise(opened: list[Any]) -> None:
     assert right.verdict == "passes", str(right)
 
 
+@pytest.mark.long
 def test_shared_draw_across_rows(opened: list[Any]) -> None:
     query = "SELECT g, {}(count(*), 0.1) FROM t GROUP BY g ORDER BY g"
     report = run(opened, query.format("dp_broken_shared_draw"), GROUPS, epsilon=0.1, runs=400)
@@ -132,6 +133,7 @@ def test_canonical_lipschitz_as_printed(opened: list[Any]) -> None:
     assert right.verdict != "violates", str(right)
 
 
+@pytest.mark.long
 def test_scaling_by_the_data(opened: list[Any]) -> None:
     base = "SELECT s AS a, IF(i < 4, -s, s) AS b, s AS y FROM (SELECT i, 1.0 - 2 * (i % 2) AS s FROM range(40) r(i))"
     tables = (f"CREATE TABLE t AS {base}", f"CREATE TABLE t AS {base} UNION ALL SELECT 1e6, 1.0, 1.0")
@@ -152,6 +154,7 @@ def test_failing_on_one_table_is_a_violation(opened: list[Any]) -> None:
     assert run(opened, query, COUNTS, epsilon=1.0, runs=200).verdict == "violates"
 
 
+@pytest.mark.long
 def test_batches_and_arrow_tables(opened: list[Any]) -> None:
     import pyarrow as pa
 

@@ -131,6 +131,7 @@ def cut_law(scores: dict[Subset, int], *, rank: int, gap: int, **options: Any) -
     return exponential_law({A: min(score, limit) for A, score in scores.items()}, **options)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_exhaustively(relation: Relation) -> None:
     options = {"utility_range": RANGE[relation], "epsilon": 0.5}

@@ -71,6 +71,7 @@ def test_the_noise_of_the_test_costs_what_it_claims() -> None:
     assert loss(law, pair, *budget) > 0.5
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("sampler", [too_deep_point, inner_slabs_point])
 def test_a_broken_sampler_does_not_have_the_law(sampler: Callable[..., Any]) -> None:
     models: Models = [(float(i), float(7 * i % 16) ** 2) for i in range(16)]

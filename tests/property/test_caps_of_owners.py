@@ -66,6 +66,7 @@ ROWS: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_keys_that_are_null_are_one_owner(con: Any, monkeypatch: Any) -> None:
     fill(con, ROWS)
     assert exact(con, 1, monkeypatch) == exact(con, 1 << 40, monkeypatch)

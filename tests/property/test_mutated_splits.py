@@ -89,6 +89,7 @@ def test_a_wrong_split_is_refused_or_tells_no_more_in_many(con: Any, seed: int) 
     assert examined(con, seed, 100, databases=2).wrong == []
 
 
+@pytest.mark.long
 def test_texts_that_nobody_judges_are_found(con: Any) -> None:
     """Without this the tests above could pass because every wrong split fails to bind."""
     assert any(examined(con, seed, 40, *UNJUDGED, asked=SIMPLE).wrong for seed in range(6))

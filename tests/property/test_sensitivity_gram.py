@@ -97,6 +97,7 @@ def test_delta_is_attained() -> None:
     assert 0.9999 * delta < after - before <= delta
 
 
+@pytest.mark.long
 def test_the_replaced_range_is_nearly_attained() -> None:
     """One subset's score rises by almost Delta while another's falls by as much: both directions count."""
     radius = Fraction(11, 10)

@@ -156,6 +156,7 @@ def test_the_bounds_are_reached(con: Any) -> None:
             assert found[0].contribution.squared_rows == 12
 
 
+@pytest.mark.long
 def test_rows_of_other_units_do_not_move(con: Any) -> None:
     """Each foreign row has a bit of its own in the sum, so the sums say which of them were kept."""
     rng = np.random.default_rng(5)

@@ -118,6 +118,7 @@ def test_many_sizes_of_blocks() -> None:
 # --- bounds
 
 
+@pytest.mark.long
 def test_an_added_row_moves_tau_within_its_interval() -> None:
     """|tau| rises by at most 1 and falls by at most 3/2; both are reached."""
     domain = [(float(y), float(x), 0.0, 0.0, 0.0, 0) for y in range(4) for x in range(4)]
@@ -159,6 +160,7 @@ def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
         assert report.range <= utility_range(relation, first=not selected, blocked=blocked)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("blocked", [False, True])
 @pytest.mark.parametrize("rows", [2, 3])

@@ -145,6 +145,7 @@ def collected() -> Iterator[list[Counter[tuple[Any, ...]]]]:
         yield seen
 
 
+@pytest.mark.long
 def test_a_unit_changes_no_more_rows_of_a_fit_than_its_cap(con: Any) -> None:
     largest = 0
     with one_key(), collected() as seen:

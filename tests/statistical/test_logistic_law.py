@@ -52,6 +52,7 @@ def check(draw: Callable[[float, int], np.ndarray], distribution: Distribution, 
     assert fit(found.tolist(), law, false_alarm=FALSE_ALARM).accepted
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize(
     "width", [1, pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(40, marks=pytest.mark.slow)]
 )

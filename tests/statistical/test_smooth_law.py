@@ -33,6 +33,7 @@ def judge(sampler, law, wrong):
     assert fit(sampler(1, runs), law, false_alarm=FALSE_ALARM).accepted
 
 
+@pytest.mark.long
 def test_release():
     """A value between points of the grid, S the larger of two terms."""
     bound = SmoothBound(((Fraction(1), 4), (Fraction(1, 2), 0)), Fraction(1, 10))

@@ -54,6 +54,7 @@ def test_the_loss_of_five_scores_reaches_epsilon_and_no_more(cutoff: int, epsilo
     assert max(loss(*rising, narrow), loss(*falling, narrow)) <= float(epsilon) * (1 + 1e-9)
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("monotone", [False, True])
 @pytest.mark.parametrize("cutoff", [1, 2, 3])
 def test_the_loss_stays_below_epsilon(cutoff: int, monotone: bool) -> None:

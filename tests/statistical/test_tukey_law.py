@@ -49,6 +49,7 @@ def test_draws_follow_the_exact_law(name: str) -> None:
     assert fit(samples(name), exact).accepted
 
 
+@pytest.mark.long_but_one
 @pytest.mark.parametrize("name", ["line", "plane"])
 @pytest.mark.parametrize("scale", [0.7, 1.3])
 @pytest.mark.parametrize("what", ["noise", "growth"])
