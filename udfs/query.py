@@ -46,7 +46,8 @@ def cores(session: Session) -> Callable[..., list[_Text]]:
 
 def _texts(queries: Sequence[str], seen: Plans) -> list[_Text]:
     """Return the texts whose plans are missing, before those that were seen."""
-    return [*({"query": one, "plan": None} for one in queries), *map(dict, seen or ())]
+    missing: list[_Text] = [{"query": one, "plan": None} for one in queries]
+    return missing + [{**one} for one in seen or ()]
 
 
 def _bound(texts: Plans) -> tuple[list[tuple[str, str]], list[tuple[str, str, str]]]:
