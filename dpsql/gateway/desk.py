@@ -287,7 +287,7 @@ def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.
     if "sql" in given:
         raise GatewayError("G012", "the text of a query is not taken here.")
     if tree is not None:
-        given["sql"] = query_of(tree, granted.dataset_of)
+        given["sql"] = query_of(tree, granted.parts)
     elif function not in FUNCTIONS or not FUNCTIONS[str(function)].spends:
         raise GatewayError("G007", f"{show(function)} is none of the private functions. Name one, such as 'dp_count'.")
     return context.dp_estimate(str(function), **given)
@@ -401,7 +401,12 @@ class _Call:
         if is_query:
             given.pop("free", None)
             names: list[str] = []
-            self._source = query_of(given.pop("tree", None), lambda name: names.append(granted.source(name)))
+
+            def parts(name: str) -> tuple[str, ...]:
+                names.append(name)
+                return granted.parts(name)
+
+            self._source = query_of(given.pop("tree", None), parts)
             if not names:  # the box computes what reads no table
                 raise GatewayError("G015", NO_DATASET)
         else:

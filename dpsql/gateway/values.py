@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from dpsql.contract.parameters import is_storable
-from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef
+from dpsql.contract.parameters import fold, is_storable
+from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef, With
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
 from dpsql.errors import GatewayError
@@ -82,15 +83,19 @@ def _no_literal() -> GatewayError:
     return GatewayError("G012", "an argument is no literal. Write numbers, texts, lists and structs of them.")
 
 
-def query_of(tree: object, granted: Callable[[str], object]) -> str:
+def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
     """Return the text of a query, written anew from its tree, after everything in it was checked.
+
+    A table of another schema is named in one part, as the gateway lists it, or in two. Either way the text names the
+    schema and the table that were granted, so that no other table can be meant.
 
     Parameters
     ----------
     tree : str
         What ``json_serialize_sql`` gave in another process.
     granted : callable
-        Raises unless a name, letter for letter, is one that the principal may ask about.
+        Returns the parts of what a name stands for; raises unless it is, letter for letter, one that the principal may
+        ask about.
 
     Raises
     ------
@@ -108,9 +113,31 @@ def query_of(tree: object, granted: Callable[[str], object]) -> str:
             raise GatewayError("G007", "a query calls no function in FROM. Name a dataset there.")
         if isinstance(part, TableRef) and is_catalog(part.names):
             granted(".".join(part.names))
-    for catalog, schema, table in tables_of(query):
-        granted(".".join(name for name in (catalog, schema, table) if name))
-    return query_sql(query)
+    meant: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+    for names in tables_of(query):
+        *schema, table = granted(".".join(filter(None, names)))
+        whole = ("", ".".join(schema), table) if schema else ("", "", table)
+        if whole != names:
+            meant[names] = whole
+    if not meant:
+        return query_sql(query)
+    withs = {fold(part.name) for part in _parts(query) if isinstance(part, With)}
+    if any(not names[1] and fold(names[2]) in withs for names in meant):
+        raise GatewayError("G014", "a WITH query has the name of a dataset. Name it otherwise.")
+    renamed: Query = _renamed(query, meant)
+    return query_sql(renamed)
+
+
+def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str]]) -> Any:
+    """Return a part of a query whose tables have other names; what they were called is their alias."""
+    if isinstance(node, tuple):
+        return tuple(_renamed(one, meant) for one in node)
+    if isinstance(node, TableRef) and node.names in meant:
+        one_part = "" if any(node.names[:2]) else node.names[2]
+        return replace(node, names=meant[node.names], alias=node.alias or one_part)
+    if hasattr(node, "__dataclass_fields__"):
+        return replace(node, **{name: _renamed(one, meant) for name, one in vars(node).items()})
+    return node
 
 
 def _parts(query: Query) -> list[object]:
