@@ -36,7 +36,7 @@ from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.synthetic_tables import synthetic_rows
-from dpsql.gateway.values import query_of, values_of
+from dpsql.gateway.values import query_of, standing_in, values_of
 from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import PREFIX, ROLES, Grants
@@ -406,7 +406,8 @@ class _Call:
                 names.append(name)
                 return granted.parts(name)
 
-            self._source = query_of(given.pop("tree", None), parts)
+            self._tree = given.pop("tree", None)
+            self._source = query_of(self._tree, parts)
             if not names:  # the box computes what reads no table
                 raise GatewayError("G015", NO_DATASET)
         else:
@@ -446,7 +447,8 @@ class _Call:
         """Return the plan of the call; None if it reads nobody's rows."""
         context = context.asked_by(self._asker)
         if self._is_query:
-            self._planned = context.planned_query(self._source, dict(self._arguments))
+            with standing_in(self._tree, self._source, context.sql):
+                self._planned = context.planned_query(self._source, dict(self._arguments))
             return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
 

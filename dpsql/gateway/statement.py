@@ -119,7 +119,12 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
     shown = _shown(tree)
     if shown is not None:
         return Statement((shown,), post=_ALL)
-    aggregates = check_shape(tree)
+    try:
+        aggregates = check_shape(tree)
+    except GatewayError as error:
+        if error.position is not None:
+            error.position = _characters(text.encode(), error.position)
+        raise
     query = _nodes(tree)
     post = _written(walk.query(query, frozenset()))
     if not walk.tables:
@@ -128,7 +133,7 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
         raise GatewayError(
             "G006", f"{show(walk.tables[0])} stands beside a private call. Ask one of both, or dp_query in FROM."
         )
-    return Statement((_plain(tree, query, aggregates, walk.tables[0]),), post=_ALL)
+    return Statement((_plain(_lean(tree, text), query, aggregates, walk.tables[0]),), post=_ALL)
 
 
 def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall:
@@ -139,18 +144,26 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
             f"the statement returns rows of {show(table)}. Ask an aggregate.",
             hint=f"SELECT count(*) FROM {table if _PLAIN.fullmatch(table) else identifier(table)}",
         )
-    return PrivateCall(QUERY, None, {"tree": _lean(tree), **({"free": True} if free else {})})
+    return PrivateCall(QUERY, None, {"tree": tree, **({"free": True} if free else {})})
 
 
-def _lean(tree: str) -> str:
-    """Return a tree without what is NULL in it, and without the places of its parts in the text."""
-    found = json.loads(
-        tree,
-        object_hook=lambda record: {
-            name: one for name, one in record.items() if one is not None and not name.startswith("query_location")
-        },
-    )
-    return json.dumps(found, separators=(",", ":"))
+def _lean(tree: str, text: str) -> str:
+    """Return a tree without what is NULL in it, in which places in the text are characters, and not bytes."""
+    written, ascii = text.encode(), text.isascii()
+
+    def kept(record: dict[str, object]) -> dict[str, object]:
+        found = {name: one for name, one in record.items() if one is not None and name != "query_location_length"}
+        place = found.pop("query_location", None)
+        if type(place) is int and 0 <= place < len(written):
+            found["query_location"] = place if ascii else _characters(written, place)
+        return found
+
+    return json.dumps(json.loads(tree, object_hook=kept), separators=(",", ":"))
+
+
+def _characters(written: bytes, place: int) -> int:
+    """Return how many characters stand before a place of a text that is counted in bytes."""
+    return len(written[:place].decode(errors="ignore"))
 
 
 def _written(query: Query) -> str:
@@ -340,13 +353,17 @@ class _Walk:
         if not isinstance(text, str):
             raise GatewayError("G012", "dp_query takes one SELECT as a text. Write it in quotes.")
         tree = self._parse(text)
-        aggregates = check_shape(tree)
+        try:
+            aggregates = check_shape(tree)
+        except GatewayError as error:
+            error.position = None  # it stands in the text of an argument
+            raise
         query = _nodes(tree)
         inner = _Walk(self._parse)
         _written(inner.query(query, frozenset()))
         if inner.calls or not inner.tables:
             raise GatewayError("G012", "dp_query takes a SELECT of tables. Ask private calls in FROM, outside of it.")
-        return {**arguments, **_plain(tree, query, aggregates, inner.tables[0]).arguments}
+        return {**arguments, **_plain(_lean(tree, ""), query, aggregates, inner.tables[0]).arguments}
 
 
 def _literal(expr: Expr, name: str, deep: int = 0) -> object:

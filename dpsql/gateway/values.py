@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold, is_storable
-from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef, With
+from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With
+from dpsql.contract.query.places import unpointed
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
-from dpsql.errors import GatewayError
+from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.shape import check_shape
+from dpsql.rendering import text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MOST_ITEMS, _DEEPEST, _MOST_TEXT = 10_000, 4, 100_000
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
@@ -61,10 +67,10 @@ def _value(value: object, named: Callable[[str], int], left: list[int], depth: i
     raise _no_literal()
 
 
-def _number(text: object) -> int | Decimal:
-    if not isinstance(text, str) or _is_number(text) is None:
+def _number(given: object) -> int | Decimal:
+    if not isinstance(given, str) or _is_number(given) is None:
         raise _no_literal()
-    return Decimal(text) if set(text) & set(".eE") else int(text)
+    return Decimal(given) if set(given) & set(".eE") else int(given)
 
 
 def _name(name: object) -> str:
@@ -73,10 +79,10 @@ def _name(name: object) -> str:
     return _text(name)
 
 
-def _text(text: str) -> str:
-    if len(text) > _MOST_TEXT or not is_storable(text):
+def _text(given: str) -> str:
+    if len(given) > _MOST_TEXT or not is_storable(given):
         raise _no_literal()
-    return text
+    return given
 
 
 def _no_literal() -> GatewayError:
@@ -126,6 +132,35 @@ def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
         raise GatewayError("G014", "a WITH query has the name of a dataset. Name it otherwise.")
     renamed: Query = _renamed(query, meant)
     return query_sql(renamed)
+
+
+@contextmanager
+def standing_in(tree: object, written: str, sql: Callable[[str], pa.Table]) -> Iterator[None]:
+    """Let a refusal of a query say where in the statement it stands that was sent, and not in what was written anew.
+
+    Parameters
+    ----------
+    tree : str
+        Of the statement, whose places are characters.
+    written : str
+        What `query_of` wrote.
+    sql : callable
+        Runs a statement of ours.
+    """
+    try:
+        yield
+    except DpsqlError as error:
+        unpointed(error)
+        if error.place is not None:
+            parsed = sql(f"SELECT json_serialize_sql({text(written)}) AS tree").column("tree")[0].as_py()
+            # Both have the same parts in the same order.
+            pairs = zip(_exprs(str(tree)), _exprs(parsed), strict=False)
+            error.position = next((one.at for one, other in pairs if other.at == error.place), None)
+        raise
+
+
+def _exprs(tree: str) -> list[Expr]:
+    return [part for part in _parts(read_tree(tree)) if isinstance(part, Expr)]
 
 
 def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str]]) -> Any:
