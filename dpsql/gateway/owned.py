@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpsql.errors import GatewayError
-from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.functions.registry import FUNCTIONS, QUERY, check_askable
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.receipts import stored_receipt
 from dpsql.gateway.values import values_of
@@ -174,6 +174,7 @@ class OwnersDesk:
         numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
         never = given.pop("days", None) == _NEVER
         functions = [one.strip() for one in given.pop("functions", "").split(",") if one.strip()]
+        check_askable(functions)
         said: dict[str, Any] = {**given, **values_of(numbers, _no_release)}
         said |= {name: given.get(name) == "true" for name in ("share", "total")}
         grant = Grant.of(**(said | ({"days": None} if never else {})), functions=functions or None)
@@ -266,7 +267,7 @@ def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:
 
 
 def _only_by_command(what: str) -> GatewayError:
-    return GatewayError("G019", f"{what} is not changed here. Use dpsql grant, revoke and token.")
+    return GatewayError("G019", f"{what} cannot be changed here. Use dpsql grant, revoke and token.")
 
 
 def _fields(given: object) -> dict[str, str]:
