@@ -98,9 +98,7 @@ def test_numbers_that_json_lacks_are_texts(url: str) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("s", "UTC")]
-)
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("s", "UTC")])
 def test_dates_that_python_has_not_are_texts(kind: pa.DataType) -> None:
     """Planted: `to_pylist` alone, which ended an answer in I000."""
     most = 2**31 - 1 if kind == pa.date32() else 2**63 - 1
