@@ -179,7 +179,10 @@ def check_plan(text: str, count: int) -> None:
     GatewayError
         G090: it scans something else, or is not known. G091: the statement does not bind.
     """
-    found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+    try:
+        found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+    except ValueError:  # such as of a number of 40 digits
+        raise GatewayError("G090", "the plan of the statement is not read. Ask otherwise.") from None
     if found.get("error"):
         raise _failed(str(found.get("error_message") or "it does not bind"))
     tables = {("memory", "main", f"released_{number}") for number in range(count)}

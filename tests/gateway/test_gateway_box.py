@@ -151,7 +151,7 @@ def test_numbers_that_arrow_has_not_are_refused_and_infinite_ones_are_read(boxes
     assert refused(boxes, f"SELECT {2**127}") == "G091"
     assert refused(boxes, f"SELECT [{2**127}] AS a") == "G091"
     if not duckdb.__version__.startswith("1."):
-        assert refused(boxes, f"SELECT {10**39}") == "G091"
+        assert refused(boxes, f"SELECT {10**39}") == "G090"  # DuckDB writes no plan of it
     for sql, value in (("SELECT 1e400", math.inf), ("SELECT -1e400", -math.inf), (f"SELECT {2**126}", 2**126)):
         assert list(asked(boxes, sql).values()) == [[value]]
     deep = "SELECT 1 AS n" + " UNION ALL SELECT 2" * 300 + " ORDER BY ALL"
