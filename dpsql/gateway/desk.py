@@ -169,10 +169,9 @@ class Desk:
             return {"receipts": []}, [self._told_table(function, asked, granted)]
         call = _Call(function, source, granted, asked, self._ledger)
         with self._context() as context:
-            plan = call.plan(context)
+            plan, entry = self._ledger.of_one_state(lambda: call.found(context))
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
-            entry = context.check(plan)
             if entry is not None:
                 return self._given(call, context, plan, entry)
         # A new question: asked once for all who ask it now. Nobody who waits has a connection.
@@ -444,6 +443,11 @@ class _Call:
             self._planned = context.planned_query(self._source, dict(self._arguments))
             return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
+
+    def found(self, context: Context) -> tuple[Plan | None, int | None]:
+        """Return the plan, and the entry that answers it already; errors as of `Context.check`."""
+        plan = self.plan(context)
+        return plan, None if plan is None else context.check(plan)
 
     def run(self, context: Context) -> Any:
         """Return the release."""

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -31,6 +31,11 @@ from dpsql.gateway.door import Door
 _PARENT_DEATH = 1
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
+# Libraries start no thread in the process that boxes are forked from.
+ONE_THREAD = {
+    **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 # A part begins again at once; one that has ended more often within a minute waits twice as long each time.
 _MOST_ENDS, _FIRST_REST = 6, 0.1
 
@@ -46,6 +51,8 @@ class Process:
         The module, and what it is given.
     says : bool
         Whether it says on standard output that it works.
+    more : mapping
+        What its environment has besides this one's.
     process : Popen or None
     ends : deque of float
         When it ended lately.
@@ -56,6 +63,7 @@ class Process:
     name: str
     words: Sequence[str]
     says: bool = False
+    more: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
     due: float | None = None
@@ -64,6 +72,7 @@ class Process:
         """Start it."""
         self.process = subprocess.Popen(  # noqa: S603 - our own modules
             [sys.executable, "-m", *self.words],
+            env={**os.environ, **self.more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self.says else None,
             text=True,
@@ -186,9 +195,8 @@ class Serving:
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
         named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
         seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
-        unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
-        self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
+        self.boxes = boxes_at(boxes, locked=not given.without_os_sandbox)
         self.front = Process("front", ["dpsql.gateway.locked_front", given.front(broker, boxes)], says=True)
         self._parts = [self.broker, self.boxes, self.front]
         self._sockets = {"broker": broker, "boxes": boxes}
@@ -271,6 +279,12 @@ class Serving:
         for part in reversed(self._parts):
             part.end()
         self._folder.cleanup()
+
+
+def boxes_at(path: str, *, locked: bool = True) -> Process:
+    """Return the process that boxes are forked from, for a socket."""
+    words = ["dpsql.gateway.zygote", "--socket", path, *([] if locked else ["--without-os-sandbox"])]
+    return Process("boxes", words, more=ONE_THREAD)
 
 
 def is_address(keys: str) -> bool:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import DpsqlError
-from dpsql.gateway import box
 from dpsql.gateway.door import Answer, Door
+from support.gateway_boxes import boxes_in
 from support.gateway_broker import SECRET, Gateway, made
 
 
@@ -34,18 +34,14 @@ class Asked:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     folder = tmp_path_factory.mktemp("door")
     gateway = made(folder, ana={"epsilon": 50, "default_epsilon": 0.2}, cora={"share": True}, dan={"share": True})
-    place = folder / "boxes"
-    place.mkdir(mode=0o700)
     gateway.start("--log-refused")
-    zygote = box.start(place / "zygote")
-    door = Door(gateway.socket, box.Boxes(place / "zygote"))
-    try:
-        yield Asked(door, gateway)
-    finally:
-        door.close()
-        gateway.kill()
-        zygote.terminate()
-        zygote.wait()
+    with boxes_in(folder / "boxes") as boxes:
+        door = Door(gateway.socket, boxes)
+        try:
+            yield Asked(door, gateway)
+        finally:
+            door.close()
+            gateway.kill()
 
 
 def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
@@ -125,7 +121,7 @@ class Counting:
         with self.works():
             yield self
 
-    calls, settings = (), {}  # type: ignore[var-annotated]
+    calls, settings, whole = (), {}, False  # type: ignore[var-annotated]
 
     def parse(self, _: str) -> Counting:
         """Say what is asked: nothing."""

@@ -8,7 +8,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,10 +18,11 @@ import pytest
 
 from dpsql.gateway import box, boxed, frames, sandbox, zygote
 from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.serving import ONE_THREAD, Process
+from support.gateway_boxes import LOCKED, boxes_in, running
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "hostile.jsonl").read_text("utf-8").splitlines()]
 ANSWER = pa.table({"n": [3, 1, 2], "key": ["a", "b", None]})
-LOCKED = sandbox.available().whole
 # Statements that reach for a file with a row of a person.
 REACHING = (
     "SELECT * FROM read_csv('{0}/decoy.csv')",
@@ -42,30 +42,21 @@ REACHING = (
 
 
 @contextmanager
-def running(folder: Path, planted: str | None = None, words: Sequence[str] = ()) -> Iterator[box.Boxes]:
-    """Start what boxes are forked from, with some of it planted."""
+def planted_in(folder: Path, planted: str, words: Sequence[str] = ()) -> Iterator[box.Boxes]:
+    """Serve boxes of a program that has something planted."""
     path = folder / "zygote"
-    if planted is None:
-        process = box.start(path, locked=LOCKED, seconds=300)
-    else:
-        program = f"from dpsql.gateway import boxed, zygote, statement\n{planted}\nzygote.main()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, "--socket", str(path), *words],
-            env={**os.environ, **box._QUIET, "DPSQL_DECOY": "Ann"},
-        )
-        end = time.monotonic() + 300
-        while not path.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-    try:
-        yield box.Boxes(path, seconds=120)
-    finally:
-        process.terminate()
-        process.wait()
+    Path(folder, "planted_zygote.py").write_text(
+        f"from dpsql.gateway import boxed, zygote, statement\n{planted}\nzygote.main()"
+    )
+    process = Process("planted", ["planted_zygote", "--socket", str(path), *words])
+    process.more = {**ONE_THREAD, "DPSQL_DECOY": "Ann", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    with running(process, path) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[box.Boxes]:
-    with running(tmp_path_factory.mktemp("boxes")) as found:
+    with boxes_in(tmp_path_factory.mktemp("boxes")) as found:
         yield found
 
 
@@ -212,12 +203,12 @@ def test_without_the_walk_no_row_comes_out(tmp_path: Path) -> None:
     """Planted: the text of the stranger runs as it is; the lock and the judged plan hold."""
     (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.read = lambda text, parse: statement.Statement((), {}, text)"
-    with running(tmp_path, planted) as found:
+    with planted_in(tmp_path, planted) as found:
         shown, codes = reach(found, tmp_path)
         assert asked(found, "SELECT 1 AS x") == {"x": [1]}
     assert "Ann" not in "".join(shown)
     assert len(codes) >= 10
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote"}
+    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
@@ -225,11 +216,11 @@ def test_without_the_lock_and_the_plan_no_row_comes_out(tmp_path: Path) -> None:
     """Planted: nothing but the walk is left; it refuses them all."""
     (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.check_plan = lambda text, count: None"
-    with running(tmp_path, planted, ["--without-os-sandbox"]) as found:
+    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
         shown, codes = reach(found, tmp_path)
     assert "Ann" not in "".join(shown)
     assert len(codes) == len(REACHING) - len(shown)
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote"}
+    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
@@ -241,7 +232,7 @@ def test_without_both_a_row_comes_out(tmp_path: Path) -> None:
         "boxed.check_plan = lambda text, count: None\n"
         "boxed._released = lambda connection, asked, blobs: boxed._run(connection, asked.post, 0)"
     )
-    with running(tmp_path, planted, ["--without-os-sandbox"]) as found:
+    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
         assert "Ann" in "".join(reach(found, tmp_path)[0])
 
 
@@ -284,7 +275,7 @@ def test_a_connection_of_a_box_starts_no_thread() -> None:
         "    boxed._run(c, 'SELECT n FROM main.released_0', 1); sandbox.check_alone(); os._exit(0)\n"
         "raise SystemExit(os.waitpid(-1, 0)[1])"
     )
-    subprocess.run([sys.executable, "-c", shown], env={**os.environ, **box._QUIET}, check=True)
+    subprocess.run([sys.executable, "-c", shown], env={**os.environ, **ONE_THREAD}, check=True)
 
 
 def test_an_answer_of_a_box_that_was_taken_over_is_judged() -> None:
