@@ -41,11 +41,7 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
     os.environ.clear()  # a box that was taken over finds nothing in it
-    duckdb.close()  # version 1.5 opens a database when it is imported, with a thread
-    connection = boxed.connect()
-    boxed.warm(connection)
-    sandbox.check_alone()
-    gc.freeze()  # a box that collects writes to no page that it shares with the others
+    connection = ready()
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before, beside = os.umask(0o177), path.with_name(f"{path.name}.new")
@@ -67,6 +63,22 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
                 if process == 0:
                     _become_box(channel, connection, locked=locked)
                 boxes.add(process)
+
+
+def ready() -> duckdb.DuckDBPyConnection:
+    """Return the empty database that boxes inherit; this process has one thread then.
+
+    Raises
+    ------
+    SandboxError
+        Something has started another thread.
+    """
+    duckdb.close()  # version 1.5 opens a database when it is imported, with a thread
+    connection = boxed.connect()
+    boxed.warm(connection)
+    sandbox.check_alone()
+    gc.freeze()  # a box that collects writes to no page that it shares with the others
+    return connection
 
 
 def is_own(channel: socket.socket) -> bool:

@@ -16,7 +16,8 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.gateway import box, boxed, frames, sandbox, zygote
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.gateway import box, boxed, frames, sandbox, statement, zygote
 from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.serving import ONE_THREAD, Process
 from support.gateway_boxes import LOCKED, boxes_in, running
@@ -98,6 +99,45 @@ def test_statements_over_answers(boxes: box.Boxes, text: str, result: dict[str, 
     assert found == result
 
 
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("SELECT * FROM dp_count('v')", True),
+        ("FROM dp_count('v') AS t", True),
+        ("SELECT count(*) AS n FROM people WHERE age > 3", True),
+        ("SHOW TABLES", True),
+        ("DESCRIBE people", True),
+        ("SELECT * FROM dp_count('v') LIMIT 1", False),
+        ("SELECT * FROM dp_count('v') ORDER BY n", False),
+        ("SELECT n, key FROM dp_count('v')", False),
+        ("SELECT * EXCLUDE (n) FROM dp_count('v')", False),
+        ("SELECT DISTINCT * FROM dp_count('v')", False),
+        ("SELECT * FROM dp_count('v') AS t(a)", False),
+        ("SELECT * FROM dp_count('v') WHERE n > 1", False),
+        ("WITH released_0 AS (SELECT 7 AS n) SELECT * FROM dp_count('v')", False),
+        ("SELECT * FROM dp_count('v'), dp_count('w')", False),
+        ("SELECT 1", False),
+        ("SET epsilon = 1", False),
+    ],
+)
+def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> None:
+    """A whole statement's result is the answer of its call, as the box would have it."""
+    with boxes.open() as opened:
+        statement = opened.parse(text)
+        assert statement.whole == whole
+        if whole:
+            assert opened.finish([ANSWER]) == ANSWER
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_what_a_function_returns_is_in_types_that_duckdb_keeps(function: str) -> None:
+    """So an answer that goes through a box and one that does not have the same types."""
+    given = pa.schema(list(FUNCTIONS[function].shape.arrow)).empty_table()
+    with boxed.connect() as connection:
+        boxed.add_table(connection, "released_0", boxed.written(given))
+        assert boxed._run(connection, statement.WHOLE, 1).schema == given.schema
+
+
 def test_settings_need_no_answer(boxes: box.Boxes) -> None:
     with boxes.open() as opened:
         assert opened.parse("SET epsilon = 0.5").settings == {"epsilon": {"number": "0.5"}}
@@ -154,6 +194,25 @@ def test_a_box_is_locked_alone_and_has_its_channel_alone(boxes: box.Boxes) -> No
             assert {one for one in opens if not one.startswith("socket:")} <= {"/dev/null"}
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list threads")
+def test_boxes_are_forked_from_one_thread(tmp_path: Path) -> None:
+    """Planted: a library that starts a thread; its locks would be no one's in a box."""
+    planted = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    with pytest.raises(AssertionError, match="has ended"), planted_in(tmp_path, planted):
+        pass
+
+
+def test_boxes_inherit_nothing_of_each_other(boxes: box.Boxes) -> None:
+    """What one box makes in its database, and how it locks it, no other one sees; planted names are free again."""
+    for _ in range(2):
+        assert asked(boxes, "SELECT n FROM dp_count('v') WHERE n > 2") == {"n": [3]}
+    with boxes.open() as first, boxes.open() as second:
+        assert len(first.parse("SELECT n + 1 AS m FROM dp_count('v')").calls) == 1
+        assert second.parse("SELECT 1 AS x").calls == ()
+        assert first.finish([ANSWER]).num_rows == 3
+        assert second.finish([]).to_pydict() == {"x": [1]}
+
+
 def test_a_socket_that_is_there_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes from the name to the first connection; planted: a name that stands before."""
     seen = []
@@ -165,6 +224,7 @@ def test_a_socket_that_is_there_listens(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
 
     monkeypatch.setattr(zygote.socket, "socket", Listening)
+    monkeypatch.setattr(zygote, "ready", boxed.connect)
     monkeypatch.setattr(zygote.signal, "signal", lambda *_: None)
     monkeypatch.setattr(zygote.os, "environ", {})
     with pytest.raises(KeyboardInterrupt):
@@ -288,6 +348,7 @@ def test_an_answer_of_a_box_that_was_taken_over_is_judged() -> None:
             ({"calls": [3], "settings": {}}, []),
             ({"calls": [{"function": 3}], "settings": {}}, []),
             ({"calls": []}, []),
+            ({"calls": [], "settings": {}, "whole": True}, []),
         ):
             frames.send(left, header, blobs)
             with pytest.raises(GatewayError) as caught:
