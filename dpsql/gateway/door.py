@@ -257,9 +257,7 @@ class Door:
         self._before.keep(token, sql, said)
         return said
 
-    def _called(
-        self, token: str, said: _Says, settings: Mapping[str, str]
-    ) -> tuple[list[bytes], list[dict[str, Any]]]:
+    def _called(self, token: str, said: _Says, settings: Mapping[str, str]) -> tuple[list[bytes], list[dict[str, Any]]]:
         """Return the answers of the calls of a statement, as Arrow streams, and their receipts."""
         tables, receipts = [], []
         for call in said.calls:

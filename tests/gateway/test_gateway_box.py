@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from dpsql.functions.registry import FUNCTIONS
-from dpsql.gateway import box, boxed, frames, sandbox, statement, zygote
+from dpsql.gateway import box, boxed, frames, statement, zygote
 from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.serving import ONE_THREAD, Process
 from support.gateway_boxes import LOCKED, boxes_in, running
