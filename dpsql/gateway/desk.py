@@ -36,7 +36,7 @@ from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
 from dpsql.gateway.synthetic_tables import synthetic_rows
-from dpsql.gateway.values import query_of, values_of
+from dpsql.gateway.values import query_of, standing_in, values_of
 from dpsql.gateway.watchdog import end_process, watched
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import PREFIX, ROLES, Grants
@@ -286,7 +286,7 @@ def _estimated(context: Context, given: dict[str, Any], granted: Granted) -> pa.
     if "sql" in given:
         raise GatewayError("G012", "the text of a query is not taken here.")
     if tree is not None:
-        given["sql"] = query_of(tree, granted.dataset_of)
+        given["sql"] = query_of(tree, granted.parts)
     elif function not in FUNCTIONS or not FUNCTIONS[str(function)].spends:
         raise GatewayError("G007", f"{show(function)} is none of the private functions. Name one, such as 'dp_count'.")
     return context.dp_estimate(str(function), **given)
@@ -400,7 +400,13 @@ class _Call:
         if is_query:
             given.pop("free", None)
             names: list[str] = []
-            self._source = query_of(given.pop("tree", None), lambda name: names.append(granted.source(name)))
+
+            def parts(name: str) -> tuple[str, ...]:
+                names.append(name)
+                return granted.parts(name)
+
+            self._tree = given.pop("tree", None)
+            self._source = query_of(self._tree, parts)
             if not names:  # the box computes what reads no table
                 raise GatewayError("G015", NO_DATASET)
         else:
@@ -440,7 +446,8 @@ class _Call:
         """Return the plan of the call; None if it reads nobody's rows."""
         context = context.asked_by(self._asker)
         if self._is_query:
-            self._planned = context.planned_query(self._source, dict(self._arguments))
+            with standing_in(self._tree, self._source, context.sql):
+                self._planned = context.planned_query(self._source, dict(self._arguments))
             return None if self._planned is None else self._planned.plan
         return context.planned(self._function, self._source, dict(self._arguments))
 

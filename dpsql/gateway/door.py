@@ -351,9 +351,10 @@ def _is_closed(connection: socket.socket) -> bool:
 def _error_of(told: Mapping[str, Any]) -> DpsqlError:
     """Return the error that the broker told of."""
     found = original(Exception(f"[DPSQL-{told.get('code')}] {told.get('message')}"))
-    if isinstance(found, GatewayError):
-        found.position, found.hint = told.get("position"), told.get("hint")
-    return found if found is not None else GatewayError("G033", "the broker is gone. Ask again in a while.")
+    if found is None:
+        return GatewayError("G033", "the broker is gone. Ask again in a while.")
+    found.position, found.hint = told.get("position"), told.get("hint")
+    return found
 
 
 def _text(setting: object) -> str:
