@@ -181,7 +181,8 @@ class _Reader:
         """Return the kind of a call, or of what is in brackets, between two places."""
         before = self._parts[begin - 1] if begin > 0 else None
         if before is None or before.kind != "word" or before.text.lower() in _NO_CALLS:
-            return self._ending(end - 1)
+            compares = any(self._text(at) in _SIGNS for at in range(begin, end))
+            return None if compares else self._ending(end - 1)
         name = before.text.lower()
         if name in ("cast", "try_cast"):
             return _kind_of(arrow_type(self._text(end - 1).upper()))
