@@ -248,12 +248,12 @@ class Context(ContextMethods):
 
     @contextmanager
     def _errors_in_python(self, source: object = None) -> Iterator[None]:
-        """Let errors spell the next step in Python, and name the column of a source that a misspelt one may mean."""
+        """Let errors spell the next step in Python (a gateway is asked in SQL), and name the column that is meant."""
         try:
             yield
         except DpsqlError as error:
             found = with_column(error, lambda: self.columns_of(source))
-            raise found.saying(in_python(found.message)) from None
+            raise (found if self._asker is not None else found.saying(in_python(found.message))) from None
 
     def columns_of(self, source: object) -> list[str]:
         """Return the names of a source's columns, as a message shows them; none where the source cannot be read."""

@@ -24,6 +24,8 @@ class DpsqlError(Exception):
     """
 
     place: int | None = None  # where in the text of a query stands what is refused, as an offset in bytes
+    position: int | None = None  # where in the statement that a gateway was sent, in characters from 0
+    hint: str | None = None  # the line to write instead
 
     def __init__(self, code: str, message: str) -> None:
         self.code = f"DPSQL-{code}"

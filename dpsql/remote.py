@@ -325,6 +325,5 @@ def _refusal(status: int, body: bytes) -> DpsqlError:
     error = original(ValueError(f"[DPSQL-{code}] {in_python(title)}"))
     if error is None:
         return GatewayError("G041", f"what answered is no gateway: status {status}. Check the address.")
-    if isinstance(error, GatewayError):
-        error.position, error.hint = problem.get("position"), problem.get("hint")
+    error.position, error.hint = problem.get("position"), problem.get("hint")
     return error

@@ -19,6 +19,7 @@ from dpsql.cli.runner import Runner
 from dpsql.errors import GatewayError
 from dpsql.ledger.grants import Grant, Issued
 from dpsql.ledger.ledger import Ledger
+from dpsql.ledger.location import is_url
 from dpsql.manual.demonstration import TABLES, fill
 
 FIRST = "analyst"
@@ -46,6 +47,7 @@ def serve_database(
     owner_port: int | None,
     flight_port: int | None,
     no_flight: bool,
+    front_user: str | None,
     **where: Any,
 ) -> None:
     """Serve a database until Ctrl-C or SIGTERM."""
@@ -55,6 +57,7 @@ def serve_database(
     cap = _amount(agent_epsilon)
     place = listening.Listening(**where)
     place.check()
+    user = None if front_user is None else import_module("dpsql.gateway.front_user").FrontUser.named(front_user)
     if flight_port is None:
         flight_port = place.port + 1 if 0 < place.port < 65535 else 0
     if database is None and not demo:
@@ -68,7 +71,13 @@ def serve_database(
             say(
                 f"Note: {name} may raise an error on a row, which tells of it: {', '.join(parts)}. Write TRY_CAST, TRY."
             )
-    issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
+    place_of_ledger, log = ledger_place(database, ledger), log or f"{database}.dpsql-audit"
+    if user is not None:
+        kept = [database, log, *([] if is_url(place_of_ledger) else [place_of_ledger])]
+        user.check(kept=kept, needed=[path for path in (place.tls_cert, place.tls_key) if path is not None])
+    first = _lets_nobody_in(ledger_location(database, ledger))
+    if first and not datasets:
+        raise click.ClickException("no dataset has a budget, so there is nothing to ask. Give one with dp_protect.")
 
     def told(broker: str, boxes: str) -> str:
         port, locked = None if no_flight else flight_port, not without_os_sandbox
@@ -81,8 +90,8 @@ def serve_database(
     settings = serving.ServeSettings(
         database,
         told,
-        ledger=ledger_place(database, ledger),
-        log=log or f"{database}.dpsql-audit",
+        ledger=place_of_ledger,
+        log=log,
         log_refused=log_refused,
         seconds=seconds,
         fixed_time=fixed_time,
@@ -91,6 +100,7 @@ def serve_database(
         oidc_keys=oidc_keys,
         without_os_sandbox=without_os_sandbox,
         owner=None if owner_port is None else owning,
+        front_user=user,
     )
     with serving.Serving(settings) as running:
         say(f"{running.url} answers. Ctrl-C ends it.")
@@ -98,7 +108,8 @@ def serve_database(
             say(f"{running.owner_url} is for owners and auditors.")
         if running.flight_url:
             say(f"{running.flight_url} is for drivers of Arrow Flight SQL.")
-        if issued is not None:
+        if first:  # now that it is of use: one that a failed start had made would be lost
+            issued = _first_token(ledger_location(database, ledger), list(dict.fromkeys(datasets)))
             say(f"Token of {FIRST}, until {issued.token.expires[:10]}; it is not shown again:")
             click.echo(issued.text)
         running.watch()
@@ -155,13 +166,15 @@ def _make_demo(database: str, ledger: str | None) -> None:
     say(f"{database}: made, with the example tables {', '.join(TABLES)}; two of them have a budget.")
 
 
-def _first_token(location: str, datasets: list[str]) -> Issued | None:
-    """Let one principal ask about all datasets where nobody may ask yet, and return its token."""
+def _lets_nobody_in(location: str) -> bool:
+    """Whether nobody may ask yet."""
     with closing(Ledger.open(location)) as opened:
-        if opened.grants().principals:
-            return None
-        if not datasets:
-            raise click.ClickException("no dataset has a budget, so there is nothing to ask. Give one with dp_protect.")
+        return not opened.grants().principals
+
+
+def _first_token(location: str, datasets: list[str]) -> Issued:
+    """Let one principal ask about all datasets, and return its token."""
+    with closing(Ledger.open(location)) as opened:
         for dataset in datasets:
             opened.grant(Grant(FIRST, dataset))
         return opened.issue_token(FIRST)

@@ -50,6 +50,7 @@ _agent_option = click.option(
 @click.option("--serial", is_flag=True, help="No statement is read while another one's release runs.")
 @click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
 @click.option("--log-refused", is_flag=True, help="Write there what was refused, as it was asked.")
+@click.option("--front-user", metavar="NAME", help="User of the processes without data; needs root, or its rights.")
 @click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
 @runs("serve.serve_database")
 def serve() -> None:

@@ -1,7 +1,8 @@
 """The broker: the one process of the gateway that has the database and the ledger. It has no network, and takes no SQL.
 
-Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user. Each
-connection has a thread; `dpsql.gateway.desk` answers.
+Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user; or, where
+the front has a user of its own, over one with mode 0660 that is the group's of that user, from either. Each connection
+has a thread; `dpsql.gateway.desk` answers.
 
     python -m dpsql.gateway.broker hospital.duckdb --socket /run/dpsql/broker
 """
@@ -66,6 +67,8 @@ class BrokerSettings:
         Write what was refused as it was asked.
     fixed_time : float or None
         Seconds after which every answer to a new question leaves; by default there are a few such times.
+    front_uid : int or None
+        Of the front, where it is not this process's user.
     """
 
     database: str
@@ -79,6 +82,7 @@ class BrokerSettings:
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
     oidc_keys: str | None = None
+    front_uid: int | None = None
 
     def login(self) -> Callable[[object], str | None] | None:
         """Return what says whose a token of the identity provider is; None where there is none."""
@@ -107,9 +111,9 @@ class Broker:
         self._desk = Desk(
             self._context, audit, rates, seconds=settings.seconds, buckets=buckets, login=settings.login()
         )
-        self._path = settings.socket
+        self._path, self._front_uid = settings.socket, settings.front_uid
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
-        self._listener = listen(settings.socket)
+        self._listener = listen(settings.socket, shared=settings.front_uid is not None)
 
     def serve(self) -> None:
         """Take connections until the listener is closed."""
@@ -118,7 +122,7 @@ class Broker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            if not is_own(connection) or not self._slots.acquire(blocking=False):
+            if not is_own(connection, self._front_uid) or not self._slots.acquire(blocking=False):
                 connection.close()
                 continue
             threading.Thread(target=self._talk, args=(connection,), daemon=True).start()
@@ -155,16 +159,17 @@ def stream_of(table: pa.Table) -> bytes:
     return found
 
 
-def listen(path: str) -> socket.socket:
-    """Return a socket that listens at a path that only this user reaches."""
+def listen(path: str, *, shared: bool = False) -> socket.socket:
+    """Return a socket that listens at a path that only this user reaches, or the group of its folder, too."""
     place = Path(path)
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if stat.S_IMODE(place.parent.stat().st_mode) & 0o077 or place.parent.stat().st_uid != os.getuid():
+    others = 0o067 if shared else 0o077
+    if stat.S_IMODE(place.parent.stat().st_mode) & others or place.parent.stat().st_uid != os.getuid():
         raise GatewayError("G035", "the directory of the socket must be yours, with mode 0700.")
     if place.is_socket():
         place.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)
+    before = os.umask(0o117 if shared else 0o177)
     try:
         listener.bind(path)
     finally:
@@ -173,12 +178,12 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def is_own(connection: socket.socket) -> bool:
-    """Whether the process at the other end has this process's user."""
+def is_own(connection: socket.socket, front_uid: int | None = None) -> bool:
+    """Whether the process at the other end has this process's user, or the front's."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True  # the mode of the directory is all there is
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return bool(struct.unpack("3i", found)[1] == os.getuid())
+    return struct.unpack("3i", found)[1] in (os.getuid(), front_uid)
 
 
 def serve(settings: BrokerSettings) -> None:
@@ -205,6 +210,7 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--oidc-issuer")
 @click.option("--oidc-audience")
 @click.option("--oidc-keys")
+@click.option("--front-uid", type=int)
 def main(database: str, path: str, **given: Any) -> None:
     """Run the broker of a database."""
     serve(BrokerSettings(database, path, **given))

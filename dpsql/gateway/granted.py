@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from dpsql.contract.names import source_sql
-from dpsql.contract.parameters import fold
-from dpsql.errors import GatewayError
+from dpsql.contract.names import dotted, source_parts, source_sql
+from dpsql.contract.parameters import fold, show
+from dpsql.errors import GatewayError, ParameterError
 from dpsql.functions.registry import FUNCTIONS, QUERY
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.granting import GrantedBudget
@@ -42,10 +43,16 @@ class Granted:
         self._ledger = ledger
         latest = ledger.declarations().latest
         self._of: dict[str, Grant] = {}
+        self._parts: dict[str, tuple[str, ...]] = {}
         for grant in grants:
             stated = latest.get(grant.dataset, {}).get("protect")
-            for name in grant.sources or _tables(grant.dataset, None if stated is None else stated.lineage):
-                self._of.setdefault(name, grant)
+            if grant.sources:
+                named = {name: _parts(name) for name in grant.sources}
+            else:
+                named = _tables(grant.dataset, None if stated is None else stated.lineage)
+            for name, parts in named.items():
+                if name not in self._of:
+                    self._of[name], self._parts[name] = grant, parts
 
     @property
     def names(self) -> list[str]:
@@ -58,22 +65,36 @@ class Granted:
         return bool(self.grants) and all(grant.total for grant in self.grants)
 
     def source(self, name: str) -> str:
-        """Return what a name stands for in the database.
+        """Return what a name stands for in the database, as `parts_of` reads it.
 
         Raises
         ------
         GatewayError
             G015, with one text whether it exists or not.
         """
+        return dotted(self.parts(name))
+
+    def parts(self, name: str) -> tuple[str, ...]:
+        """Return the parts of what a name stands for: a table, or a schema and a table; or raise as `source` does."""
         self.dataset_of(name)
-        return name
+        return self._parts[name]
 
     def dataset_of(self, name: str) -> Grant:
         """Return the grant that a name belongs to, or raise as `source` does."""
         found = self._of.get(name)
         if found is None:
-            raise GatewayError("G015", NO_DATASET)
+            near = self._near(name)  # of the principal's own names, so it tells nothing of others
+            raise GatewayError("G015", NO_DATASET, hint=None if near is None else f"Do you mean {show(near)}?")
         return found
+
+    def _near(self, name: str) -> str | None:
+        """Return the granted name that may have been meant: one that differs in case or in its schema, or is alike."""
+        folded = {one.lower(): one for one in self.names}
+        asked = name.lower()
+        last = [one for one in self.names if self._parts[one][-1].lower() == asked.rpartition(".")[2]]
+        alike = [folded[asked]] if asked in folded else last
+        alike = alike or [folded[one] for one in difflib.get_close_matches(asked[:200], folded, 1)]
+        return alike[0] if alike else None
 
     def listed(self) -> list[dict[str, Any]]:
         """Return the names that may be asked about, with what was granted of each."""
@@ -147,12 +168,21 @@ def functions_of(grant: Grant) -> list[str]:
     return [name for name in known if grant.asks and (grant.functions is None or name in grant.functions)]
 
 
-def _tables(dataset: str, facts: Any) -> list[str]:
-    """Return the names of the tables of a dataset, as an owner would write them."""
-    found = []
+def _tables(dataset: str, facts: Any) -> dict[str, tuple[str, ...]]:
+    """Return the parts of the tables of a dataset, by the names under which they are asked about."""
+    found = {}
     for each in tables_of(facts):
         table = each.get("table")
         if table:
-            schema, name = table[-2], table[-1]
-            found.append(str(name if schema == "main" else f"{schema}.{name}"))
-    return found or [dataset]
+            parts = tuple(map(str, table[-2:]))
+            parts = parts[1:] if parts[0] == "main" else parts
+            found[".".join(parts)] = parts
+    return found or {dataset: _parts(dataset)}
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a name as an owner writes it."""
+    try:
+        return tuple(source_parts(name))
+    except ParameterError:  # no call can ask about it
+        return (name,)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from dpsql.errors import DpsqlError, GatewayError, InternalError
+from dpsql.errors import DpsqlError, InternalError
 
 MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="dpsql"'
@@ -59,9 +59,7 @@ def problem_of(error: BaseException, *, status: int | None = None) -> Problem:
         error = InternalError("I000", f"the request failed. Ask the owner to look for {number} in the log.")
     code = error.code.removeprefix(PREFIX)
     found = _STATUS.get(code) or _STATUS_OF_LETTER[code[0]]
-    more: dict[str, object] = {}
-    if isinstance(error, GatewayError):
-        more = {"hint": error.hint, "position": error.position}
+    more = {"hint": error.hint, "position": error.position}
     more = {name: value for name, value in more.items() if value is not None}
     return _made(code, error.message, status or found, **more)
 

@@ -17,20 +17,26 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
+from dpsql.gateway.front_user import FrontUser, environment
 
-_PARENT_DEATH = 1
+_PARENT_DEATH, _AMBIENT, _CLEAR_ALL = 1, 47, 4
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
+# Libraries start no thread in the process that boxes are forked from.
+ONE_THREAD = {
+    **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 # A part begins again at once; one that has ended more often within a minute waits twice as long each time.
 _MOST_ENDS, _FIRST_REST = 6, 0.1
 
@@ -46,6 +52,12 @@ class Process:
         The module, and what it is given.
     says : bool
         Whether it says on standard output that it works.
+    bare : bool
+        Whether it has no data, and so no passwords in its environment either.
+    user : FrontUser or None
+        Whose process it is, where it is another one's.
+    more : mapping
+        What its environment has besides.
     process : Popen or None
     ends : deque of float
         When it ended lately.
@@ -56,14 +68,20 @@ class Process:
     name: str
     words: Sequence[str]
     says: bool = False
+    bare: bool = False
+    user: FrontUser | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
     due: float | None = None
 
     def start(self) -> None:
         """Start it."""
+        as_other: dict[str, Any] = {} if self.user is None else self.user.as_started()
         self.process = subprocess.Popen(  # noqa: S603 - our own modules
             [sys.executable, "-m", *self.words],
+            **as_other,
+            env={**(environment(self.user) if self.bare else os.environ), **self.more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self.says else None,
             text=True,
@@ -107,9 +125,11 @@ class Process:
 
 
 def _end_with_parent() -> None:
-    """Let the kernel end this process when its parent is lost."""
+    """Let the kernel end this process when its parent is lost, and hand on no right that the parent was given."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH, signal.SIGTERM, 0, 0, 0)
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PARENT_DEATH, signal.SIGTERM, 0, 0, 0)
+        libc.prctl(_AMBIENT, _CLEAR_ALL, 0, 0, 0)
 
 
 @dataclass(frozen=True)
@@ -138,6 +158,8 @@ class ServeSettings:
         Takes the sockets of broker and boxes, and returns what `dpsql.gateway.front` is given.
     owner : callable, optional
         The same for a front of its own with the pages of owners, on this machine.
+    front_user : FrontUser or None
+        Whose processes the fronts and the boxes are; by default the broker's user's, too.
     """
 
     database: str
@@ -153,6 +175,7 @@ class ServeSettings:
     without_os_sandbox: bool = False
     owner: Callable[[str, str], str] | None = None
     rates: float = 1.0
+    front_user: FrontUser | None = None
 
 
 class Serving:
@@ -177,7 +200,7 @@ class Serving:
     def __enter__(self) -> Self:
         given = self._settings
         self._folder = tempfile.TemporaryDirectory(prefix="dpsql-", ignore_cleanup_errors=True)  # its mode is 0700
-        broker, boxes = str(Path(self._folder.name, "broker")), str(Path(self._folder.name, "boxes"))
+        broker, boxes = self._socket_paths(Path(self._folder.name))
         keys = str(Path(self._folder.name, "keys"))
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
         seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
@@ -186,10 +209,12 @@ class Serving:
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
         named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
         seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
-        unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
+        user = given.front_user
+        seconds += [] if user is None else ["--front-uid", str(user.uid)]
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
-        self.boxes = Process("boxes", ["dpsql.gateway.zygote", "--socket", boxes, *unlocked])
-        self.front = Process("front", ["dpsql.gateway.locked_front", given.front(broker, boxes)], says=True)
+        self.boxes = boxes_at(boxes, locked=not given.without_os_sandbox, user=user)
+        front = ["dpsql.gateway.locked_front", given.front(broker, boxes)]
+        self.front = Process("front", front, says=True, bare=True, user=user)
         self._parts = [self.broker, self.boxes, self.front]
         self._sockets = {"broker": broker, "boxes": boxes}
         try:
@@ -213,6 +238,27 @@ class Serving:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
+
+    def _socket_paths(self, folder: Path) -> tuple[str, str]:
+        """Return where broker and boxes listen, once the front's user reaches both, and others neither.
+
+        That user's group may pass through the folder, and gets what is made in it: so the broker's socket is the
+        group's, and the broker needs no right for this. Boxes have a folder in which they make theirs.
+        """
+        user = self._settings.front_user
+        if user is None:
+            return str(folder / "broker"), str(folder / "boxes")
+        of_boxes = folder / "front"
+        of_boxes.mkdir()
+        for path, mode in ((folder, 0o2710), (of_boxes, 0o770)):
+            try:
+                os.chown(path, -1, user.gid)
+            except PermissionError:
+                raise GatewayError(
+                    "G044", f"this process is not in the group of {user.name!r}. Start it as root, or in that group."
+                ) from None
+            path.chmod(mode)
+        return str(folder / "broker"), str(of_boxes / "boxes")
 
     def watch(self) -> None:
         """Start again what ends, and never return."""
@@ -247,7 +293,8 @@ class Serving:
 
     def _start_owner(self, given: str) -> None:
         """Start the front of owners: a process of its own, so that no token of theirs passes through the other one."""
-        part = Process("owner's front", ["dpsql.gateway.locked_front", given], says=True)
+        words, user = ["dpsql.gateway.locked_front", given], self._settings.front_user
+        part = Process("owner's front", words, says=True, bare=True, user=user)
         self._parts.append(part)
         part.start()
         self.owner_url = part.first_line(_START_SECONDS).strip()
@@ -273,6 +320,12 @@ class Serving:
         self._folder.cleanup()
 
 
+def boxes_at(path: str, *, locked: bool = True, user: FrontUser | None = None) -> Process:
+    """Return the process that boxes are forked from, for a socket."""
+    words = ["dpsql.gateway.zygote", "--socket", path, *([] if locked else ["--without-os-sandbox"])]
+    return Process("boxes", words, bare=True, user=user, more=ONE_THREAD)
+
+
 def is_address(keys: str) -> bool:
     """Whether the keys of a provider are to be fetched, and not in a file."""
     return "://" in keys
@@ -282,6 +335,8 @@ def _listens(path: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as attempt:
         try:
             attempt.connect(path)
+        except PermissionError:
+            pass  # boxes of another user, who made it
         except OSError:
             return False
     return os.path.exists(path)

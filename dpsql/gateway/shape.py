@@ -179,6 +179,8 @@ def _check_record(record: Mapping[str, object]) -> None:
     if kind in _FROM_REFUSED - _FROM or (
         kind == "JOIN" and record.get("ref_type") not in ("REGULAR", "CROSS", "NATURAL")
     ):
+        if kind == "SHOW_REF":
+            raise GatewayError("G005", "this SHOW is not taken. Write SHOW TABLES, or DESCRIBE and one name.")
         what = record.get("ref_type") if kind == "JOIN" else kind
         raise GatewayError("G005", f"{_words(str(what))} is not taken in FROM. Join by columns.", position=place)
     if kind in _FROM and record.get("at_clause") is not None:

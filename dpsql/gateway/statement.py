@@ -8,6 +8,7 @@ runs afterwards is written anew from the nodes (`dpsql.contract.query.writer`): 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
@@ -34,6 +35,7 @@ from dpsql.functions.registry import QUERY
 from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.functions import CALLS
 from dpsql.gateway.shape import check_shape, check_text, settings_of
+from dpsql.rendering import identifier
 
 MOST_CALLS, MOST_ITEMS, DEEPEST_ARGUMENT, MOST_DIGITS = 8, 10_000, 4, 40
 # Arguments that the door states itself, or does not offer.
@@ -42,9 +44,12 @@ _STATED = {
     "release": "Equal questions are one release anyway.",
     "dataset": "Write SET dataset = '…'.",
 }
-# Of a statement that is one call. With its schema, so that no WITH query of the statement stands for it.
-_ALL = 'SELECT * FROM "main"."released_0"'
+# What is asked of the answer of a statement that is one call. With its schema, so that no WITH query stands for it.
+WHOLE = 'SELECT * FROM "main"."released_0"'
 SHOW_TABLES, DESCRIBE = "show_tables", "describe"
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?", re.IGNORECASE | re.ASCII)
+# No dataset is listed with one of these.
+_OWN_SCHEMAS = frozenset(("main", "information_schema", "pg_catalog", "system", "temp"))
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,11 @@ class Statement:
     settings: Mapping[str, object] = field(default_factory=dict)
     post: str = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether the answer of its one call is its result."""
+        return self.post == WHOLE
+
 
 def read(text: str, parse: Callable[[str], str]) -> Statement:
     """Return what a statement asks.
@@ -113,17 +123,23 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
     walk = _Walk(parse)
     shown = _shown(tree)
     if shown is not None:
-        return Statement((shown,), post=_ALL)
-    aggregates = check_shape(tree)
+        return Statement((shown,), post=WHOLE)
+    try:
+        aggregates = check_shape(tree)
+    except GatewayError as error:
+        if error.position is not None:
+            error.position = _characters(text.encode(), error.position)
+        raise
     query = _nodes(tree)
-    post = _written(walk.query(query, frozenset()))
+    rest = walk.query(query, frozenset())
+    post = _written(rest)
     if not walk.tables:
-        return Statement(tuple(walk.calls), post=post)
+        return Statement(tuple(walk.calls), post=WHOLE if _is_whole(rest) else post)
     if walk.calls:
         raise GatewayError(
             "G006", f"{show(walk.tables[0])} stands beside a private call. Ask one of both, or dp_query in FROM."
         )
-    return Statement((_plain(tree, query, aggregates, walk.tables[0]),), post=_ALL)
+    return Statement((_plain(_lean(tree, text), query, aggregates, walk.tables[0]),), post=WHOLE)
 
 
 def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall:
@@ -132,20 +148,28 @@ def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall
         raise GatewayError(
             "G006",
             f"the statement returns rows of {show(table)}. Ask an aggregate.",
-            hint=f"SELECT count(*) FROM {table}",
+            hint=f"SELECT count(*) FROM {table if _PLAIN.fullmatch(table) else identifier(table)}",
         )
-    return PrivateCall(QUERY, None, {"tree": _lean(tree), **({"free": True} if free else {})})
+    return PrivateCall(QUERY, None, {"tree": tree, **({"free": True} if free else {})})
 
 
-def _lean(tree: str) -> str:
-    """Return a tree without what is NULL in it, and without the places of its parts in the text."""
-    found = json.loads(
-        tree,
-        object_hook=lambda record: {
-            name: one for name, one in record.items() if one is not None and not name.startswith("query_location")
-        },
-    )
-    return json.dumps(found, separators=(",", ":"))
+def _lean(tree: str, text: str) -> str:
+    """Return a tree without what is NULL in it, in which places in the text are characters, and not bytes."""
+    written, ascii = text.encode(), text.isascii()
+
+    def kept(record: dict[str, object]) -> dict[str, object]:
+        found = {name: one for name, one in record.items() if one is not None and name != "query_location_length"}
+        place = found.pop("query_location", None)
+        if type(place) is int and 0 <= place < len(written):
+            found["query_location"] = place if ascii else _characters(written, place)
+        return found
+
+    return json.dumps(json.loads(tree, object_hook=kept), separators=(",", ":"))
+
+
+def _characters(written: bytes, place: int) -> int:
+    """Return how many characters stand before a place of a text that is counted in bytes."""
+    return len(written[:place].decode(errors="ignore"))
 
 
 def _written(query: Query) -> str:
@@ -164,6 +188,14 @@ def _groups(query: Query) -> bool:
 def _released(number: int, alias: str, columns: tuple[str, ...] = ()) -> TableRef:
     # With its schema, so that no WITH query of the statement stands for it.
     return TableRef(("", "main", f"released_{number}"), alias or f"released_{number}", columns)
+
+
+def _is_whole(query: Query) -> bool:
+    """Whether a query is all of one released table, whatever it is called."""
+    source = query.source if isinstance(query, Select) else None
+    if not isinstance(source, TableRef):
+        return False
+    return query == Select(items=(Expr("star"),), source=_released(0, source.alias))
 
 
 def _nodes(tree: str) -> Query:
@@ -190,10 +222,18 @@ def _shown(tree: str) -> PrivateCall | None:
         return PrivateCall(SHOW_TABLES, None, {})
     inner = source.query
     if isinstance(inner, Select) and isinstance(inner.source, TableRef):
-        names = inner.source.names
-        if inner == Select(items=(Expr("star"),), source=TableRef(names)) and not any(names[:2]):
-            return PrivateCall(DESCRIBE, names[2], {})
+        name = _table_name(inner.source.names)
+        if inner == Select(items=(Expr("star"),), source=TableRef(inner.source.names)) and name is not None:
+            return PrivateCall(DESCRIBE, name, {})
     return None
+
+
+def _table_name(names: tuple[str, str, str]) -> str | None:
+    """Return what a table is called where it is granted; None of a name with a catalog, or in a schema of DuckDB's."""
+    catalog, schema, name = names
+    if catalog or fold(schema) in _OWN_SCHEMAS:
+        return None
+    return f"{schema}.{name}" if schema else name
 
 
 class _Walk:
@@ -271,12 +311,11 @@ class _Walk:
         raise GatewayError("G005", "this is not taken in FROM. Write SHOW TABLES or DESCRIBE alone.")
 
     def _table(self, source: TableRef, withs: frozenset[str]) -> From:
-        name = source.names[2]
-        if any(source.names[:2]):
-            raise GatewayError(
-                "G014", f"{show('.'.join(filter(None, source.names)))} is not one name of a dataset. Write SHOW TABLES."
-            )
-        if fold(name) not in withs:
+        name = _table_name(source.names)
+        if name is None:
+            given = ".".join(filter(None, source.names))
+            raise GatewayError("G014", f"{show(given)} is not the name of a dataset. Write one that SHOW TABLES shows.")
+        if source.names[1] or fold(name) not in withs:
             if is_catalog(source.names):
                 raise GatewayError("G006", f"{show(name)} is a view of the catalog. Write SHOW TABLES or DESCRIBE.")
             self.tables.append(name)
@@ -328,13 +367,17 @@ class _Walk:
         if not isinstance(text, str):
             raise GatewayError("G012", "dp_query takes one SELECT as a text. Write it in quotes.")
         tree = self._parse(text)
-        aggregates = check_shape(tree)
+        try:
+            aggregates = check_shape(tree)
+        except GatewayError as error:
+            error.position = None  # it stands in the text of an argument
+            raise
         query = _nodes(tree)
         inner = _Walk(self._parse)
         _written(inner.query(query, frozenset()))
         if inner.calls or not inner.tables:
             raise GatewayError("G012", "dp_query takes a SELECT of tables. Ask private calls in FROM, outside of it.")
-        return {**arguments, **_plain(tree, query, aggregates, inner.tables[0]).arguments}
+        return {**arguments, **_plain(_lean(tree, ""), query, aggregates, inner.tables[0]).arguments}
 
 
 def _literal(expr: Expr, name: str, deep: int = 0) -> object:

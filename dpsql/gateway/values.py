@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dpsql.contract.parameters import is_storable
-from dpsql.contract.query.nodes import Query, Show, TableFunction, TableRef
+from dpsql.contract.parameters import fold, is_storable
+from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With
+from dpsql.contract.query.places import unpointed
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
-from dpsql.errors import GatewayError
+from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.shape import check_shape
+from dpsql.rendering import text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _MOST_ITEMS, _DEEPEST, _MOST_TEXT = 10_000, 4, 100_000
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
@@ -60,10 +67,10 @@ def _value(value: object, named: Callable[[str], int], left: list[int], depth: i
     raise _no_literal()
 
 
-def _number(text: object) -> int | Decimal:
-    if not isinstance(text, str) or _is_number(text) is None:
+def _number(given: object) -> int | Decimal:
+    if not isinstance(given, str) or _is_number(given) is None:
         raise _no_literal()
-    return Decimal(text) if set(text) & set(".eE") else int(text)
+    return Decimal(given) if set(given) & set(".eE") else int(given)
 
 
 def _name(name: object) -> str:
@@ -72,25 +79,29 @@ def _name(name: object) -> str:
     return _text(name)
 
 
-def _text(text: str) -> str:
-    if len(text) > _MOST_TEXT or not is_storable(text):
+def _text(given: str) -> str:
+    if len(given) > _MOST_TEXT or not is_storable(given):
         raise _no_literal()
-    return text
+    return given
 
 
 def _no_literal() -> GatewayError:
     return GatewayError("G012", "an argument is no literal. Write numbers, texts, lists and structs of them.")
 
 
-def query_of(tree: object, granted: Callable[[str], object]) -> str:
+def query_of(tree: object, granted: Callable[[str], Sequence[str]]) -> str:
     """Return the text of a query, written anew from its tree, after everything in it was checked.
+
+    A table of another schema is named in one part, as the gateway lists it, or in two. Either way the text names the
+    schema and the table that were granted, so that no other table can be meant.
 
     Parameters
     ----------
     tree : str
         What ``json_serialize_sql`` gave in another process.
     granted : callable
-        Raises unless a name, letter for letter, is one that the principal may ask about.
+        Returns the parts of what a name stands for; raises unless it is, letter for letter, one that the principal may
+        ask about.
 
     Raises
     ------
@@ -108,9 +119,60 @@ def query_of(tree: object, granted: Callable[[str], object]) -> str:
             raise GatewayError("G007", "a query calls no function in FROM. Name a dataset there.")
         if isinstance(part, TableRef) and is_catalog(part.names):
             granted(".".join(part.names))
-    for catalog, schema, table in tables_of(query):
-        granted(".".join(name for name in (catalog, schema, table) if name))
-    return query_sql(query)
+    meant: dict[tuple[str, str, str], tuple[str, str, str]] = {}
+    for names in tables_of(query):
+        *schema, table = granted(".".join(filter(None, names)))
+        whole = ("", ".".join(schema), table) if schema else ("", "", table)
+        if whole != names:
+            meant[names] = whole
+    if not meant:
+        return query_sql(query)
+    withs = {fold(part.name) for part in _parts(query) if isinstance(part, With)}
+    if any(not names[1] and fold(names[2]) in withs for names in meant):
+        raise GatewayError("G014", "a WITH query has the name of a dataset. Name it otherwise.")
+    renamed: Query = _renamed(query, meant)
+    return query_sql(renamed)
+
+
+@contextmanager
+def standing_in(tree: object, written: str, sql: Callable[[str], pa.Table]) -> Iterator[None]:
+    """Let a refusal of a query say where in the statement it stands that was sent, and not in what was written anew.
+
+    Parameters
+    ----------
+    tree : str
+        Of the statement, whose places are characters.
+    written : str
+        What `query_of` wrote.
+    sql : callable
+        Runs a statement of ours.
+    """
+    try:
+        yield
+    except DpsqlError as error:
+        unpointed(error)
+        if error.place is not None:
+            parsed = sql(f"SELECT json_serialize_sql({text(written)}) AS tree").column("tree")[0].as_py()
+            # Both have the same parts in the same order.
+            pairs = zip(_exprs(str(tree)), _exprs(parsed), strict=False)
+            error.position = next((one.at for one, other in pairs if other.at == error.place), None)
+        raise
+
+
+def _exprs(tree: str) -> list[Expr]:
+    return [part for part in _parts(read_tree(tree)) if isinstance(part, Expr)]
+
+
+def _renamed(node: Any, meant: Mapping[tuple[str, str, str], tuple[str, str, str]]) -> Any:
+    """Return a part of a query whose tables have other names; what they were called is their alias."""
+    if isinstance(node, tuple):
+        return tuple(_renamed(one, meant) for one in node)
+    if isinstance(node, TableRef) and node.names in meant:
+        one_part = "" if any(node.names[:2]) else node.names[2]
+        return replace(node, names=meant[node.names], alias=node.alias or one_part)
+    if hasattr(node, "__dataclass_fields__"):
+        return replace(node, **{name: _renamed(one, meant) for name, one in vars(node).items()})
+    return node
 
 
 def _parts(query: Query) -> list[object]:

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.ipc
 import pytest
 
-from dpsql.gateway import box, sandbox
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.door import Door
 from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query
+from support.gateway_boxes import boxes_in
 from support.gateway_broker import SECRET, Gateway, made
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
@@ -27,19 +27,15 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, 
     folder = tmp_path_factory.mktemp("flight")
     usual = {"epsilon": 20, "default_epsilon": 0.2}
     gateway = made(folder, ana=usual, ben=usual, cora=usual, dora=usual)
-    place = folder / "boxes"
-    place.mkdir(mode=0o700)
     gateway.start()
-    zygote = box.start(place / "zygote", locked=sandbox.available().whole, seconds=300)
-    door = Door(gateway.socket, box.Boxes(place / "zygote"))
-    try:
-        with flying(door) as address:
-            yield gateway, door, address
-    finally:
-        door.close()
-        gateway.kill()
-        zygote.terminate()
-        zygote.wait()
+    with boxes_in(folder / "boxes") as boxes:
+        door = Door(gateway.socket, boxes)
+        try:
+            with flying(door) as address:
+                yield gateway, door, address
+        finally:
+            door.close()
+            gateway.kill()
 
 
 def asked(address: str, token: str, sql: str = QUESTION, values: tuple[object, ...] = ()) -> tuple[Any, list[Any]]:

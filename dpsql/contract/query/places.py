@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,6 +11,7 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.errors import DpsqlError
 
 _MOST_WORDS = 40
+_STANDS = re.compile(r" It stands at line \d+, column \d+: .*\Z", re.DOTALL)
 
 
 @contextmanager
@@ -33,6 +35,11 @@ def pointing(sql: str) -> Iterator[None]:
         if told:
             error.saying(f"{error.message} {told}")
         raise
+
+
+def unpointed(error: DpsqlError) -> None:
+    """Take off what `pointing` told: the text is none that anybody wrote."""
+    error.saying(_STANDS.sub("", error.message))
 
 
 def _told(sql: bytes, place: int) -> str:

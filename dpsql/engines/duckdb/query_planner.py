@@ -19,6 +19,7 @@ from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
 from dpsql.contract.asker import USUAL_AGE
 from dpsql.contract.layout import Layout
+from dpsql.contract.names import dotted
 from dpsql.contract.parameters import fold, known, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
@@ -220,6 +221,12 @@ class QueryPlanner:
             if paths.is_missing(listed[0][1]):
                 raise SourceError("S016", f"source {show(name)} is not a table or view. Check its name.")
             path, node = paths.pinned_path(name, listed), paths.read_plan(listed[0][1])
+            if path is not None and node is None:
+                raise SourceError(
+                    "S018",
+                    f"the plan of {show(name)} cannot be read, as of what reads a file. Ask a function, such as "
+                    f"dp_count({show(dotted(part for part in reference if part))}), or make a table of it.",
+                )
             if path is None or node is None:
                 raise SourceError(
                     "S018",

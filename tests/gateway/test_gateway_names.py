@@ -1,0 +1,135 @@
+"""Names of tables that are no plain words: other schemas, dots, quotes, spaces, and what a refusal says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+import dpsql
+from dpsql.errors import DpsqlError
+from dpsql.gateway.audit import Audit
+from dpsql.gateway.desk import Desk
+from dpsql.gateway.limits import Buckets, Rates
+from dpsql.gateway.statement import read
+from dpsql.ledger.grants import Grant
+
+# What it is called, and how owners and DuckDB write it.
+TABLES = {
+    "bib.loans": '"bib"."loans"',
+    "bib.the loans": '"bib"."the loans"',
+    'a.b"c': '"main"."a.b""c"',
+    "größe (m²)": '"main"."größe (m²)"',
+    "order": '"main"."order"',
+}
+Asks = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def parse() -> Iterator[Callable[[str], str]]:
+    with duckdb.connect(config={"threads": 1, "max_expression_depth": 250}) as connection:
+        yield lambda text: str(connection.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
+
+
+@pytest.fixture(scope="module")
+def asks(tmp_path_factory: pytest.TempPathFactory, parse: Callable[[str], str]) -> Iterator[Asks]:
+    """Ask as the door does: what a box reads of a text goes to a desk; every table has its number of rows."""
+    folder = tmp_path_factory.mktemp("names")
+    with dpsql.Context(str(folder / "names.duckdb")) as context:
+        context.sql("CREATE SCHEMA bib")
+        for number, place in enumerate(TABLES.values(), start=1):
+            context.sql(f'CREATE TABLE {place} AS SELECT i AS id, i % 3 AS "x y" FROM range({number * 100}) AS r(i)')
+            context.dp_protect(place, epsilon=10**9, privacy_unit="id", max_rows_per_unit=1)
+        # Another one whose dotted name looks alike: nobody was granted it.
+        context.sql('CREATE TABLE "bib.loans" AS SELECT i AS id FROM range(7) AS r(i)')
+        for row in context.ledger.budgets():
+            context.ledger.grant(Grant.of("ana", row.dataset))
+        context.ledger.grant(Grant.of("ben", "order"))
+        tokens = {name: context.ledger.issue_token(name).text for name in ("ana", "ben")}
+        desk = Desk(context, Audit(None), Rates(factor=10_000.0), buckets=Buckets(sleep=lambda _: None))
+
+        def ask(sql: str, principal: str = "ana") -> dict[str, Any]:
+            try:
+                [call] = read(sql, parse).calls
+            except DpsqlError as error:
+                return {"error": {"code": error.code.removeprefix("DPSQL-"), "position": error.position}}
+            request = {"want": "call", **json.loads(json.dumps(call.to_json())), "settings": {"epsilon": "1000000"}}
+            reply, tables = desk.answer({"token": tokens[principal], **request})
+            return {**reply, "rows": [list(row.values()) for row in tables[0].to_pylist()] if tables else []}
+
+        yield ask
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_name_that_is_listed_is_asked_about_in_plain_sql_and_in_calls(asks: Asks, name: str) -> None:
+    rows = 100 * (1 + list(TABLES).index(name))
+    assert [name] in asks("SHOW TABLES")["rows"]
+    assert asks(f"SELECT count(*) FROM {quoted(name)}")["rows"] == [[rows]]
+    assert asks(f"SELECT count(*) FROM {quoted(name)} AS t WHERE t.id >= 0")["rows"] == [[rows]]
+    assert asks(f'SELECT count({quoted(name)}."x y") FROM {quoted(name)}')["rows"] == [[rows]]
+    assert asks(f"WITH w AS (SELECT * FROM {quoted(name)}) SELECT count(*) FROM w")["rows"] == [[rows]]
+    assert [row[0] for row in asks(f"DESCRIBE {quoted(name)}")["rows"]] == ["id", "x y"]
+    text = name.replace("'", "''")
+    assert asks(f"FROM dp_count('{text}')")["rows"][0][2] == rows
+
+
+def test_a_schema_may_be_written_as_in_duckdb(asks: Asks) -> None:
+    assert asks("SELECT count(*) FROM bib.loans")["rows"] == [[100]]
+    assert asks('SELECT count(loans."x y") FROM bib.loans')["rows"] == [[100]]
+    assert asks('SELECT count(*) FROM bib."the loans" AS t')["rows"] == [[200]]
+    assert len(asks("DESCRIBE bib.loans")["rows"]) == 2
+    for other in ("names.bib.loans", "main.loans", 'main."bib.loans"', "pg_catalog.pg_class", "temp.loans"):
+        assert asks(f"SELECT count(*) FROM {other}")["error"]["code"] == "G014"
+    taken = 'WITH "bib.loans" AS (SELECT * FROM "bib.loans") SELECT count(*) FROM "bib.loans"'
+    assert asks(taken)["error"]["code"] == "G014"
+
+
+def test_a_misspelt_name_is_mended_by_the_asker_s_own_names_alone(asks: Asks) -> None:
+    for given, meant in {"ORDER": "order", "loans": "bib.loans", "bib.LOANS": "bib.loans", "orders": "order"}.items():
+        told = asks(f"SELECT count(*) FROM {quoted(given)}")["error"]
+        assert (told["code"], told["hint"]) == ("G015", f"Do you mean '{meant}'?")
+    there, nowhere = (asks(f'SELECT count(*) FROM "{name}"', "ben")["error"] for name in ("bib.loans", "bib.lobes"))
+    assert there == nowhere == {"code": "G015", "message": there["message"]}
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "where"),
+    [
+        ('SELECT \n 1, max("x y") FROM "order"', "P106", 'max("x y")'),
+        ('SELECT "ü", version()', "G007", "version()"),
+        ('SELECT count(*) AS "äöü", sum(nothing) FROM bib.loans', "S002", "nothing"),
+        ('SELECT count(*) FROM "größe (m²)" WHERE foo(1)', "G007", "foo(1)"),
+        ("FROM dp_query('SELECT max(id) FROM bib.loans')", "P106", None),
+        ("FROM dp_query('SELECT count(*), foo(1) FROM bib.loans')", "G007", None),
+    ],
+)
+def test_a_refusal_points_into_the_statement_that_was_sent(asks: Asks, sql: str, code: str, where: str | None) -> None:
+    told = asks(sql)["error"]
+    assert told["code"] == code
+    assert "It stands at" not in told.get("message", "")
+    position = told.get("position")
+    assert (position is None) == (where is None)
+    assert where is None or sql[position:].startswith(where)
+
+
+def test_a_refusal_is_spelled_in_sql(asks: Asks) -> None:
+    assert "lower := " in asks("FROM dp_histogram('order', target := 'id', bins := 9)")["error"]["message"]
+
+
+def test_a_view_of_a_file_is_told_how_it_can_be_asked(asks: Asks, tmp_path: Path) -> None:
+    with dpsql.Context() as context:
+        context.sql(f"COPY (SELECT 1 AS id, 2 AS x) TO '{tmp_path}/a.csv'")
+        context.sql(
+            f"CREATE VIEW v AS FROM read_csv('{tmp_path}/a.csv', columns := {{'id': 'INTEGER', 'x': 'INTEGER'}})"
+        )
+        context.dp_protect("v", epsilon=1, privacy_unit="id", max_rows_per_unit=1)
+        with pytest.raises(DpsqlError, match=r"S018.*dp_count\('v'\), or make a table"):
+            context.query("SELECT count(*) FROM v", epsilon=0.1)
