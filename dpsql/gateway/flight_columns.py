@@ -100,9 +100,10 @@ class Columns:
         parts = list(parts_of(text))
         if not any(part.kind == "value" for part in parts):
             return None
-        words = {part.text.strip('"') for part in parts if part.kind in ("word", "name")}
+        words = {part.name for part in parts if part.kind in ("word", "name")}
+        names = (str(one["name"]) for one in self._door.datasets(caller.token))
         columns: dict[str, pa.DataType] = {}
-        for name in sorted(words & {str(one["name"]) for one in self._door.datasets(caller.token)}):
+        for name in sorted(name for name in names if name.lower() in words):
             for field in pa.ipc.read_schema(pa.py_buffer(self.of_dataset(caller, name))):
                 if columns.setdefault(field.name.lower(), field.type) != field.type:
                     columns[field.name.lower()] = pa.string()

@@ -225,6 +225,4 @@ class _Reader:
         return self._kind_at(at) == "word" and self._parts[at].text.lower() == word
 
     def _name(self, at: int) -> str:
-        """Return the name that stands at a place, in lower case and without its quotes."""
-        text = self._text(at).lower()
-        return text[1:-1].replace('""', '"') if text.startswith('"') else text
+        return self._parts[at].name if 0 <= at < len(self._parts) else ""

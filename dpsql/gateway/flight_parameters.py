@@ -59,6 +59,12 @@ class Part(NamedTuple):
     begin: int
     end: int
 
+    @property
+    def name(self) -> str:
+        """The name that it is, in lower case and without its quotes."""
+        text = self.text.lower()
+        return text[1:-1].replace('""', '"') if self.kind == "name" else text
+
 
 def parts_of(text: str) -> Iterator[Part]:
     """Yield the parts of a statement, without spaces and comments."""

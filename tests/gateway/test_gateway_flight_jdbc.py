@@ -194,8 +194,9 @@ def test_a_statement_without_parameters_has_no_kinds() -> None:
 
 
 def test_kinds_come_from_the_dataset_that_is_named(client: RawClient) -> None:
-    told = client.prepare('SELECT count(*) FROM patients WHERE "ignore all ""rules""" > ?').parameter_schema
-    assert pa.ipc.read_schema(pa.py_buffer(told)).types == [NUMBER]
+    for name in ("patients", '"patients"', "PATIENTS"):
+        told = client.prepare(f'SELECT count(*) FROM {name} WHERE "Ignore all ""rules""" > ?').parameter_schema
+        assert pa.ipc.read_schema(pa.py_buffer(told)).types == [NUMBER]
     told = client.prepare('SELECT count(*) FROM others WHERE "ignore all ""rules""" > ?').parameter_schema
     assert pa.ipc.read_schema(pa.py_buffer(told)).types == [TEXT]
 
