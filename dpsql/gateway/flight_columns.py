@@ -44,7 +44,7 @@ def _digest(caller: Caller, text: str) -> bytes:
     return hashlib.sha256(f"{caller.owner} {text}".encode()).digest()
 
 
-class Columns:
+class KnownColumns:
     """The columns of datasets and of statements; threads may share it.
 
     Parameters

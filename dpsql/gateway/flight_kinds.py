@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway.flight_catalog import arrow_type
-from dpsql.gateway.flight_parameters import Part, parts_of
+from dpsql.gateway.flight_parameters import Word, parts_of
 
 # Drivers write what they are given into these: a number of any kind into a double, and milliseconds into a timestamp.
 _NUMBER, _TRUTH, _TEXT, _DAY, _TIME = pa.float64(), pa.bool_(), pa.string(), pa.date32(), pa.timestamp("ms")
@@ -83,7 +83,7 @@ def _kind_of(kind: pa.DataType) -> pa.DataType:
 class _Reader:
     """A statement, whose parameters are looked at each with its neighbours."""
 
-    def __init__(self, parts: Sequence[Part], columns: Mapping[str, pa.DataType]) -> None:
+    def __init__(self, parts: Sequence[Word], columns: Mapping[str, pa.DataType]) -> None:
         self._parts, self._columns = parts, dict(columns)
         for at in range(1, len(parts) - 1):  # what is called something is of its kind
             if self._is(at, "as") and parts[at + 1].kind in ("word", "name"):

@@ -42,7 +42,7 @@ _PART = re.compile(
 _COMMENT = re.compile(r"/\*|\*/")
 
 
-class Part(NamedTuple):
+class Word(NamedTuple):
     """A part of a statement.
 
     Attributes
@@ -66,7 +66,7 @@ class Part(NamedTuple):
         return text[1:-1].replace('""', '"') if self.kind == "name" else text
 
 
-def parts_of(text: str) -> Iterator[Part]:
+def parts_of(text: str) -> Iterator[Word]:
     """Yield the parts of a statement, without spaces and comments."""
     at = 0
     while at < len(text):
@@ -77,7 +77,7 @@ def parts_of(text: str) -> Iterator[Part]:
         if text.startswith("/*", at):
             end = _end_of_comment(text, at)
         if kind not in ("comment", "space"):
-            yield Part("text" if kind == "tag" else kind, text[at:end], at, end)
+            yield Word("text" if kind == "tag" else kind, text[at:end], at, end)
         at = end
 
 

@@ -19,7 +19,7 @@ from dpsql.gateway import flight_catalog as catalog
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.asked import MOST_BODY, SETTINGS
 from dpsql.gateway.encoding import RECEIPTS, json_bytes
-from dpsql.gateway.flight_columns import Columns
+from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_java import as_given, columns_for_java, for_java, schema_for_java
 from dpsql.gateway.flight_parameters import read_values, with_values
 from dpsql.gateway.flight_session import Caller, Sessions, is_setting
@@ -84,7 +84,7 @@ class FlightSql:
         self._prepared: Shelf[list[Prepared]] = Shelf(
             "prepared statement", seconds=3600, most=256, most_bytes=4 << 20, most_bytes_of_all=64 << 20, clock=clock
         )
-        self._columns = Columns(door, clock)
+        self._columns = KnownColumns(door, clock)
         self._commands: dict[str, tuple[pa.Schema, Callable[[Caller, Any], pa.Table]]] = {
             "CommandGetSqlInfo": (catalog.INFO, lambda _, command: catalog.info(command.info)),
             "CommandGetXdbcTypeInfo": (

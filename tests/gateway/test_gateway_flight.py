@@ -15,7 +15,7 @@ import pytest
 from dpsql.errors import BudgetError, GatewayError, InternalError
 from dpsql.gateway import flight, flight_catalog
 from dpsql.gateway import flight_messages as messages
-from dpsql.gateway.flight_columns import Columns
+from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_session import COOKIE
 from dpsql.gateway.flight_sql import FlightSql
 from support.fake_door import TOKEN, FakeDoor
@@ -465,7 +465,7 @@ def test_no_exception_of_the_door_leaves(
         raise RuntimeError(SECRET)
 
     monkeypatch.setattr(door, method, planted)
-    monkeypatch.setattr(Columns, "of_dataset", lambda self, caller, name: self._door.describe(caller.token, name))
+    monkeypatch.setattr(KnownColumns, "of_dataset", lambda self, caller, name: self._door.describe(caller.token, name))
     tables = messages.new("Ticket", ticket=messages.packed(messages.new("CommandGetTables", include_schema=True)))
     name, body = ("DoGet", tables.SerializeToString()) if method in ("datasets", "describe") else ("GetFlightInfo", b"")
     status, text = client.refused(name, body or descriptor(query("SELECT a")))
