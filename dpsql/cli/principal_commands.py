@@ -4,30 +4,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import click
 
 from dpsql.cli.options import place_options, rows_option, runs
-from dpsql.contract.periods import PERIODS
-from dpsql.ledger.grants import ROLES, USUAL_DAYS
+from dpsql.contract.grant_fields import GRANT_FIELDS, USUAL_DAYS, GrantField
+
+Command = Callable[..., None]
+
+
+def _option(field: GrantField) -> Callable[[Command], Command]:
+    """Return the option that says one thing of a grant."""
+    if field.kind == "days":
+        return click.option(
+            "--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help=field.help or None
+        )
+    kinds: dict[str, dict[str, Any]] = {"number": {"type": float}, "names": {"metavar": "NAMES"}, "text": {}}
+    kinds["flag"] = {"is_flag": True}
+    if field.kind == "choice":
+        words = [one for one in field.choices if one]
+        usual = {} if "" in field.choices else {"default": words[0], "show_default": True}
+        kinds["choice"] = {"type": click.Choice(words), **usual}
+    name = field.name.replace("_", "-")
+    return click.option(f"--{name}", help=field.help or None, required=field.needed, **kinds[field.kind])
+
+
+def _grant_options(command: Command) -> Command:
+    """Give a command an option for all that is said of a grant."""
+    for field in reversed(GRANT_FIELDS):
+        command = _option(field)(command)
+    return command
 
 
 @click.command(short_help="Let somebody ask about a dataset through the gateway.")
 @click.argument("principal")
-@click.option("--dataset", required=True, help="The budget that may be asked about.")
-@click.option(
-    "--epsilon", type=float, help="All that this principal may spend of it; by default its budget is the limit."
-)
-@click.option("--delta", type=float, help="The same of delta; none by default.")
-@click.option("--rho", type=float, help="In place of epsilon and delta, for a budget in rho.")
-@click.option("--per", type=click.Choice(PERIODS), help="The cap is for each such period of the calendar, in UTC.")
-@click.option("--default-epsilon", type=float, help="What a question spends that does not say.")
-@click.option("--functions", metavar="NAMES", help="Functions that may be called, separated by commas; all by default.")
-@click.option("--sources", metavar="NAMES", help="Tables or views to ask about; those of the dataset by default.")
-@click.option("--role", type=click.Choice(ROLES), default=ROLES[0], show_default=True)
-@click.option("--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help="Or never.")
-@click.option("--subject", help="What the identity provider of the gateway calls this principal.")
-@click.option("--share", is_flag=True, help="Equal questions of all who share have one answer, charged once.")
-@click.option("--total", is_flag=True, help="Show what is spent of the dataset as a whole.")
+@_grant_options
 @place_options
 @runs("principals.give_grant")
 def grant() -> None:

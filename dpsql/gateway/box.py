@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
-import subprocess
-import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,10 +14,7 @@ import pyarrow.ipc
 
 from dpsql.gateway import frames
 from dpsql.gateway.errors import GatewayError
-from dpsql.gateway.statement import PrivateCall, Statement
-
-# Threads that libraries would start in the process that boxes are forked from.
-_QUIET = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+from dpsql.gateway.statement import WHOLE, PrivateCall, Statement
 
 
 class Boxes:
@@ -70,7 +63,7 @@ class Box:
         self._channel, self._seconds = channel, seconds
 
     def parse(self, text: str) -> Statement:
-        """Return what a statement asks; its own text stays in the box.
+        """Return what a statement asks; what is asked of the answers stays in the box, but for `WHOLE`.
 
         Raises
         ------
@@ -78,10 +71,10 @@ class Box:
             G001 to G016: it is not taken. G099: reading it took too much time or memory.
         """
         header, _ = self._asked({"text": text}, ())
-        calls, settings = header.get("calls"), header.get("settings")
-        if not isinstance(calls, list) or not isinstance(settings, dict):
+        calls, settings, whole = header.get("calls"), header.get("settings"), header.get("whole")
+        if not isinstance(calls, list) or not isinstance(settings, dict) or (whole and len(calls) != 1):
             raise _malformed()
-        return Statement(tuple(map(_call, calls)), settings)
+        return Statement(tuple(map(_call, calls)), settings, WHOLE if whole else "")
 
     def finish(self, tables: Sequence[pa.Table | bytes]) -> pa.Table:
         """Return the result of the statement.
@@ -134,36 +127,6 @@ class Box:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def start(path: Path, *, locked: bool = True, seconds: float = 60) -> subprocess.Popen[bytes]:
-    """Start the process that boxes are forked from, and wait until it listens.
-
-    Parameters
-    ----------
-    path : Path
-        Where its socket is made.
-    locked : bool
-        Whether boxes are locked by the operating system.
-    seconds : float
-        How long it may take to start.
-
-    Raises
-    ------
-    GatewayError
-        G036: it does not start.
-    """
-    words = [sys.executable, "-m", "dpsql.gateway.zygote", "--socket", str(path)]
-    path.unlink(missing_ok=True)
-    process = subprocess.Popen([*words, *([] if locked else ["--without-os-sandbox"])], env={**os.environ, **_QUIET})  # noqa: S603
-    end = time.monotonic() + seconds
-    while time.monotonic() < end and process.poll() is None:
-        if path.exists():
-            return process
-        time.sleep(0.02)
-    process.kill()
-    process.wait()
-    raise GatewayError("G036", "the process that reads statements does not start. Look at its messages.")
 
 
 def _call(record: object) -> PrivateCall:

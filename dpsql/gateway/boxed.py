@@ -1,8 +1,8 @@
 """What one box does: it reads a stranger's statement, gets the answers of its calls, and runs what is left over them.
 
-A box is a process of its own for one statement. It connects to an empty DuckDB in memory, locks itself, and only then
-looks at the text (`sandbox`). What runs over the answers was written anew, and DuckDB's plan of it is judged once more:
-it may scan the tables of the answers, and nothing else.
+A box is a process of its own for one statement. It has an empty DuckDB in memory, locks itself, and only then looks at
+the text (`sandbox`). What runs over the answers was written anew, and DuckDB's plan of it is judged once more: it may
+scan the tables of the answers, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from dpsql.gateway import frames, sandbox
 from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.statement import Statement, read
 
-MOST_ROWS, MOST_BYTES = 1_000_000, 50_000_000
 _BATCH = 10_000
 # Whole numbers of more than 127 bits, which Arrow would wrap around or not read.
 _NOWHERE_ELSE = ("UHUGEINT", "BIGNUM", "VARINT")
@@ -55,13 +54,20 @@ def connect() -> duckdb.DuckDBPyConnection:
     return duckdb.connect(config=config)
 
 
-def run(channel: socket.socket, *, locked: bool = True) -> None:
+def warm(connection: duckdb.DuckDBPyConnection) -> None:
+    """Read a text of our own, so that what reading loads is there before boxes are forked."""
+    read("SELECT 1", lambda text: _tree(connection, text))
+
+
+def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, *, locked: bool = True) -> None:
     """Answer one statement over a channel, in a process of its own.
 
     Parameters
     ----------
     channel : socket.socket
         All that stays open.
+    connection : duckdb.DuckDBPyConnection
+        What `connect` returned, in this process or in the one that it was forked from.
     locked : bool
         Whether the operating system locks the process; False where it cannot.
     """
@@ -70,10 +76,9 @@ def run(channel: socket.socket, *, locked: bool = True) -> None:
     signal.alarm(_LIFE)
     _close_others(channel.fileno())
     sandbox.limit()
-    with connect() as connection:
-        if locked:
-            sandbox.lock()
-        _converse(channel, connection)
+    if locked:
+        sandbox.lock()
+    _converse(channel, connection)
 
 
 def _close_others(kept: int) -> None:
@@ -91,7 +96,11 @@ def _converse(channel: socket.socket, connection: duckdb.DuckDBPyConnection) -> 
         statement = read(str(header.get("text")), lambda text: _tree(connection, text))
         frames.send(
             channel,
-            {"calls": [call.to_json() for call in statement.calls], "settings": dict(statement.settings)},
+            {
+                "calls": [call.to_json() for call in statement.calls],
+                "settings": dict(statement.settings),
+                "whole": statement.whole,
+            },
         )
         _, blobs = frames.receive(channel, most_blobs=len(statement.calls))
         frames.send(channel, {}, [written(_released(connection, statement, blobs))])
@@ -138,8 +147,7 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Tabl
     for batch in reader:
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows > MOST_ROWS or size > MOST_BYTES:
-            raise GatewayError("G092", f"the result has more than {MOST_ROWS} rows or {MOST_BYTES} bytes. Limit it.")
+        frames.check_result(rows, size)
     return pa.Table.from_batches(batches, reader.schema)
 
 

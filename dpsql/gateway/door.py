@@ -1,13 +1,16 @@
 """The door: one function that answers a statement, for every transport. It runs in the front, which has no data.
 
 A box parses the statement and says which private calls it holds, the broker answers them, and the box computes the rest
-over what was released. Nothing here knows the ledger, or parses SQL.
+over what was released. Where the answer of one call is all that is asked, the box ends before the call; what it read is
+kept for the next time that the same token sends the same text. Nothing here knows the ledger, or parses SQL.
 """
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -16,11 +19,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from dpsql.errors import DpsqlError, GatewayError, original
-from dpsql.gateway.frames import receive, send
+from dpsql.gateway.frames import check_result, receive, send
 from dpsql.gateway.functions import SYNTHETIC_ROWS
 
 _MOST_IDLE = 32
 _MOST_NOTED = 10_000
+# How much text is kept with what was read of it, in characters; that takes some thirty times as much.
+_MOST_READ = 1 << 18
 
 
 class _Asks(Protocol):
@@ -40,6 +45,10 @@ class _Says(Protocol):
     @property
     def settings(self) -> Mapping[str, object]:
         """What a SET changes."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the answer of its one call is its result."""
 
 
 class _Computes(Protocol):
@@ -78,6 +87,38 @@ class Answer:
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
+class _ReadBefore:
+    """What boxes read of the last statements, by the token that sent them; threads may share it.
+
+    It is a function of the text alone. So what is kept tells nobody but the token's owner that a text was sent before,
+    and a box that was taken over changes nothing but what its own token asks by the same text.
+    """
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[bytes, tuple[_Says, int]] = OrderedDict()  # what was used longest ago is first
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def get(self, token: str, sql: str) -> _Says | None:
+        """Return what was read of a statement before."""
+        key = _key(token, sql)
+        with self._lock:
+            if key not in self._kept:
+                return None
+            self._kept.move_to_end(key)
+            return self._kept[key][0]
+
+    def keep(self, token: str, sql: str, said: _Says) -> None:
+        """Keep what was read of a statement."""
+        key = _key(token, sql)
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = said, len(sql)
+                self._size += len(sql)
+            while self._size > _MOST_READ:
+                self._size -= self._kept.popitem(last=False)[1][1]
+
+
 class Door:
     """Answers statements of those who have a token; threads may share it.
 
@@ -95,6 +136,7 @@ class Door:
         self._alone: AbstractContextManager[object] = threading.RLock() if serial else nullcontext()
         self._path = broker
         self._boxes = boxes
+        self._before = _ReadBefore()
         self._idle: list[socket.socket] = []
         self._lock = threading.Lock()
 
@@ -113,25 +155,32 @@ class Door:
             It is refused, or failed: dpsql's own codes, and G codes.
         """
         self.known(token)
-        with self._alone, self._opened().open() as box:
-            said = self._noted(token, sql, box.parse, sql)
+        with self._alone:
+            said = self._before.get(token, sql)
+            if said is None or not (said.whole or said.settings):
+                with self._opened().open() as box:
+                    said = self._parsed(token, sql, box)
+                    if not (said.whole or said.settings):
+                        tables, receipts = self._called(token, said, settings)
+                        return Answer(self._noted(token, sql, box.finish, tables), receipts)
             if said.settings:
                 return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
-            tables, receipts = [], []
-            for call in said.calls:
-                reply, found = self.call(token, call.to_json(), settings)
-                tables += found
-                receipts += reply["receipts"]
-            return Answer(self._noted(token, sql, box.finish, tables), receipts)
+            [stream], receipts = self._called(token, said, settings)
+            table = _table(stream)
+            check_result(table.num_rows, table.nbytes)
+            return Answer(table, receipts)
 
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what a statement would cost: of each private call in it, and as a whole; nothing is read."""
         self.known(token)
-        with self._alone, self._opened().open() as box:
-            calls = [call.to_json() for call in self._noted(token, sql, box.parse, sql).calls]
+        with self._alone:
+            said = self._before.get(token, sql)
+            if said is None:
+                with self._opened().open() as box:
+                    said = self._parsed(token, sql, box)
         found = [
             self._ask(token, {"want": "estimate", **call, "settings": dict(settings)})[0]["estimate"]
-            for call in calls
+            for call in (one.to_json() for one in said.calls)
             if call["function"] not in FREE
         ]
         return {"calls": found, "free": all(one["free"] for one in found)}
@@ -202,6 +251,21 @@ class Door:
         """Raise before a box is made for somebody without a token."""
         self._ask(token, {"want": "known"})
 
+    def _parsed(self, token: str, sql: str, box: _Computes) -> _Says:
+        """Return what a box reads of a statement, and keep it."""
+        said: _Says = self._noted(token, sql, box.parse, sql)
+        self._before.keep(token, sql, said)
+        return said
+
+    def _called(self, token: str, said: _Says, settings: Mapping[str, str]) -> tuple[list[bytes], list[dict[str, Any]]]:
+        """Return the answers of the calls of a statement, as Arrow streams, and their receipts."""
+        tables, receipts = [], []
+        for call in said.calls:
+            reply, found = self.call(token, call.to_json(), settings)
+            tables += found
+            receipts += reply["receipts"]
+        return tables, receipts
+
     def _noted(self, token: str, sql: str, work: Callable[..., Any], given: object) -> Any:
         """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""
         try:
@@ -257,6 +321,11 @@ class Door:
 
 # Calls that no budget pays for.
 FREE = ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe")
+
+
+def _key(token: str, sql: str) -> bytes:
+    """Return what stands for a statement of a token, of which neither can be told."""
+    return hashlib.sha256(f"{token}\n{sql}".encode("utf-8", "surrogatepass")).digest()
 
 
 def _connected(path: str) -> socket.socket:

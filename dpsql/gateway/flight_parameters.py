@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.ipc
@@ -24,37 +24,70 @@ _TAKEN = (
     *(pa.types.is_null, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
     *(pa.types.is_string, pa.types.is_large_string, pa.types.is_date, pa.types.is_timestamp),
 )
-# Texts and names in quotes, comments, words, and what stands for a value; a quote that is not closed takes the rest.
+# Texts and names in quotes, comments, words, numbers, and what stands for a value; a quote that is not closed takes the
+# rest.
 _PART = re.compile(
     r"""
-      [eE]'(?:[^'\\]|\\.|'')*+(?:'|\Z) | '(?:[^']|'')*+(?:'|\Z) | "(?:[^"]|"")*+(?:"|\Z)
-    | --[^\r\n]*+ | /\*
+      (?P<text>[eE]'(?:[^'\\]|\\.|'')*+(?:'|\Z) | '(?:[^']|'')*+(?:'|\Z)) | (?P<name>"(?:[^"]|"")*+(?:"|\Z))
+    | (?P<comment>--[^\r\n]*+ | /\*)
     | \$(?P<tag>[^\W\d]\w*+|)\$.*?(?:\$(?P=tag)\$|\Z)
     | (?P<word>[^\W\d][\w$]*+)
     | (?P<value>\?\d{0,4}|\$\d{1,4})
-    | .
+    | (?P<space>\s++)
+    | (?P<number>\d[\d_]*+(?:\.\d*+)?(?:[eE][+-]?\d++)?)
+    | (?P<mark>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 _COMMENT = re.compile(r"/\*|\*/")
 
 
-def places_of(text: str) -> list[tuple[int, int, int]]:
-    """Return where a statement has parameters, ``?``, ``?1`` or ``$1``: begin, end, and which value, from 0."""
-    found, at, plain = [], 0, 0
+class Word(NamedTuple):
+    """A part of a statement.
+
+    Attributes
+    ----------
+    kind : str
+        ``text``, ``name`` (in quotes), ``word``, ``number``, ``value`` (what stands for one), or ``mark``, which is one
+        character.
+    text : str
+    begin, end : int
+    """
+
+    kind: str
+    text: str
+    begin: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        """The name that it is, in lower case and without its quotes."""
+        text = self.text.lower()
+        return text[1:-1].replace('""', '"') if self.kind == "name" else text
+
+
+def parts_of(text: str) -> Iterator[Word]:
+    """Yield the parts of a statement, without spaces and comments."""
+    at = 0
     while at < len(text):
         part = _PART.match(text, at)
         if part is None:
             break
-        end = part.end()
+        kind, end = part.lastgroup or "mark", part.end()
         if text.startswith("/*", at):
             end = _end_of_comment(text, at)
-        value = part.group("value")
-        if value is not None:
-            number = int(value[1:]) - 1 if len(value) > 1 else plain
-            plain += 1
-            found.append((at, end, number))
+        if kind not in ("comment", "space"):
+            yield Word("text" if kind == "tag" else kind, text[at:end], at, end)
         at = end
+
+
+def places_of(text: str) -> list[tuple[int, int, int]]:
+    """Return where a statement has parameters, ``?``, ``?1`` or ``$1``: begin, end, and which value, from 0."""
+    found: list[tuple[int, int, int]] = []
+    for part in parts_of(text):
+        if part.kind == "value":
+            number = int(part.text[1:]) - 1 if len(part.text) > 1 else len(found)
+            found.append((part.begin, part.end, number))
     return found
 
 
@@ -198,9 +231,3 @@ def _field(data: bytes, table: int, number: int) -> int | None:
         return None
     offset = struct.unpack_from("<H", data, slots + 4 + 2 * number)[0]
     return table + offset if offset else None
-
-
-def parameter_schema(text: str) -> Any:
-    """Return the Arrow schema of a statement's parameters: texts, since no type is known; None if there are none."""
-    count = len({number for _, _, number in places_of(text)})
-    return pa.schema([(f"parameter_{one + 1}", pa.string()) for one in range(count)]) if count else None

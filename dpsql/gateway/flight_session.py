@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote
 
 from dpsql.errors import GatewayError
-from dpsql.gateway.asked import SETTINGS, read_token
+from dpsql.gateway.asked import SETTINGS, read_token, setting_text
 from dpsql.gateway.flight_shelf import Shelf, owner_of
 
 COOKIE = "arrow_flight_session_id"
@@ -56,13 +56,15 @@ def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
     Raises
     ------
     GatewayError
-        G020: there is no token, or more than one. G021: a setting is stated twice, or is too long.
+        G020: there is no token, or more than one. G021: a setting is stated twice, or is of another kind.
     """
     found: dict[str, list[str]] = {}
     for name, value in metadata:
         if isinstance(value, str):
             found.setdefault(name.lower(), []).append(value)
     given = found.get("authorization", [])
+    if not given:
+        raise GatewayError("G020", "no token was given. Give it as the password of any user, or as the bearer token.")
     token = read_token([(b"authorization", _as_bearer(one).encode()) for one in given])
     settings = {}
     for name in (*SETTINGS, "idempotency-key"):
@@ -70,8 +72,26 @@ def read_caller(metadata: Sequence[tuple[str, str | bytes]]) -> Caller:
         if len(values) > 1 or any(len(value) > _LONGEST for value in values):
             raise GatewayError("G021", f"{name} stands more than once in the metadata, or is too long.")
         settings.update({name.replace("-", "_"): value for value in values if value})
+        if name in settings and name in SETTINGS:
+            settings[name] = _setting(name, settings[name])
     agent = " ".join(found.get("user-agent", []))
     return Caller(token, _cookie(found.get("cookie", [])), settings, "java" in agent.lower() or "JDBC" in agent)
+
+
+def _setting(name: str, value: str) -> str:
+    """Return a setting as the broker takes it; raise G021 for one of another kind."""
+    truths: Mapping[str, object] = {"true": True, "false": False} if SETTINGS[name] is bool else {}
+    return setting_text(name, truths.get(value.lower(), value))
+
+
+def is_setting(name: str, value: str) -> bool:
+    """Return whether a setting may have a value."""
+    if not 0 < len(value) <= _LONGEST:
+        return False
+    try:
+        return bool(_setting(name, value))
+    except GatewayError:
+        return False
 
 
 def read_headers(metadata: Sequence[tuple[str, str | bytes]]) -> list[tuple[bytes, bytes]]:

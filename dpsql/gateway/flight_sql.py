@@ -19,14 +19,15 @@ from dpsql.gateway import flight_catalog as catalog
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.asked import MOST_BODY, SETTINGS
 from dpsql.gateway.encoding import RECEIPTS, json_bytes
-from dpsql.gateway.flight_parameters import parameter_schema, read_values, with_values
-from dpsql.gateway.flight_session import Caller, Sessions
+from dpsql.gateway.flight_columns import KnownColumns
+from dpsql.gateway.flight_java import as_given, columns_for_java, for_java, schema_for_java
+from dpsql.gateway.flight_parameters import read_values, with_values
+from dpsql.gateway.flight_session import Caller, Sessions, is_setting
 from dpsql.gateway.flight_shelf import Shelf
 from dpsql.gateway.http import Answering
 
 _COMMAND = 2
 _BATCH_BYTES = 1 << 20
-_DESCRIBED_SECONDS, _MOST_DESCRIBED = 60.0, 4096
 _INVALID_NAME, _INVALID_VALUE = 1, 2
 _CANCELLED, _CLOSED = 1, 1
 # Where the only catalog and the only schema may be named in a session.
@@ -75,7 +76,7 @@ class FlightSql:
     """
 
     def __init__(self, door: AnsweringFlight, clock: Callable[[], float] = time.monotonic) -> None:
-        self._door, self._clock = door, clock
+        self._door = door
         self.sessions = Sessions()
         self._answers: Shelf[pa.Table] = Shelf(
             "ticket", seconds=300, most=1000, most_bytes=64 << 20, most_bytes_of_all=512 << 20, clock=clock
@@ -83,7 +84,7 @@ class FlightSql:
         self._prepared: Shelf[list[Prepared]] = Shelf(
             "prepared statement", seconds=3600, most=256, most_bytes=4 << 20, most_bytes_of_all=64 << 20, clock=clock
         )
-        self._described: dict[tuple[str, str], tuple[float, bytes]] = {}
+        self._columns = KnownColumns(door, clock)
         self._commands: dict[str, tuple[pa.Schema, Callable[[Caller, Any], pa.Table]]] = {
             "CommandGetSqlInfo": (catalog.INFO, lambda _, command: catalog.info(command.info)),
             "CommandGetXdbcTypeInfo": (
@@ -134,21 +135,27 @@ class FlightSql:
             session = self.sessions.change(caller, changes)
             table = pa.table({"setting": list(changes), "value": list(changes.values())})
         table = table.replace_schema_metadata({**(table.schema.metadata or {}), RECEIPTS: receipts})
+        if caller.is_java:
+            self._columns.remember(caller, text, table.schema)
+            table = for_java(table)
         handle = self._answers.put(caller.owner, table, table.nbytes + 1000)
         ticket = messages.packed(messages.new("TicketStatementQuery", statement_handle=handle))
         return Reply([_info(descriptor, table.schema, ticket, len(table), receipts)], session)
 
     def schema(self, caller: Caller, body: bytes) -> Reply:
-        """Return the columns of a command; of a statement they are known only when it is answered."""
+        """Return the columns of a command, and of a statement where they are known before it is answered."""
         name, command = _command(messages.read("FlightDescriptor", body))
-        if name not in self._commands:
-            self._statement(caller, name, command)
-            raise GatewayError(
-                "G031", "the columns of a statement are known when it is answered. GetFlightInfo asks it, and charges."
-            )
-        return Reply(
-            [messages.new("SchemaResult", schema=_bytes_of(self._schema_of(name, command))).SerializeToString()]
-        )
+        if name in self._commands:
+            schema = self._schema_of(name, command)
+        else:
+            text = self._statement(caller, name, command)
+            found = self._columns.of_statement(caller, text, self.sessions.settings(caller))
+            if found is None:
+                raise GatewayError(
+                    "G031", "these columns are known when it is answered. GetFlightInfo asks it, and charges."
+                )
+            schema = found
+        return Reply([messages.new("SchemaResult", schema=_bytes_of(schema)).SerializeToString()])
 
     def get(self, caller: Caller, body: bytes) -> Reply:
         """Return the rows of a ticket: an answer once, and what is told of datasets at any time."""
@@ -167,7 +174,7 @@ class FlightSql:
             raise GatewayError("G031", "nothing is written through the gateway. Ask one SELECT, as a query.")
         [prepared] = kept = self._prepared.get(caller.owner, command.prepared_statement_handle)
         values = read_values([(one.data_header, one.data_body) for one in found if one.data_header])
-        kept[0] = Prepared(prepared.text, values)
+        kept[0] = Prepared(prepared.text, as_given(values) if caller.is_java else values)
         result = messages.new(
             "DoPutPreparedStatementResult", prepared_statement_handle=command.prepared_statement_handle
         )
@@ -206,13 +213,15 @@ class FlightSql:
         if name != "ActionCreatePreparedStatementRequest":
             raise GatewayError("G021", "the body of the action is of another kind. Use a driver of Arrow Flight SQL.")
         text = _short(request.query)
-        parameters = parameter_schema(text)
+        parameters = self._columns.parameters(caller, text)
         handle = self._prepared.put(caller.owner, [Prepared(text)], len(text) + 1000)
         result = messages.new("ActionCreatePreparedStatementResult", prepared_statement_handle=handle, is_update=False)
         if parameters is not None:
             result.parameter_schema = _bytes_of(parameters)
-        if caller.is_java:  # earlier drivers take no columns for an update; what is fetched says which there are
-            result.dataset_schema = _bytes_of(pa.schema([("answer", pa.string())]))
+        if caller.is_java:  # a statement that is told to have no columns is an update for it
+            columns = self._columns.of_statement(caller, text, self.sessions.settings(caller))
+            known = pa.schema([("answer", pa.string())]) if columns is None else schema_for_java(columns)
+            result.dataset_schema = _bytes_of(known)
         return Reply([messages.packed(result)])
 
     def _close_prepared(self, caller: Caller, body: bytes) -> Reply:
@@ -250,7 +259,7 @@ class FlightSql:
             elif option.key not in SETTINGS:
                 wrong = _INVALID_NAME
             else:
-                wrong = _INVALID_VALUE if value is not None and not 0 < len(value) <= 1000 else 0
+                wrong = 0 if value is None or is_setting(option.key, value) else _INVALID_VALUE
                 changes.update({} if wrong else {option.key: value})
             if wrong:
                 error = messages.new("SessionError", value=wrong)
@@ -290,19 +299,9 @@ class FlightSql:
         if not command.include_schema:
             return pa.Table.from_pylist(rows, schema=catalog.TABLES)
         for row, name in zip(rows, names, strict=True):
-            row["table_schema"] = self._columns(caller, name)
+            columns = self._columns.of_dataset(caller, name)
+            row["table_schema"] = columns_for_java(columns) if caller.is_java else columns
         return pa.Table.from_pylist(rows, schema=catalog.TABLES_WITH_SCHEMA)
-
-    def _columns(self, caller: Caller, name: str) -> bytes:
-        """Return the schema of a dataset; what was told a minute ago is not asked again."""
-        key, now = (caller.owner, name), self._clock()
-        until, found = self._described.get(key, (0.0, b""))
-        if until < now:
-            found = catalog.columns_schema(name, self._door.describe(caller.token, name)["columns"])
-            if len(self._described) >= _MOST_DESCRIBED:
-                self._described.clear()
-            self._described[key] = (now + _DESCRIBED_SECONDS, found)
-        return found
 
 
 def _nothing(schema: pa.Schema) -> Callable[[Caller, Any], pa.Table]:

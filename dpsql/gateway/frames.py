@@ -17,6 +17,7 @@ from dpsql.gateway.errors import GatewayError
 
 MOST_HEADER, MOST_BLOB, MOST_BLOBS = 1 << 20, 64 << 20, 16
 MOST_ENTRIES = 200  # how many entries of a ledger one reply lists
+MOST_ROWS, MOST_BYTES = 1_000_000, 50_000_000  # of the result of a statement
 _LENGTH = struct.Struct("!I")
 _PIECE = 1 << 20
 
@@ -80,6 +81,18 @@ def receive(
         size = _length(_rest(connection, _LENGTH.size, end), most_blob, "table")
         blobs.append(_rest(connection, size, end))
     return header, blobs
+
+
+def check_result(rows: int, size: int) -> None:
+    """Raise where the result of a statement has too many rows or bytes.
+
+    Raises
+    ------
+    GatewayError
+        G092.
+    """
+    if rows > MOST_ROWS or size > MOST_BYTES:
+        raise GatewayError("G092", f"the result has more than {MOST_ROWS} rows or {MOST_BYTES} bytes. Limit it.")
 
 
 def parse_json(text: bytes | str) -> object:

@@ -49,7 +49,7 @@ class Granted:
             if grant.sources:
                 named = {name: _parts(name) for name in grant.sources}
             else:
-                named = _tables(grant.dataset, None if stated is None else stated.lineage)
+                named = asked_as(grant.dataset, None if stated is None else stated.lineage)
             for name, parts in named.items():
                 if name not in self._of:
                     self._of[name], self._parts[name] = grant, parts
@@ -168,7 +168,7 @@ def functions_of(grant: Grant) -> list[str]:
     return [name for name in known if grant.asks and (grant.functions is None or name in grant.functions)]
 
 
-def _tables(dataset: str, facts: Any) -> dict[str, tuple[str, ...]]:
+def asked_as(dataset: str, facts: Any) -> dict[str, tuple[str, ...]]:
     """Return the parts of the tables of a dataset, by the names under which they are asked about."""
     found = {}
     for each in tables_of(facts):

@@ -16,9 +16,11 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER
 from dpsql.errors import GatewayError
 from dpsql.functions.registry import FUNCTIONS, QUERY, check_askable
 from dpsql.gateway.audit import Audit
+from dpsql.gateway.granted import asked_as
 from dpsql.gateway.receipts import stored_receipt
 from dpsql.gateway.values import values_of
 from dpsql.ledger.caps import NO_DATASET
@@ -28,9 +30,6 @@ from dpsql.ledger.rows import tables_of
 
 Reply = tuple[dict[str, Any], list[pa.Table]]
 _ANALYST, _, _OWNER = ROLES
-# What is said of a grant, and of which kind.
-_NUMBERS = ("epsilon", "delta", "rho", "default_epsilon", "days")
-_NEVER = "never"
 
 
 class OwnersRequest(Protocol):
@@ -150,6 +149,8 @@ class OwnersDesk:
             if token.principal in names
         ]
         within = sorted(name for name in names if _is_within(grants, name, own))
+        for row in rows:
+            row["said"] = grants.grants[row["principal"], row["dataset"]].said(now)
         return {"grants": {"grants": rows, "tokens": tokens, "owned": sorted(own), "within": within}}, []
 
     def _verify(self, asked: OwnersRequest) -> Reply:
@@ -171,19 +172,27 @@ class OwnersDesk:
         if not {"principal", "dataset"} <= given.keys():
             raise GatewayError("G012", "a grant is of a principal, on a dataset. Name both.")
         own = _of(grants, asked.principal, _OWNER)
-        numbers = {name: {"number": given.pop(name)} for name in _NUMBERS if given.get(name) not in (None, _NEVER)}
-        never = given.pop("days", None) == _NEVER
-        functions = [one.strip() for one in given.pop("functions", "").split(",") if one.strip()]
-        check_askable(functions)
-        said: dict[str, Any] = {**given, **values_of(numbers, _no_release)}
-        said |= {name: given.get(name) == "true" for name in ("share", "total")}
-        grant = Grant.of(**(said | ({"days": None} if never else {})), functions=functions or None)
+        grant = Grant.of(given["principal"], **_said(given))
+        check_askable(grant.functions or ())
         if grant.dataset not in own:
             raise GatewayError("G015", NO_DATASET)
         before = grants.grants.get((grant.principal, grant.dataset))
         if _OWNER in (grant.role, None if before is None else before.role):
             raise _only_by_command("who owns a dataset")
+        self._check_reach(grant, before, grants, own)
         return {"granted": self._ledger.grant(grant)}, []
+
+    def _check_reach(self, grant: Grant, before: Grant | None, grants: Grants, own: set[str]) -> None:
+        """Raise where a grant names a table that is not the owner's, or says who somebody is that others let in."""
+        latest = self._ledger.declarations().latest
+        stated = {name: latest.get(name, {}).get("protect") for name in own}
+        within = {one for name, facts in stated.items() for one in asked_as(name, facts and facts.lineage)}
+        within |= set((before and before.sources) or ())
+        if set(grant.sources or ()) - within:
+            raise _only_by_command("a table or view that is none of your datasets'")
+        is_new = not any(name == grant.principal for name, _ in grants.grants)
+        if grant.subject != (before and before.subject) and not (is_new or _is_within(grants, grant.principal, own)):
+            raise _only_by_command("what the identity provider calls this principal")
 
     def _revoke(self, asked: OwnersRequest) -> Reply:
         given, grants = _fields(asked.request.get("revoke")), self._grants()
@@ -280,7 +289,25 @@ def _fields(given: object) -> dict[str, str]:
     return dict(given)
 
 
-_FIELDS = {*_NUMBERS, "principal", "dataset", "role", "per", "functions", "share", "total", "token"}
+def _said(given: Mapping[str, str]) -> dict[str, Any]:
+    """Return what texts say of a grant, as arguments of `Grant.of`; an empty one says nothing."""
+    said: dict[str, Any] = {}
+    for field in GRANT_FIELDS:
+        text = given.get(field.name, "").strip()
+        if field.kind == "flag":
+            said[field.name] = text == "true"
+        elif field.kind == "days" and text == NEVER:
+            said[field.name] = None
+        elif text and field.kind in ("number", "days"):
+            said |= values_of({field.name: {"number": text}}, _no_release)
+        elif text:
+            said[field.name] = (
+                [one.strip() for one in text.split(",") if one.strip()] if field.kind == "names" else text
+            )
+    return said
+
+
+_FIELDS = {"principal", "token", *(field.name for field in GRANT_FIELDS)}
 
 
 def _no_release(name: str) -> int:

@@ -26,12 +26,14 @@ _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_RIGHTS, _SCOPES = 3, 3  # since 4: bind and connect; since 6: abstract sockets and signals
 
-# System calls that are refused, by architecture: what begins a process, reads another, opens a socket, or mounts.
+# System calls that are refused, by architecture: what begins a process, reads or disturbs another, opens a socket,
+# mounts, or changes what Landlock leaves alone: modes, owners, times and attributes of files, and in its first versions
+# their length.
 _NEWER = {
     **{"pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
     **{"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433},
     **{"pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442},
-    **{"process_mrelease": 448},
+    **{"process_mrelease": 448, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466},
 }
 _CALLS = {
     "x86_64": {
@@ -43,6 +45,13 @@ _CALLS = {
         **{"prlimit64": 302, "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308},
         **{"process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "memfd_create": 319},
         **{"bpf": 321, "execveat": 322, "userfaultfd": 323, **_NEWER},
+        **{"truncate": 76, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93, "lchown": 94, "utime": 132},
+        **{"setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198},
+        **{"fremovexattr": 199, "utimes": 235, "fchownat": 260, "futimesat": 261, "fchmodat": 268, "utimensat": 280},
+        **{"shmat": 30, "shmctl": 31, "semop": 65, "semctl": 66, "msgsnd": 69, "msgrcv": 70, "msgctl": 71},
+        **{"semtimedop": 220, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "setpriority": 141},
+        **{"sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "ioprio_set": 251},
+        **{"sched_setattr": 314, "inotify_add_watch": 254, "fanotify_init": 300},
     },
     "aarch64": {
         **{"umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "unshare": 97, "kexec_load": 104},
@@ -53,6 +62,12 @@ _CALLS = {
         **{"accept4": 242, "prlimit64": 261, "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268},
         **{"process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279},
         **{"bpf": 280, "execveat": 281, "userfaultfd": 282, **_NEWER},
+        **{"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16},
+        **{"truncate": 45, "fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88},
+        **{"shmctl": 195, "shmat": 196, "semctl": 191, "semtimedop": 192, "semop": 193, "msgctl": 187, "msgrcv": 188},
+        **{"msgsnd": 189, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "setpriority": 140, "sched_setparam": 118},
+        **{"sched_setscheduler": 119, "sched_setaffinity": 122, "ioprio_set": 30, "sched_setattr": 274},
+        **{"inotify_add_watch": 27, "fanotify_init": 262},
     },
 }
 # What a process with the network and threads needs of these.
@@ -201,6 +216,8 @@ def program(machine: str, *, of_front: bool = False) -> bytes:
     if of_front:  # clone3, whose flags no filter sees, is unknown: so threads begin by clone, which has to be for one
         head += [(_EQUAL, 0, 1, numbers["clone3"]), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
         head += [(_EQUAL, 0, 4, numbers["clone"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _A_THREAD)]
+        head += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+        head += [(_EQUAL, 0, 4, numbers["prlimit64"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0)]  # its own
         head += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
     tests = [(_EQUAL, len(refused) - place, 0, number) for place, number in enumerate(refused)]
     ends = [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]

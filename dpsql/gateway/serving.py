@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -32,6 +32,11 @@ from dpsql.gateway.front_user import FrontUser, environment
 _PARENT_DEATH, _AMBIENT, _CLEAR_ALL = 1, 47, 4
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
 _PAUSE = 0.1
+# Libraries start no thread in the process that boxes are forked from.
+ONE_THREAD = {
+    **{"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"},
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+}
 # A part begins again at once; one that has ended more often within a minute waits twice as long each time.
 _MOST_ENDS, _FIRST_REST = 6, 0.1
 
@@ -51,6 +56,8 @@ class Process:
         Whether it has no data, and so no passwords in its environment either.
     user : FrontUser or None
         Whose process it is, where it is another one's.
+    more : mapping
+        What its environment has besides.
     process : Popen or None
     ends : deque of float
         When it ended lately.
@@ -63,6 +70,7 @@ class Process:
     says: bool = False
     bare: bool = False
     user: FrontUser | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
     process: subprocess.Popen[str] | None = None
     ends: deque[float] = field(default_factory=lambda: deque(maxlen=_MOST_ENDS))
     due: float | None = None
@@ -73,7 +81,7 @@ class Process:
         self.process = subprocess.Popen(  # noqa: S603 - our own modules
             [sys.executable, "-m", *self.words],
             **as_other,
-            env=environment(self.user) if self.bare else None,
+            env={**(environment(self.user) if self.bare else os.environ), **self.more},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self.says else None,
             text=True,
@@ -201,12 +209,10 @@ class Serving:
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
         named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}
         seconds += [word for name, value in named.items() if value for word in (f"--oidc-{name}", value)]
-        unlocked = ["--without-os-sandbox"] if given.without_os_sandbox else []
         user = given.front_user
         seconds += [] if user is None else ["--front-uid", str(user.uid)]
         self.broker = Process("broker", ["dpsql.gateway.broker", given.database, "--socket", broker, *more, *seconds])
-        zygote = ["dpsql.gateway.zygote", "--socket", boxes, *unlocked]
-        self.boxes = Process("boxes", zygote, bare=True, user=user)
+        self.boxes = boxes_at(boxes, locked=not given.without_os_sandbox, user=user)
         front = ["dpsql.gateway.locked_front", given.front(broker, boxes)]
         self.front = Process("front", front, says=True, bare=True, user=user)
         self._parts = [self.broker, self.boxes, self.front]
@@ -312,6 +318,12 @@ class Serving:
         for part in reversed(self._parts):
             part.end()
         self._folder.cleanup()
+
+
+def boxes_at(path: str, *, locked: bool = True, user: FrontUser | None = None) -> Process:
+    """Return the process that boxes are forked from, for a socket."""
+    words = ["dpsql.gateway.zygote", "--socket", path, *([] if locked else ["--without-os-sandbox"])]
+    return Process("boxes", words, bare=True, user=user, more=ONE_THREAD)
 
 
 def is_address(keys: str) -> bool:

@@ -44,8 +44,8 @@ _STATED = {
     "release": "Equal questions are one release anyway.",
     "dataset": "Write SET dataset = '…'.",
 }
-# Of a statement that is one call. With its schema, so that no WITH query of the statement stands for it.
-_ALL = 'SELECT * FROM "main"."released_0"'
+# What is asked of the answer of a statement that is one call. With its schema, so that no WITH query stands for it.
+WHOLE = 'SELECT * FROM "main"."released_0"'
 SHOW_TABLES, DESCRIBE = "show_tables", "describe"
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*(\.[a-z_][a-z0-9_]*)?", re.IGNORECASE | re.ASCII)
 # No dataset is listed with one of these.
@@ -95,6 +95,11 @@ class Statement:
     settings: Mapping[str, object] = field(default_factory=dict)
     post: str = ""
 
+    @property
+    def whole(self) -> bool:
+        """Whether the answer of its one call is its result."""
+        return self.post == WHOLE
+
 
 def read(text: str, parse: Callable[[str], str]) -> Statement:
     """Return what a statement asks.
@@ -118,7 +123,7 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
     walk = _Walk(parse)
     shown = _shown(tree)
     if shown is not None:
-        return Statement((shown,), post=_ALL)
+        return Statement((shown,), post=WHOLE)
     try:
         aggregates = check_shape(tree)
     except GatewayError as error:
@@ -126,14 +131,15 @@ def read(text: str, parse: Callable[[str], str]) -> Statement:
             error.position = _characters(text.encode(), error.position)
         raise
     query = _nodes(tree)
-    post = _written(walk.query(query, frozenset()))
+    rest = walk.query(query, frozenset())
+    post = _written(rest)
     if not walk.tables:
-        return Statement(tuple(walk.calls), post=post)
+        return Statement(tuple(walk.calls), post=WHOLE if _is_whole(rest) else post)
     if walk.calls:
         raise GatewayError(
             "G006", f"{show(walk.tables[0])} stands beside a private call. Ask one of both, or dp_query in FROM."
         )
-    return Statement((_plain(_lean(tree, text), query, aggregates, walk.tables[0]),), post=_ALL)
+    return Statement((_plain(_lean(tree, text), query, aggregates, walk.tables[0]),), post=WHOLE)
 
 
 def _plain(tree: str, query: Query, aggregates: bool, table: str) -> PrivateCall:
@@ -182,6 +188,14 @@ def _groups(query: Query) -> bool:
 def _released(number: int, alias: str, columns: tuple[str, ...] = ()) -> TableRef:
     # With its schema, so that no WITH query of the statement stands for it.
     return TableRef(("", "main", f"released_{number}"), alias or f"released_{number}", columns)
+
+
+def _is_whole(query: Query) -> bool:
+    """Whether a query is all of one released table, whatever it is called."""
+    source = query.source if isinstance(query, Select) else None
+    if not isinstance(source, TableRef):
+        return False
+    return query == Select(items=(Expr("star"),), source=_released(0, source.alias))
 
 
 def _nodes(tree: str) -> Query:

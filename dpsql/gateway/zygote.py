@@ -1,12 +1,15 @@
-"""The process that boxes are forked from: it has loaded all that they need, opens no database, and reads no text.
+"""The process that boxes are forked from: it has loaded all that they need, and reads nobody's text.
 
-``python -m dpsql.gateway.zygote --socket PATH`` listens on a Unix socket; each connection gets a box of its own.
+``python -m dpsql.gateway.zygote --socket PATH`` listens on a Unix socket; each connection gets a box of its own. Every
+box inherits one empty DuckDB in memory, as it was opened: to open one costs more than all else that a box does. It has
+no thread of its own, which is checked before the first fork: a child has one thread, and all that it holds is whole.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -14,6 +17,8 @@ import struct
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import duckdb
 
 from dpsql.gateway import boxed, sandbox
 
@@ -36,6 +41,7 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
         raise SystemExit("this system has no Landlock or no seccomp: use --without-os-sandbox, or another system")
     signal.signal(signal.SIGTERM, _end)
     os.environ.clear()  # a box that was taken over finds nothing in it
+    connection = ready()
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         before, beside = os.umask(0o177), path.with_name(f"{path.name}.new")
@@ -55,8 +61,24 @@ def serve(path: Path, *, locked: bool = True, most: int = 16) -> None:
                     continue
                 process = os.fork()
                 if process == 0:
-                    _become_box(channel, locked=locked)
+                    _become_box(channel, connection, locked=locked)
                 boxes.add(process)
+
+
+def ready() -> duckdb.DuckDBPyConnection:
+    """Return the empty database that boxes inherit; this process has one thread then.
+
+    Raises
+    ------
+    SandboxError
+        Something has started another thread.
+    """
+    duckdb.close()  # version 1.5 opens a database when it is imported, with a thread
+    connection = boxed.connect()
+    boxed.warm(connection)
+    sandbox.check_alone()
+    gc.freeze()  # a box that collects writes to no page that it shares with the others
+    return connection
 
 
 def is_own(channel: socket.socket) -> bool:
@@ -67,10 +89,10 @@ def is_own(channel: socket.socket) -> bool:
     return _CREDENTIALS.unpack(given)[1] in (0, os.getuid())
 
 
-def _become_box(channel: socket.socket, *, locked: bool) -> None:
+def _become_box(channel: socket.socket, connection: duckdb.DuckDBPyConnection, *, locked: bool) -> None:
     code = 1
     with contextlib.suppress(BaseException):  # nothing of a stranger's statement is printed
-        boxed.run(channel, locked=locked)
+        boxed.run(channel, connection, locked=locked)
         code = 0
     os._exit(code)
 

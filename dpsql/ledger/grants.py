@@ -19,14 +19,13 @@ from hashlib import sha256
 from typing import Any, TypedDict
 
 from dpsql.contract import parameters
+from dpsql.contract.grant_fields import NEVER, ROLES, USUAL_DAYS
 from dpsql.contract.periods import PERIODS, block_of
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, TOKEN, Row
 
-ROLES = ("analyst", "auditor", "owner")
 PREFIX = "dpsql_"
-USUAL_DAYS = 90
 # How long an earlier token holds beside a new one.
 OVERLAP = timedelta(hours=24)
 _ID_LENGTH = 8
@@ -154,6 +153,21 @@ class Grant:
             "subject": self.subject,
         }
         return {name: value for name, value in record.items() if value is not None}
+
+    def said(self, now: datetime) -> dict[str, str]:
+        """Return what was said of the grant as texts, by the names of `GRANT_FIELDS`; what was not is left out.
+
+        Days are those that are left, begun ones whole.
+        """
+        cap = self.cap or Budget()
+        amounts = {"epsilon": cap.epsilon, "delta": cap.delta, "rho": cap.rho, "default_epsilon": self.default_epsilon}
+        said = {name: parameters.show(value) for name, value in amounts.items() if value is not None}
+        said |= {"dataset": self.dataset, "role": self.role, "per": self.per or "", "subject": self.subject or ""}
+        said |= {name: "true" for name in ("share", "total") if getattr(self, name)}
+        said |= {name: ",".join(getattr(self, name) or ()) for name in ("functions", "sources")}
+        left = None if self.expires is None else max(_time(self.expires) - now, timedelta())
+        said["days"] = NEVER if left is None else str(max(1, -(-left // timedelta(days=1))))
+        return {name: text for name, text in said.items() if text}
 
     @classmethod
     def read(cls, row: GrantRow) -> Grant:

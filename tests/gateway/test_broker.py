@@ -126,6 +126,8 @@ class FakeCall:
 class FakeStatement:
     """What a box reads of a text: calls of dp_count by their epsilons."""
 
+    whole = False
+
     def __init__(self, text: str) -> None:
         self.settings = {"epsilon": {"number": "1"}, "fresh": True} if text.startswith("SET") else {}
         self.calls = tuple(FakeCall(count(each)) for each in text.split())

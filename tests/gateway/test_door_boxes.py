@@ -14,8 +14,9 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import DpsqlError
-from dpsql.gateway import box
+from dpsql.gateway.box import Box, Boxes
 from dpsql.gateway.door import Answer, Door
+from support.gateway_boxes import boxes_in
 from support.gateway_broker import SECRET, Gateway, made
 
 
@@ -34,18 +35,14 @@ class Asked:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
     folder = tmp_path_factory.mktemp("door")
     gateway = made(folder, ana={"epsilon": 50, "default_epsilon": 0.2}, cora={"share": True}, dan={"share": True})
-    place = folder / "boxes"
-    place.mkdir(mode=0o700)
     gateway.start("--log-refused")
-    zygote = box.start(place / "zygote")
-    door = Door(gateway.socket, box.Boxes(place / "zygote"))
-    try:
-        yield Asked(door, gateway)
-    finally:
-        door.close()
-        gateway.kill()
-        zygote.terminate()
-        zygote.wait()
+    with boxes_in(folder / "boxes") as boxes:
+        door = Door(gateway.socket, boxes)
+        try:
+            yield Asked(door, gateway)
+        finally:
+            door.close()
+            gateway.kill()
 
 
 def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
@@ -101,6 +98,73 @@ def test_what_a_box_refuses_is_logged_and_counted(asked: Asked) -> None:
     assert asked.gateway.tokens["ana"] not in asked.gateway.log.read_text()
 
 
+class Reading:
+    """Boxes that count how many were opened."""
+
+    def __init__(self, boxes: Boxes) -> None:
+        self.boxes, self.opened = boxes, 0
+
+    def open(self) -> Box:
+        """Open a box."""
+        self.opened += 1
+        return self.boxes.open()
+
+
+def test_what_a_token_sent_before_is_not_read_again(asked: Asked) -> None:
+    """And only for this token: how long it takes tells nobody what others ask."""
+    reading = Reading(asked.door._opened())  # type: ignore[arg-type]
+    door, [ana, cora] = Door(asked.gateway.socket, reading), (asked.gateway.tokens[one] for one in ("ana", "cora"))
+    whole = "SELECT ward, count(*) AS n FROM patients GROUP BY ward ORDER BY n"
+    found = [door.answer(ana, whole, {"epsilon": "0.2"}) for _ in range(3)]
+    assert reading.opened == 1
+    assert found[0].table == found[1].table == found[2].table
+    assert [one.receipts[0]["charged"] for one in found[1:]] == [False, False]
+    door.estimate(ana, whole, {"epsilon": "0.21"})
+    assert reading.opened == 1
+    door.answer(ana, whole, {"epsilon": "0.2", "fresh": "true"})
+    assert reading.opened == 1
+    door.answer(cora, whole, {"epsilon": "0.2"})
+    assert reading.opened == 2
+    door.answer(ana, f"{whole} ", {"epsilon": "0.2"})
+    assert reading.opened == 3
+    half = "SELECT value / 2 AS half FROM dp_count('patients', epsilon := 0.2)"
+    assert door.answer(ana, half, {}).table == door.answer(ana, half, {}).table
+    assert reading.opened == 5  # its second half needs a box each time
+    for _ in range(2):
+        with pytest.raises(DpsqlError, match="DPSQL-G006"):
+            door.answer(ana, "SELECT * FROM patients", {})
+    assert reading.opened == 7  # and so does a refusal
+    with pytest.raises(DpsqlError, match="DPSQL-G020"):
+        door.answer(f"{ana}x", whole, {})
+    assert reading.opened == 7
+    door.close()
+
+
+def test_what_is_kept_of_statements_is_bounded(asked: Asked) -> None:
+    reading = Reading(asked.door._opened())  # type: ignore[arg-type]
+    door, ana = Door(asked.gateway.socket, reading), asked.gateway.tokens["ana"]
+    padded = [f"SHOW TABLES -- {letter * 60_000}" for letter in "abcdef"]
+    for text in [*padded, padded[-1], padded[0]]:
+        assert door.answer(ana, text, {}).table.to_pydict() == {"name": ["patients"]}
+    assert reading.opened == 7  # the first one was forgotten, the last one was not
+    door.close()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dp_count('patients', epsilon := 0.1)",
+        "dp_avg('patients', 'age', by := 'ward', epsilon := 0.1)",
+        "dp_budget()",
+        "dp_query('SELECT ward, count(*) AS n, avg(age) AS mean FROM patients GROUP BY ward', epsilon := 0.1)",
+    ],
+)
+def test_a_whole_answer_is_what_a_box_makes_of_it(asked: Asked, call: str) -> None:
+    whole, through = asked(f"FROM {call}"), asked(f"SELECT * FROM {call} LIMIT 1000")
+    assert whole.table.equals(through.table)
+    assert whole.table.schema == through.table.schema
+
+
 class Counting:
     """Boxes and a broker in one, which count how many work at once."""
 
@@ -125,7 +189,7 @@ class Counting:
         with self.works():
             yield self
 
-    calls, settings = (), {}  # type: ignore[var-annotated]
+    calls, settings, whole = (), {}, False  # type: ignore[var-annotated]
 
     def parse(self, _: str) -> Counting:
         """Say what is asked: nothing."""

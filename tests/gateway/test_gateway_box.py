@@ -9,7 +9,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +17,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from dpsql.gateway import box, boxed, frames, sandbox, zygote
+from dpsql.functions.registry import FUNCTIONS
+from dpsql.gateway import box, boxed, frames, statement, zygote
 from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.serving import ONE_THREAD, Process
+from support.gateway_boxes import LOCKED, boxes_in, running
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "hostile.jsonl").read_text("utf-8").splitlines()]
 ANSWER = pa.table({"n": [3, 1, 2], "key": ["a", "b", None]})
-LOCKED = sandbox.available().whole
 # Statements that reach for a file with a row of a person.
 REACHING = (
     "SELECT * FROM read_csv('{0}/decoy.csv')",
@@ -43,30 +44,21 @@ REACHING = (
 
 
 @contextmanager
-def running(folder: Path, planted: str | None = None, words: Sequence[str] = ()) -> Iterator[box.Boxes]:
-    """Start what boxes are forked from, with some of it planted."""
+def planted_in(folder: Path, planted: str, words: Sequence[str] = ()) -> Iterator[box.Boxes]:
+    """Serve boxes of a program that has something planted."""
     path = folder / "zygote"
-    if planted is None:
-        process = box.start(path, locked=LOCKED, seconds=300)
-    else:
-        program = f"from dpsql.gateway import boxed, zygote, statement\n{planted}\nzygote.main()"
-        process = subprocess.Popen(
-            [sys.executable, "-c", program, "--socket", str(path), *words],
-            env={**os.environ, **box._QUIET, "DPSQL_DECOY": "Ann"},
-        )
-        end = time.monotonic() + 300
-        while not path.exists() and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.05)
-    try:
-        yield box.Boxes(path, seconds=120)
-    finally:
-        process.terminate()
-        process.wait()
+    Path(folder, "planted_zygote.py").write_text(
+        f"from dpsql.gateway import boxed, zygote, statement\n{planted}\nzygote.main()"
+    )
+    process = Process("planted", ["planted_zygote", "--socket", str(path), *words])
+    process.more = {**ONE_THREAD, "DPSQL_DECOY": "Ann", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
+    with running(process, path) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[box.Boxes]:
-    with running(tmp_path_factory.mktemp("boxes")) as found:
+    with boxes_in(tmp_path_factory.mktemp("boxes")) as found:
         yield found
 
 
@@ -106,6 +98,45 @@ def test_statements_over_answers(boxes: box.Boxes, text: str, result: dict[str, 
     if "/ 0" in text:
         found = {"z": [None if value in (None, float("inf")) else value for value in found["z"]]}
     assert found == result
+
+
+@pytest.mark.parametrize(
+    ("text", "whole"),
+    [
+        ("SELECT * FROM dp_count('v')", True),
+        ("FROM dp_count('v') AS t", True),
+        ("SELECT count(*) AS n FROM people WHERE age > 3", True),
+        ("SHOW TABLES", True),
+        ("DESCRIBE people", True),
+        ("SELECT * FROM dp_count('v') LIMIT 1", False),
+        ("SELECT * FROM dp_count('v') ORDER BY n", False),
+        ("SELECT n, key FROM dp_count('v')", False),
+        ("SELECT * EXCLUDE (n) FROM dp_count('v')", False),
+        ("SELECT DISTINCT * FROM dp_count('v')", False),
+        ("SELECT * FROM dp_count('v') AS t(a)", False),
+        ("SELECT * FROM dp_count('v') WHERE n > 1", False),
+        ("WITH released_0 AS (SELECT 7 AS n) SELECT * FROM dp_count('v')", False),
+        ("SELECT * FROM dp_count('v'), dp_count('w')", False),
+        ("SELECT 1", False),
+        ("SET epsilon = 1", False),
+    ],
+)
+def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> None:
+    """A whole statement's result is the answer of its call, as the box would have it."""
+    with boxes.open() as opened:
+        statement = opened.parse(text)
+        assert statement.whole == whole
+        if whole:
+            assert opened.finish([ANSWER]) == ANSWER
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_what_a_function_returns_is_in_types_that_duckdb_keeps(function: str) -> None:
+    """So an answer that goes through a box and one that does not have the same types."""
+    given = pa.schema(list(FUNCTIONS[function].shape.arrow)).empty_table()
+    with boxed.connect() as connection:
+        boxed.add_table(connection, "released_0", boxed.written(given))
+        assert boxed._run(connection, statement.WHOLE, 1).schema == given.schema
 
 
 def test_settings_need_no_answer(boxes: box.Boxes) -> None:
@@ -178,6 +209,25 @@ def test_a_box_is_locked_alone_and_has_its_channel_alone(boxes: box.Boxes) -> No
             assert {one for one in opens if not one.startswith("socket:")} <= {"/dev/null"}
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list threads")
+def test_boxes_are_forked_from_one_thread(tmp_path: Path) -> None:
+    """Planted: a library that starts a thread; its locks would be no one's in a box."""
+    planted = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    with pytest.raises(AssertionError, match="has ended"), planted_in(tmp_path, planted):
+        pass
+
+
+def test_boxes_inherit_nothing_of_each_other(boxes: box.Boxes) -> None:
+    """What one box makes in its database, and how it locks it, no other one sees; planted names are free again."""
+    for _ in range(2):
+        assert asked(boxes, "SELECT n FROM dp_count('v') WHERE n > 2") == {"n": [3]}
+    with boxes.open() as first, boxes.open() as second:
+        assert len(first.parse("SELECT n + 1 AS m FROM dp_count('v')").calls) == 1
+        assert second.parse("SELECT 1 AS x").calls == ()
+        assert first.finish([ANSWER]).num_rows == 3
+        assert second.finish([]).to_pydict() == {"x": [1]}
+
+
 def test_a_socket_that_is_there_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes from the name to the first connection; planted: a name that stands before."""
     seen = []
@@ -189,6 +239,7 @@ def test_a_socket_that_is_there_listens(tmp_path: Path, monkeypatch: pytest.Monk
             raise KeyboardInterrupt
 
     monkeypatch.setattr(zygote.socket, "socket", Listening)
+    monkeypatch.setattr(zygote, "ready", boxed.connect)
     monkeypatch.setattr(zygote.signal, "signal", lambda *_: None)
     monkeypatch.setattr(zygote.os, "environ", {})
     with pytest.raises(KeyboardInterrupt):
@@ -227,12 +278,12 @@ def test_without_the_walk_no_row_comes_out(tmp_path: Path) -> None:
     """Planted: the text of the stranger runs as it is; the lock and the judged plan hold."""
     (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.read = lambda text, parse: statement.Statement((), {}, text)"
-    with running(tmp_path, planted) as found:
+    with planted_in(tmp_path, planted) as found:
         shown, codes = reach(found, tmp_path)
         assert asked(found, "SELECT 1 AS x") == {"x": [1]}
     assert "Ann" not in "".join(shown)
     assert len(codes) >= 10
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote"}
+    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
@@ -240,11 +291,11 @@ def test_without_the_lock_and_the_plan_no_row_comes_out(tmp_path: Path) -> None:
     """Planted: nothing but the walk is left; it refuses them all."""
     (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.check_plan = lambda text, count: None"
-    with running(tmp_path, planted, ["--without-os-sandbox"]) as found:
+    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
         shown, codes = reach(found, tmp_path)
     assert "Ann" not in "".join(shown)
     assert len(codes) == len(REACHING) - len(shown)
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote"}
+    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
@@ -256,7 +307,7 @@ def test_without_both_a_row_comes_out(tmp_path: Path) -> None:
         "boxed.check_plan = lambda text, count: None\n"
         "boxed._released = lambda connection, asked, blobs: boxed._run(connection, asked.post, 0)"
     )
-    with running(tmp_path, planted, ["--without-os-sandbox"]) as found:
+    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
         assert "Ann" in "".join(reach(found, tmp_path)[0])
 
 
@@ -299,7 +350,7 @@ def test_a_connection_of_a_box_starts_no_thread() -> None:
         "    boxed._run(c, 'SELECT n FROM main.released_0', 1); sandbox.check_alone(); os._exit(0)\n"
         "raise SystemExit(os.waitpid(-1, 0)[1])"
     )
-    subprocess.run([sys.executable, "-c", shown], env={**os.environ, **box._QUIET}, check=True)
+    subprocess.run([sys.executable, "-c", shown], env={**os.environ, **ONE_THREAD}, check=True)
 
 
 def test_an_answer_of_a_box_that_was_taken_over_is_judged() -> None:
@@ -312,6 +363,7 @@ def test_an_answer_of_a_box_that_was_taken_over_is_judged() -> None:
             ({"calls": [3], "settings": {}}, []),
             ({"calls": [{"function": 3}], "settings": {}}, []),
             ({"calls": []}, []),
+            ({"calls": [], "settings": {}, "whole": True}, []),
         ):
             frames.send(left, header, blobs)
             with pytest.raises(GatewayError) as caught:

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
-from dpsql.gateway import box, sandbox
+from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.door import Door
-from support.flight_server import RawClient, bearer, descriptor, execution, flying, query
+from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query
+from support.gateway_boxes import boxes_in
 from support.gateway_broker import SECRET, Gateway, made
 
 dbapi = pytest.importorskip("adbc_driver_flightsql.dbapi")
@@ -23,20 +26,16 @@ QUESTION = "SELECT ward, count(*) AS n FROM patients GROUP BY ward ORDER BY ward
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Door, str]]:
     folder = tmp_path_factory.mktemp("flight")
     usual = {"epsilon": 20, "default_epsilon": 0.2}
-    gateway = made(folder, ana=usual, ben=usual, cora=usual)
-    place = folder / "boxes"
-    place.mkdir(mode=0o700)
+    gateway = made(folder, ana=usual, ben=usual, cora=usual, dora=usual)
     gateway.start()
-    zygote = box.start(place / "zygote", locked=sandbox.available().whole, seconds=300)
-    door = Door(gateway.socket, box.Boxes(place / "zygote"))
-    try:
-        with flying(door) as address:
-            yield gateway, door, address
-    finally:
-        door.close()
-        gateway.kill()
-        zygote.terminate()
-        zygote.wait()
+    with boxes_in(folder / "boxes") as boxes:
+        door = Door(gateway.socket, boxes)
+        try:
+            with flying(door) as address:
+                yield gateway, door, address
+        finally:
+            door.close()
+            gateway.kill()
 
 
 def asked(address: str, token: str, sql: str = QUESTION, values: tuple[object, ...] = ()) -> tuple[Any, list[Any]]:
@@ -58,8 +57,11 @@ def test_to_execute_charges_once_and_to_prepare_does_not(served: tuple[Gateway, 
     before = spent(gateway, "ana")
     client = RawClient(address, bearer(token))
     prepared = client.prepare(QUESTION).prepared_statement_handle
-    assert "G031" in client.refused("GetSchema", descriptor(execution(prepared)))[1]
-    assert "G031" in client.refused("GetSchema", descriptor(query(QUESTION)))[1]
+    for command in (execution(prepared), query(QUESTION)):
+        [told] = client.call("GetSchema", descriptor(command))
+        assert pa.ipc.read_schema(pa.py_buffer(messages.read("SchemaResult", told).schema)).names == ["ward", "n"]
+    function = "SELECT value FROM dp_count('patients', epsilon := 0.3)"
+    assert "G031" in client.refused("GetSchema", descriptor(query(function)))[1]
     assert spent(gateway, "ana") == before
     first = client.ask(execution(prepared)).to_pylist()
     assert spent(gateway, "ana") == pytest.approx(before + 0.2)
@@ -67,6 +69,34 @@ def test_to_execute_charges_once_and_to_prepare_does_not(served: tuple[Gateway, 
     assert (again, [one["charged"] for one in receipts]) == (first, [False])
     assert door.answer(token, QUESTION, {}).table.to_pylist() == first  # as over HTTP
     assert spent(gateway, "ana") == pytest.approx(before + 0.2)
+    client.close()
+
+
+def test_a_driver_of_jdbc_is_told_columns_and_kinds_without_a_charge(served: tuple[Gateway, Door, str]) -> None:
+    """The same question, written and bound, over JDBC and ADBC, is one number and one charge."""
+    gateway, _, address = served
+    token = gateway.tokens["dora"]
+    client = RawClient(address, bearer(token), agent="JDBC Flight SQL Driver 19.0.0 grpc-java-netty/1.76.0")
+    prepared = client.prepare("SELECT count(*) AS n FROM patients WHERE age > ? AND ward = ?")
+    columns, kinds = (
+        pa.ipc.read_schema(pa.py_buffer(told)) for told in (prepared.dataset_schema, prepared.parameter_schema)
+    )
+    assert columns == pa.schema([("n", pa.int64())])
+    assert kinds.types == [pa.float64(), pa.string()]
+    function = client.prepare("SELECT value FROM dp_count('patients', epsilon := ?)")
+    assert pa.ipc.read_schema(pa.py_buffer(function.dataset_schema)).names == ["answer"]
+    assert spent(gateway, "dora") == 0
+    values = pa.table([[40.0], ["A"]], schema=kinds)
+    command = execution(prepared.prepared_statement_handle)
+    client.call("DoPut", *data_of(values, command))
+    found = client.ask(command).to_pylist()
+    assert spent(gateway, "dora") == pytest.approx(0.2)
+    written = "SELECT count(*) AS n FROM patients WHERE age > 40 AND ward = 'A'"
+    assert client.ask(query(written)).to_pylist() == found
+    assert asked(address, token, written)[0] == found
+    unset = pa.table([pa.array([None], pa.float64()), ["A"]], schema=kinds)
+    assert "G013" in client.refused("DoPut", *data_of(unset, command))[1]
+    assert spent(gateway, "dora") == pytest.approx(0.2)
     client.close()
 
 

@@ -17,12 +17,13 @@ import pyarrow as pa
 import pytest
 
 from dpsql.errors import GatewayError
-from dpsql.gateway import box, flight, sandbox
+from dpsql.gateway import box, flight
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.door import Door
 from dpsql.gateway.listening import Listening
 from support.fake_door import TOKEN, FakeDoor
 from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query
+from support.gateway_boxes import boxes_in
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "hostile.jsonl").read_text("utf-8").splitlines()]
 
@@ -232,12 +233,9 @@ class Boxed(Door):
 )
 def test_hostile_statements_over_flight(tmp_path: Path, step: int) -> None:
     """Each is refused with its code, as it is everywhere else, asked plainly and as a prepared statement."""
-    place = tmp_path / "boxes"
-    place.mkdir(mode=0o700)
-    zygote = box.start(place / "zygote", locked=sandbox.available().whole, seconds=300)
-    door = Boxed(box.Boxes(place / "zygote"))
     wrong, asked = [], 0
-    try:
+    with boxes_in(tmp_path / "boxes") as boxes:
+        door = Boxed(boxes)
         with flying(door) as address:
             client = RawClient(address, bearer())
             for number, case in enumerate(CASES[::step]):
@@ -265,9 +263,6 @@ def test_hostile_statements_over_flight(tmp_path: Path, step: int) -> None:
                 if len(door.asked) != before:
                     wrong.append((text[:80], codes, "reached the broker"))
             client.close()
-    finally:
-        zygote.terminate()
-        zygote.wait()
     assert asked > 400 // step
     assert wrong == []
 

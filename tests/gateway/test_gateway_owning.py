@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
+from html import unescape
 
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
+from dpsql.cli.principal_commands import grant
+from dpsql.contract.grant_fields import GRANT_FIELDS
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.gateway.pages.owning import owning_routes
+from dpsql.ledger.grants import Grant
 from support.fake_door import TOKEN
 from support.owners_door import NEW, SCRIPT, OwnersDoor
 
@@ -79,9 +84,55 @@ def test_what_a_form_says_reaches_the_broker(client: TestClient, door: OwnersDoo
     assert client.post("/grants", data={"csrf": secret, "delta": " ", **said}, headers=SAME).status_code == 303
     client.post("/grants/revoke", data={"csrf": secret, "principal": "ana", "token": "abcdefgh"}, headers=SAME)
     assert door.wanted == [
+        ("grants", {}),
         ("grant", {"grant": said}),
         ("revoke", {"revoke": {"principal": "ana", "token": "abcdefgh"}}),
     ]
+
+
+def test_the_form_has_a_field_for_everything_that_is_said_of_a_grant(client: TestClient) -> None:
+    """One list is behind the command line, the form, and what the ledger is told."""
+    logged_in(client)
+    page = client.get("/grants").text
+    form = page[page.index('id="grant"') :].partition("</form>")[0]
+    in_form = set(re.findall(r'name="([^"]+)"', form)) - {"csrf", "was", "principal"}
+    on_command_line = {str(option.name) for option in grant.params} - {"principal", "database", "ledger"}
+    by_ledger = set(inspect.signature(Grant.of).parameters) - {"principal"}
+    assert in_form == by_ledger == {field.name for field in GRANT_FIELDS}
+    assert {name.replace("expires", "days") for name in on_command_line} == by_ledger
+    assert len(set(GRANT_FIELDS)) == len(by_ledger)
+
+
+def test_a_grant_is_changed_by_what_stands(client: TestClient, door: OwnersDoor) -> None:
+    secret = logged_in(client)
+    page = client.get("/grants", params={"principal": SCRIPT, "dataset": SCRIPT}).text
+    form = page[page.index('id="grant"') :].partition("</form>")[0]
+    assert "Grant as it stands" in form
+    shown = {name: unescape(value) for name, value in re.findall(r'name="(\w+)"[^>]* value="([^"]*)"', form)}
+    assert (shown["sources"], shown["days"], shown["was"]) == (SCRIPT, "9", f"{SCRIPT} {SCRIPT}")
+    assert "New grant" in client.get("/grants", params={"principal": SCRIPT, "dataset": "x"}).text
+
+    door.wanted = []
+    typed = {"csrf": secret, "principal": SCRIPT, "dataset": SCRIPT, "role": "auditor", "epsilon": "7"}
+    answer = client.post("/grants", data=typed, headers=SAME)  # in the empty form: it would lose the sources
+    assert answer.status_code == 409
+    assert "Nothing was changed" in answer.text
+    form = answer.text[answer.text.index('id="grant"') :].partition("</form>")[0]
+    assert re.search(r'name="epsilon"[^>]* value="7"', form)
+    assert re.search(r'name="sources"[^>]* value="&lt;script', form)
+    assert not [one for one, _ in door.wanted if one == "grant"]
+    said = {**typed, "was": shown["was"], "sources": SCRIPT}
+    assert client.post("/grants", data=said, headers=SAME).status_code == 303
+    assert ("grant", {"grant": {name: said[name] for name in said if name not in ("csrf", "was")}}) in door.wanted
+
+
+def test_what_was_typed_is_kept_when_it_is_refused(client: TestClient, door: OwnersDoor) -> None:
+    secret = logged_in(client)
+    door.refusal = GatewayError("G012", "no.")
+    typed = {"csrf": secret, "principal": "ana", "dataset": SCRIPT, "epsilon": "0,5", "share": "true"}
+    page = client.post("/grants", data=typed, headers=SAME).text
+    assert re.search(r'name="epsilon"[^>]* value="0,5"', page)
+    assert re.search(r'name="share"[^>]* checked', page)
 
 
 def test_a_token_is_shown_once(client: TestClient, door: OwnersDoor) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import dpsql
+from dpsql.contract.grant_fields import GRANT_FIELDS
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Rates
@@ -101,8 +103,10 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
     ("grant", {"grant": {**SAID, "role": "king"}}, "P005"),
     ("grant", {"grant": {**SAID, "epsilon": "-1"}}, "P024"),
     ("grant", {"grant": {**SAID, "epsilon": "1; DROP"}}, "G012"),
-    ("grant", {"grant": {**SAID, "sources": "staff"}}, "G012"),
-    ("grant", {"grant": {**SAID, "subject": "me"}}, "G012"),
+    ("grant", {"grant": {**SAID, "sources": "staff"}}, "G019"),
+    ("grant", {"grant": {**SAID, "sources": "patients, staff"}}, "G019"),
+    ("grant", {"grant": {**SAID, "principal": "bob", "subject": "me"}}, "G019"),
+    ("grant", {"grant": {**SAID, "king": "me"}}, "G012"),
     ("grant", {"grant": {**SAID, "days": 4}}, "G012"),
     ("grant", {"grant": {**SAID, "principal": "Cleo!"}}, "P013"),
     ("grant", {"grant": ["principal"]}, "G012"),
@@ -153,6 +157,45 @@ def test_an_owner_grants_and_takes_back(asking: Asking) -> None:
     asking.ask("olga", "grant", grant={**SAID, "days": "never"})
     assert asking.ledger.grants().grants["cleo", "patients"].expires is None
     assert asking.ledger.verify().ok
+
+
+def test_all_that_is_said_of_a_grant_is_shown_and_kept(asking: Asking) -> None:
+    """Of a grant that the command line made: its form sends back what it was given, and nothing is lost."""
+    made = Grant.of(
+        "dora",
+        "patients",
+        epsilon=0.1,
+        delta=1e-7,
+        per="month",
+        default_epsilon=0.07,
+        functions=["dp_count"],
+        sources=["patients_of_ward"],
+        days=9,
+        subject="auth0|dora",
+        share=True,
+        total=True,
+    )
+    asking.ledger.grant(made)
+    [row] = [one for one in asking.ask("olga", "grants")["grants"]["grants"] if one["principal"] == "dora"]
+    said = row["said"]
+    assert set(said) == {field.name for field in GRANT_FIELDS} - {"rho"}
+    asking.ask("olga", "grant", grant={**said, "principal": "dora"})
+    again = asking.ledger.grants().grants["dora", "patients"]
+    assert replace(again, expires=None) == replace(made, expires=None)
+    assert said["days"] == "9"
+    asking.ask("olga", "grant", grant={**said, "principal": "dora", "epsilon": "2", "sources": "", "subject": ""})
+    again = asking.ledger.grants().grants["dora", "patients"]
+    assert (again.sources, again.subject) == (None, None)
+    assert asking.code("olga", "grant", grant={**said, "principal": "dora"}) == "G019"  # it is no longer hers
+
+
+def test_who_somebody_is_stays_with_those_who_let_them_in(asking: Asking) -> None:
+    """Bob may ask about another's dataset: an owner of one of his leaves what the provider calls him as it is."""
+    asking.ledger.grant(Grant.of("bob", "patients", subject="auth0|bob"))
+    said = {**SAID, "principal": "bob"}
+    for subject in ({}, {"subject": "auth0|mallory"}):
+        assert asking.code("olga", "grant", grant={**said, **subject}) == "G019"
+    assert asking.code("olga", "grant", grant={**said, "subject": "auth0|bob", "epsilon": "2"}) == ""
 
 
 def test_what_is_told_is_of_the_own_datasets(asking: Asking) -> None:

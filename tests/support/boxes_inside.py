@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -42,6 +43,24 @@ def _rows(connection: duckdb.DuckDBPyConnection, text: str) -> object:
     return connection.execute(text).fetchall()
 
 
+def _called(name: str, *arguments: object) -> int:
+    """Call a function of the C library; its error is raised."""
+    done = int(getattr(ctypes.CDLL(None, use_errno=True), name)(*arguments))
+    if done == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return done
+
+
+def _watch(folder: Path) -> int:
+    """Ask to be told when something in a folder changes."""
+    return _called("inotify_add_watch", _called("inotify_init"), os.fsencode(folder), 0xFFF)
+
+
+def _queue_signal(process: int) -> int:
+    """Send no signal to a process, by the call that carries a value."""
+    return _called("sigqueue", process, 0, None)
+
+
 def reaching() -> dict[str, Callable[[], object]]:
     """Return ways out of a locked process."""
     return {
@@ -62,6 +81,18 @@ def reaching() -> dict[str, Callable[[], object]]:
         "rename": lambda: (FOLDER / "decoy.csv").rename(FOLDER / "renamed"),
         "link": lambda: os.symlink("/etc/passwd", FOLDER / "linked"),
         "truncate": lambda: os.truncate(FOLDER / "decoy.csv", 0),
+        "chmod": lambda: os.chmod(FOLDER / "decoy.csv", 0o777),
+        "chown": lambda: os.chown(FOLDER / "decoy.csv", 0, 0),
+        "utime": lambda: os.utime(FOLDER / "decoy.csv", (1, 1)),
+        "setxattr": lambda: os.setxattr(FOLDER / "decoy.csv", "user.seen", b"1"),
+        "removexattr": lambda: os.removexattr(FOLDER / "decoy.csv", "user.kept"),
+        "inotify": lambda: _watch(FOLDER),
+        "queued signal": lambda: _queue_signal(os.getppid()),
+        "affinity of another": lambda: os.sched_setaffinity(os.getppid(), {0}),
+        "priority of another": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
+        "limit of another": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE),
+        "own limit": lambda: len(resource.getrlimit(resource.RLIMIT_NOFILE)),
+        "shared memory": lambda: _called("shmat", 1 << 30, None, 0),
         "listdir /proc": lambda: os.listdir("/proc"),
         **{
             f"open {path}": partial(_beginning, path)

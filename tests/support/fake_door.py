@@ -44,6 +44,8 @@ class FakeDoor:
     ----------
     asked : list of tuple
         The statements that came, with their settings.
+    probed : list of str
+        Those that came for their columns alone.
     failure : BaseException or None
         What every method raises.
     """
@@ -55,6 +57,7 @@ class FakeDoor:
     def reset(self) -> None:
         """Forget what was asked."""
         self.asked: list[tuple[str, dict[str, str]]] = []
+        self.probed: list[str] = []
         self.failure: BaseException | None = None
         self.works = {"broker": "ok"}
         self.charges: dict[str, int] = {}
@@ -77,6 +80,9 @@ class FakeDoor:
     def answer(self, token: str, sql: str, settings: Mapping[str, str]) -> FakeAnswer:
         """Answer ``SELECT nasty``, ``SELECT spent``, and anything else with 42.5; an equal question is free."""
         self._let_in(token)
+        if sql.endswith("LIMIT 0"):
+            self.probed.append(sql)
+            return FakeAnswer(pa.table({"value": pa.array([], pa.float64())}), [])
         with self._lock:
             self.asked.append((sql, dict(settings)))
         if "nasty" in sql:
@@ -121,6 +127,8 @@ class FakeDoor:
     def estimate(self, token: str, sql: str, settings: Mapping[str, str]) -> dict[str, Any]:
         """Return what it would cost."""
         self._let_in(token)
+        if sql.endswith("LIMIT 0"):
+            return {"calls": [{"function": "dp_query", "free": True}], "free": True}
         free = sql in self.charges
         call = {
             "function": "dp_count",

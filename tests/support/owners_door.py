@@ -29,7 +29,14 @@ class OwnersDoor(FakeDoor):
         row = {"block": None, "budget": "epsilon 10", "spent": "epsilon 1", "remaining": "epsilon 9", "releases": 1}
         dated = {**row, "block": SCRIPT, "epsilon_spent": 1.0, "epsilon_remaining": 9.0}
         budgets = {"dataset": SCRIPT, "budgets": [row, dated], "stated": {SCRIPT: SCRIPT}, "spent": {"2026-11-28": 1.0}}
-        grant = {"principal": SCRIPT, "dataset": SCRIPT, "role": "analyst", "spent": "epsilon 1", "functions": SCRIPT}
+        grant: dict[str, Any] = {
+            "principal": SCRIPT,
+            "dataset": SCRIPT,
+            "role": "analyst",
+            "spent": "epsilon 1",
+            "functions": SCRIPT,
+        }
+        grant["said"] = {"dataset": SCRIPT, "role": "analyst", "functions": SCRIPT, "sources": SCRIPT, "days": "9"}
         token_row = {"principal": SCRIPT, "id": "abcdefgh", "expires": "2027-01-01T00:00:00.000Z", "stands": True}
         grants = {"grants": [grant], "tokens": [token_row], "owned": [SCRIPT], "within": [SCRIPT]}
         table = {"dataset": SCRIPT, "table": SCRIPT, "place": SCRIPT, "is_view": True, "columns": 3, "unit": None}

@@ -24,8 +24,6 @@ _SETTINGS = (
     "system.main.current_setting('TimeZone'), system.main.json_serialize_sql(?)::VARCHAR"
 )
 
-_TREE = "SELECT system.main.json_serialize_sql(?)::VARCHAR"
-
 
 @dataclass(frozen=True)
 class Answered:
@@ -74,8 +72,9 @@ def _bound(
     arguments = {name: plain_value(value) for name, value in arguments.items()}
     [(search_path, database, zone, tree)] = turns.rows(_SETTINGS, sql)
     seen = turns.plans(session.queries.tables(sql, tree, search_path, database, zone))
-    written = turns.plans(session.queries.cores(sql, tree, arguments, seen))
-    return sql, tree, arguments, seen, [(text, plan, turns.rows(_TREE, text)[0][0]) for text, plan in written]
+    texts = session.queries.cores(sql, tree, arguments, seen)
+    written = zip(turns.plans(texts), turns.trees(texts), strict=True)
+    return sql, tree, arguments, seen, [(text, plan, found) for (text, plan), found in written]
 
 
 def run_query(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -46,8 +46,20 @@ class Turns:
 
     def plans(self, queries: Iterable[str], *, optimize: bool = False) -> list[tuple[str, str]]:
         """Return queries with DuckDB's plans of them; none is run."""
-        plan = f"SELECT system.main.json_serialize_plan(?{', optimize := true' if optimize else ''})::VARCHAR"
-        return [(query, self.rows(plan, query)[0][0]) for query in queries]
+        listed = list(queries)
+        given = "?, optimize := true" if optimize else "?"
+        return list(zip(listed, self._of_each(f"json_serialize_plan({given})", listed), strict=True))
+
+    def trees(self, queries: Sequence[str]) -> list[str]:
+        """Return what DuckDB's parser makes of queries."""
+        return self._of_each("json_serialize_sql(?)", queries)
+
+    def _of_each(self, function: str, queries: Sequence[str]) -> list[str]:
+        """Return what a function of the system returns of each query; one statement asks for all."""
+        if not queries:
+            return []
+        [found] = self.rows(f"SELECT {', '.join([f'system.main.{function}::VARCHAR'] * len(queries))}", *queries)
+        return list(found)
 
     def table(self, statement: str) -> pa.Table:
         """Run a statement and return its rows as an Arrow table; dpsql's own errors are raised unwrapped."""

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import pyarrow as pa
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from dpsql.contract.periods import PERIODS
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.pages.elements import Element, h
+from dpsql.gateway.pages.grant_form import ROLES_HERE, SAID, GrantDraft, grant_form, standing
 from dpsql.gateway.pages.parts import (
     Site,
     alert,
@@ -46,7 +47,6 @@ SITE = Site(
         *(("/ledger", "Ledger"), ("/refused", "Refused")),
     ),
 )
-_ROLES = ("analyst", "auditor")
 # How the status of an entry begins that holds a result.
 _RELEASED = "released"
 
@@ -165,7 +165,14 @@ def _grants(door: Any, visit: Visit) -> Response:
     return _grants_page(door, visit)
 
 
-def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: int = 200) -> Response:
+def _grants_page(
+    door: Any,
+    visit: Visit,
+    note: Element | None = None,
+    status: int = 200,
+    draft: GrantDraft | None = None,
+) -> Response:
+    """Return the page; its form begins with a draft, or with the grant that the address names."""
     told = door.own(visit.session.token, "grants")
     owned, within = set(told["owned"]), set(told["within"])
     session = visit.session
@@ -182,9 +189,7 @@ def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: i
                 h("bdi", {}, str(one.get("functions") or "all")),
                 when(one.get("expires")) or "does not end",
                 ", ".join(name for name in ("share", "total") if one.get(name)),
-                _button(session, "/grants/revoke", "Revoke", principal=one["principal"], dataset=one["dataset"])
-                if one["dataset"] in owned and one["role"] in _ROLES
-                else None,
+                _changes(session, one) if one["dataset"] in owned and one["role"] in ROLES_HERE else None,
             )
             for one in told["grants"]
         ],
@@ -206,12 +211,20 @@ def _grants_page(door: Any, visit: Visit, note: Element | None = None, status: i
     )
     content = [note, granted, tokens]
     if owned:
-        content += [_token_form(session, sorted(within)) if within else None, _grant_form(session, sorted(owned))]
+        named = visit.field("principal"), visit.field("dataset")
+        content += [
+            _token_form(session, sorted(within)) if within else None,
+            grant_form(session, sorted(owned), draft or standing(told["grants"], *named)),
+        ]
     return visit.page("Grants", content, here="/grants", status=status)
 
 
+def _hidden(name: str, value: object) -> Element:
+    return h("input", {"type": "hidden", "name": name, "value": str(value)})
+
+
 def _button(session: WebSession, address: str, text: str, **fields: object) -> Element:
-    hidden = [h("input", {"type": "hidden", "name": name, "value": str(value)}) for name, value in fields.items()]
+    hidden = [_hidden(name, value) for name, value in fields.items()]
     what = ", ".join(map(str, fields.values()))
     return h(
         "form",
@@ -235,50 +248,30 @@ def _token_form(session: WebSession, principals: list[str]) -> Element:
     )
 
 
-def _grant_form(session: WebSession, datasets: list[str]) -> Element:
-    spends = "Epsilon of a question that does not say"
-    return h(
-        "form",
-        {"method": "post", "action": "/grants", "class": "card filled"},
-        secret_field(session),
-        h("h2", {}, "New grant"),
-        h(
-            "div",
-            {"class": "row"},
-            text_field("principal", "Principal", "", needed=True),
-            choice_field("dataset", "Dataset", datasets),
-            choice_field("role", "Role", _ROLES),
-        ),
-        h(
-            "div",
-            {"class": "row"},
-            text_field("epsilon", "Cap in epsilon", "no cap"),
-            text_field("delta", "Cap in delta", "none"),
-            choice_field("per", "The cap is for each", ("", *PERIODS), none="no period: for all time"),
-            text_field("default_epsilon", spends, "none"),
-            text_field("days", "Days until it ends, or never", "90"),
-        ),
-        text_field("functions", "Functions, separated by commas", "all"),
-        h(
-            "div",
-            {"class": "boxes"},
-            tick("share", "Equal questions of all who share have one answer"),
-            tick("total", "Sees what is spent of the dataset as a whole"),
-        ),
-        h("div", {"class": "buttons"}, h("button", {"class": "main"}, "Grant")),
-        h("p", {"class": "hint"}, "It takes the place of an earlier grant of the same principal on the dataset."),
-    )
-
-
-_SAID = (
-    *("principal", "dataset", "role", "epsilon", "delta", "per", "default_epsilon", "days", "functions"),
-    *("share", "total"),
-)
+def _changes(session: WebSession, row: Mapping[str, Any]) -> list[Element]:
+    """Return what changes a grant: the form with what stands, and the button that takes it back."""
+    named = {"principal": str(row["principal"]), "dataset": str(row["dataset"])}
+    label = f"Change {named['principal']}, {named['dataset']}"
+    return [
+        h("a", {"href": f"/grants?{urlencode(named)}#grant", "aria-label": label}, "Change"),
+        _button(session, "/grants/revoke", "Revoke", **named),
+    ]
 
 
 def _grant(door: Any, visit: Visit) -> Response:
-    said = {name: visit.field(name).strip() for name in _SAID if visit.field(name).strip()}
-    return _changed(door, visit, "grant", grant=said)
+    """Grant what a form says; where a grant stands that the form did not show, show that one first."""
+    said = {name: visit.field(name).strip() for name in SAID if visit.field(name).strip()}
+    named = said.get("principal", ""), said.get("dataset", "")
+    before = standing(door.own(visit.session.token, "grants")["grants"], *named)
+    if before.stands and visit.field("was") != before.mark:
+        note = h(
+            "div",
+            {"class": "note", "role": "alert", "tabindex": "-1", "autofocus": True},
+            "Nothing was changed: this principal has a grant on the dataset. The form shows it, with what you typed. ",
+            "Look at each field, and grant once more.",
+        )
+        return _grants_page(door, visit, note, 409, GrantDraft({**before.said, **said}, True))
+    return _changed(door, visit, "grant", GrantDraft(said, before.stands), grant=said)
 
 
 def _revoke(door: Any, visit: Visit) -> Response:
@@ -286,15 +279,15 @@ def _revoke(door: Any, visit: Visit) -> Response:
     return _changed(door, visit, "revoke", revoke=said)
 
 
-def _changed(door: Any, visit: Visit, want: str, **asked: object) -> Response:
-    """Change something, and show what stands; or what was refused."""
+def _changed(door: Any, visit: Visit, want: str, draft: GrantDraft | None = None, **asked: object) -> Response:
+    """Change something, and show what stands; or what was refused, with the draft."""
     try:
         door.own(visit.session.token, want, **asked)
     except DpsqlError as error:
         if error.code == "DPSQL-G020":
             raise
         problem = problem_of(error)
-        return _grants_page(door, visit, alert(problem), problem.status)
+        return _grants_page(door, visit, alert(problem), problem.status, draft)
     return see("/grants")
 
 

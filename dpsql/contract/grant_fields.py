@@ -1,0 +1,104 @@
+"""What is said of a grant, once: the options of ``dpsql grant`` and the fields of the owner's form are made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dpsql.contract.periods import PERIODS
+
+ROLES = ("analyst", "auditor", "owner")
+USUAL_DAYS = 90
+NEVER = "never"
+
+
+@dataclass(frozen=True)
+class GrantField:
+    """One thing that is said of a grant, by the name of an argument of `dpsql.ledger.grants.Grant.of`.
+
+    Attributes
+    ----------
+    name : str
+    kind : {'text', 'number', 'names', 'days', 'choice', 'flag'}
+        Names are separated by commas; days are a number, or never.
+    help : str
+        On the command line.
+    label : str
+        In a form.
+    usual : str
+        What holds where it is left empty, in a form.
+    choices : tuple of str
+    needed : bool
+    """
+
+    name: str
+    kind: str
+    help: str
+    label: str
+    usual: str = ""
+    choices: tuple[str, ...] = ()
+    needed: bool = False
+
+
+# Beside the principal.
+GRANT_FIELDS = (
+    GrantField("dataset", "text", "The budget that may be asked about.", "Dataset", needed=True),
+    GrantField(
+        "epsilon",
+        "number",
+        "All that this principal may spend of it; by default its budget is the limit.",
+        "Cap in epsilon",
+        "no cap",
+    ),
+    GrantField("delta", "number", "The same of delta; none by default.", "Cap in delta", "none"),
+    GrantField("rho", "number", "In place of epsilon and delta, for a budget in rho.", "Cap in rho", "none"),
+    GrantField(
+        "per",
+        "choice",
+        "The cap is for each such period of the calendar, in UTC.",
+        "The cap is for each",
+        "no period: for all time",
+        ("", *PERIODS),
+    ),
+    GrantField(
+        "default_epsilon",
+        "number",
+        "What a question spends that does not say.",
+        "Epsilon of a question that does not say",
+        "none",
+    ),
+    GrantField(
+        "functions",
+        "names",
+        "Functions that may be called, separated by commas; all by default.",
+        "Functions, separated by commas",
+        "all",
+    ),
+    GrantField(
+        "sources",
+        "names",
+        "Tables or views to ask about; those of the dataset by default.",
+        "Tables or views to ask about, separated by commas",
+        "those of the dataset",
+    ),
+    GrantField("role", "choice", "", "Role", choices=ROLES),
+    GrantField("days", "days", "Or never.", "Days until it ends, or never", str(USUAL_DAYS)),
+    GrantField(
+        "subject",
+        "text",
+        "What the identity provider of the gateway calls this principal.",
+        "What the identity provider calls the principal",
+        "none",
+    ),
+    GrantField(
+        "share",
+        "flag",
+        "Equal questions of all who share have one answer, charged once.",
+        "Equal questions of all who share have one answer",
+    ),
+    GrantField(
+        "total",
+        "flag",
+        "Show what is spent of the dataset as a whole.",
+        "Sees what is spent of the dataset as a whole",
+    ),
+)
