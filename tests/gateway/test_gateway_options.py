@@ -164,15 +164,15 @@ def test_what_the_options_say_holds(folder: Path) -> None:
     for name in ("click", "uvicorn", "socket"):  # planted: nobody's module in the folder of the data is loaded
         (folder / f"{name}.py").write_text("raise SystemExit('planted')\n")
     options = ["--tls-cert", "cert.pem", "--tls-key", "key.pem", "--public-name", "DPSQL.example.org", "--serial"]
-    options += ["--fixed-time", "2", "--agent-epsilon", "0.3", "--log", "my.log", "--log-refused", "--no-flight"]
+    options += ["--fixed-time", "8", "--agent-epsilon", "0.3", "--log", "my.log", "--log-refused", "--no-flight"]
     trusted = ssl.create_default_context(cafile=str(folder / "cert.pem"))
     with serving(folder, "--demo", *options, safe=True) as (_, url, token):
         assert url.startswith("https://127.0.0.1:")
         status, first, took = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
-        assert (status, took >= 2) == (200, True)
+        assert (status, took >= 8) == (200, True), first
         _, again, sooner = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
         assert again["rows"] == first["rows"]
-        assert sooner < 2
+        assert sooner < 8
         assert asked(url, token, trusted, {"sql": "SELECT * FROM patients -- Zaphod"})[0] == 400
         told = anyio.run(by_model, url, token, trusted, [0.1, 0.2, 0.25])
         assert ["G042" in one for one in told] == [False, False, True]
