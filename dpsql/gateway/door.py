@@ -365,5 +365,11 @@ def _text(setting: object) -> str:
 
 
 def _table(stream: bytes) -> pa.Table:
+    """Return the table of a stream, ENUM columns as texts: their dictionaries are no part of an answer."""
     with pa.ipc.open_stream(stream) as reader:
-        return reader.read_all()
+        table = reader.read_all()
+    for place, column in enumerate(table.schema):
+        if pa.types.is_dictionary(column.type):
+            kind = column.type.value_type
+            table = table.set_column(place, column.with_type(kind), table.column(place).cast(kind))
+    return table

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.ipc
 import pytest
 
 from dpsql.errors import DpsqlError
@@ -53,6 +54,23 @@ def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
     assert (first.receipts[0]["charged"], again.receipts[0]["charged"]) == (True, False)
     assert again.table.num_rows == 1
     assert set(again.table.column("mean").to_pylist()) <= set(first.table.column("mean").to_pylist())
+
+
+def test_an_enum_is_a_text_whether_a_box_computes_with_it_or_not(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dictionary of a column is no part of Flight's stream, and HTTP told its type."""
+    release = pa.table({"ward": pa.array(["A", None, "B"]).dictionary_encode(), "n": [1, 2, 3]})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, release.schema) as writer:
+        writer.write_table(release)
+    stream = sink.getvalue().to_pybytes()
+    monkeypatch.setattr(asked.door, "call", lambda *_: ({"receipts": []}, [stream]))
+    for sql in (
+        "FROM dp_count('patients', epsilon := 0.7)",
+        "SELECT ward, n FROM dp_count('patients', epsilon := 0.7)",
+    ):
+        table = asked(sql).table
+        assert table.schema.types == [pa.string(), pa.int64()]
+        assert table.to_pydict() == {"ward": ["A", None, "B"], "n": [1, 2, 3]}
 
 
 def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
