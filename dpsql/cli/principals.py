@@ -10,6 +10,7 @@ import click
 
 from dpsql.cli.messages import console, say
 from dpsql.cli.output import Destination, Result, as_arrow, empty_view, ledger_location, open_ledger
+from dpsql.functions.registry import check_askable
 from dpsql.ledger.granting import GrantedRow
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
@@ -28,6 +29,7 @@ def give_grant(
     **given: object,
 ) -> None:
     """Record a grant."""
+    check_askable(_listed(functions) or ())
     wanted = Grant.of(
         principal,
         dataset,

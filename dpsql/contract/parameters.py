@@ -91,6 +91,10 @@ def _number_text(value: object) -> str:
         return repr(value)
     if value is None or isinstance(value, bool):
         return {None: "NULL", True: "true", False: "false"}[value]
+    if isinstance(value, list):
+        return f"[{', '.join(map(_number_text, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{name!r}: {_number_text(one)}' for name, one in value.items())}}}"
     if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_DIGITS:
         return str(int(value))
     return _decimal(value) if isinstance(value, Fraction) else str(value)

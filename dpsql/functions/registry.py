@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -23,8 +24,11 @@ from dpsql.contract.arguments import (
     stated,
 )
 from dpsql.contract.call import Call
+from dpsql.contract.names import did_you_mean
+from dpsql.contract.parameters import show
 from dpsql.contract.periods import NO_PERIOD, PERIODS, ZONES
 from dpsql.contract.plan import Plan
+from dpsql.errors import ParameterError
 from dpsql.functions.auc import AucCall, AucPlan, ConfusionCall, ConfusionPlan
 from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.compare import CompareCall, ComparePlan
@@ -278,6 +282,21 @@ _every = {
 def function_of(name: str) -> Function:
     """Return the parts of a SQL function, exact or private."""
     return _every[name]
+
+
+def check_askable(names: Iterable[str]) -> None:
+    """Raise unless each name is one of a function that spends, or ``dp_query``.
+
+    Raises
+    ------
+    ParameterError
+        P005.
+    """
+    known = [*(name for name, function in FUNCTIONS.items() if function.spends), QUERY]
+    for name in names:
+        if name not in known:
+            step = did_you_mean(name, known, f"There are {', '.join(known)}.")
+            raise ParameterError("P005", f"functions must name private functions; got {show(name)}. {step}")
 
 
 @lru_cache(maxsize=256)

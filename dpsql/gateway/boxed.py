@@ -24,6 +24,8 @@ from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.statement import Statement, read
 
 _BATCH = 10_000
+# Whole numbers of more than 127 bits, which Arrow would wrap around or not read.
+_NOWHERE_ELSE = ("UHUGEINT", "BIGNUM", "VARINT")
 # How long a box lives, in seconds; while private calls run it waits.
 _LIFE = 3600
 _OPERATORS = frozenset(
@@ -136,7 +138,11 @@ def add_table(connection: duckdb.DuckDBPyConnection, name: str, blob: bytes) -> 
 def _run(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Table:
     [(plan,)] = connection.execute("SELECT system.main.json_serialize_plan(?)", [sql]).fetchall()
     check_plan(str(plan), count)
-    reader = connection.sql(sql).to_arrow_reader(_BATCH)
+    relation = connection.sql(sql)
+    for name, kind in zip(relation.columns, map(str, relation.types), strict=True):
+        if any(other in kind for other in _NOWHERE_ELSE):
+            raise GatewayError("G091", f"column {show(name)} is a {kind}, which Arrow has not. Cast it to DOUBLE.")
+    reader = relation.to_arrow_reader(_BATCH)
     batches, rows, size = [], 0, 0
     for batch in reader:
         batches.append(batch)
@@ -154,7 +160,16 @@ def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
             "G093", "what is asked of the answers needs too much memory. Ask for less at once."
         ) from None
     except duckdb.Error as error:
-        raise GatewayError("G091", f"what is asked of the answers fails: {str(error).strip()}. Mend it.") from None
+        raise _failed(str(error)) from None
+    except pa.ArrowException:
+        raise _failed("its result is none that Arrow has") from None
+
+
+def _failed(said: str) -> GatewayError:
+    if "expression depth" in said:
+        return GatewayError("G003", "the statement has too many parts within each other. Ask a shorter one.")
+    told = said.partition("\n\nLINE ")[0].strip().rstrip(".")  # what follows shows a text that nobody wrote
+    return GatewayError("G091", f"what is asked of the answers fails: {told}. Mend it.")
 
 
 def check_plan(text: str, count: int) -> None:
@@ -172,10 +187,12 @@ def check_plan(text: str, count: int) -> None:
     GatewayError
         G090: it scans something else, or is not known. G091: the statement does not bind.
     """
-    found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+    try:
+        found = json.loads(text.replace('"value":NAN', '"value":NaN'))
+    except ValueError:  # such as of a number of 40 digits
+        raise GatewayError("G090", "the plan of the statement is not read. Ask otherwise.") from None
     if found.get("error"):
-        said = found.get("error_message") or "it does not bind"
-        raise GatewayError("G091", f"what is asked of the answers fails: {said}. Mend it.")
+        raise _failed(str(found.get("error_message") or "it does not bind"))
     tables = {("memory", "main", f"released_{number}") for number in range(count)}
     operators = 0
     for record in _objects(found.get("plans")):

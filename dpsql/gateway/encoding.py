@@ -60,7 +60,7 @@ def table_document(
         How many rows are shown; `left_out` then says how many are not.
     """
     shown = table if most is None else table.slice(0, most)
-    columns = [column.to_pylist() for column in shown.columns]
+    columns = [column_values(column) for column in shown.columns]
     rows = [list(row) for row in zip(*columns, strict=True)]
     document = {
         "columns": [{"name": one.name, "type": str(one.type)} for one in table.schema],
@@ -70,6 +70,30 @@ def table_document(
     if len(shown) < len(table):
         document["left_out"] = len(table) - len(shown)
     return document
+
+
+def column_values(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of a column as Python has them; dates that it has not, as ``infinity``, are texts."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError, pa.ArrowException):
+        return [_value(one) for one in column]
+
+
+def _value(scalar: pa.Scalar) -> object:
+    try:
+        return scalar.as_py()
+    except (ValueError, OverflowError, pa.ArrowException):
+        kind = scalar.type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return [_value(one) for one in scalar.values]
+    if pa.types.is_struct(kind):
+        return {field.name: _value(scalar[field.name]) for field in kind}
+    number = getattr(scalar, "value", None)
+    most = 2**31 - 1 if pa.types.is_date32(kind) else 2**63 - 1
+    if number in (most, -most):
+        return "infinity" if number > 0 else "-infinity"
+    return f"{number} {'days' if pa.types.is_date32(kind) else getattr(kind, 'unit', '')} since 1970"
 
 
 def arrow_bytes(table: pa.Table, receipts: Sequence[Mapping[str, object]]) -> bytes:

@@ -232,7 +232,8 @@ def _check(operation: Operation, request: Request) -> None:
     """Refuse what no operation takes: a query, in which a token might stand, and bodies of other kinds."""
     query = request.scope.get("query_string")
     if query and not (operation.pages and _is_page(query)):
-        raise GatewayError("G021", "nothing may stand behind a question mark. Send tokens in the header alone.")
+        page = "but ?before= and the number of an entry" if operation.pages else "here"
+        raise GatewayError("G021", f"nothing may stand behind a question mark {page}. Send tokens in the header alone.")
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if operation.method == "POST" and kind != JSON:
         raise GatewayError("G021", f"the body is of another kind. Send Content-Type: {JSON}.")

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER
 from dpsql.errors import GatewayError
-from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.functions.registry import FUNCTIONS, QUERY, check_askable
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import asked_as
 from dpsql.gateway.receipts import stored_receipt
@@ -173,6 +173,7 @@ class OwnersDesk:
             raise GatewayError("G012", "a grant is of a principal, on a dataset. Name both.")
         own = _of(grants, asked.principal, _OWNER)
         grant = Grant.of(given["principal"], **_said(given))
+        check_askable(grant.functions or ())
         if grant.dataset not in own:
             raise GatewayError("G015", NO_DATASET)
         before = grants.grants.get((grant.principal, grant.dataset))
@@ -275,7 +276,7 @@ def _is_within(grants: Grants, principal: str, own: set[str]) -> bool:
 
 
 def _only_by_command(what: str) -> GatewayError:
-    return GatewayError("G019", f"{what} is not changed here. Use dpsql grant, revoke and token.")
+    return GatewayError("G019", f"{what} cannot be changed here. Use dpsql grant, revoke and token.")
 
 
 def _fields(given: object) -> dict[str, str]:

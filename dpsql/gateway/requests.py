@@ -10,7 +10,7 @@ from typing import Any
 
 from dpsql.context import Context
 from dpsql.contract.asker import USUAL_AGE, Asker
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError
@@ -69,7 +69,7 @@ class Request:
         grants = self._grants.of(self.principal, datetime.now(UTC))
         wanted = self.settings.get("dataset")
         if wanted is not None:
-            grants = [grant for grant in grants if grant.dataset == wanted]
+            grants = [grant for grant in grants if grant.dataset == fold(wanted)]
         return Granted(self.principal, grants, ledger)
 
     def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:

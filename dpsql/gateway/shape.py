@@ -145,6 +145,8 @@ def _records(statement: Mapping[str, object]) -> Iterator[tuple[Mapping[str, obj
             yield part, deep, called
             inner = deep + ("class" in part or str(part.get("type", "")).endswith("_NODE"))
             for name, one in part.items():
+                if name == "expression" and "null_order" in part and _is_every_column(one):
+                    continue
                 if isinstance(one, (dict, list)) and name not in (
                     "value",
                     "type_info",
@@ -155,6 +157,14 @@ def _records(statement: Mapping[str, object]) -> Iterator[tuple[Mapping[str, obj
                     todo.append((one, inner, called or (name == "function" and part.get("type") == "TABLE_FUNCTION")))
                 elif name == "value" and isinstance(one, dict) and "id" not in one and "type" not in one:
                     todo.append((one, inner, called))
+
+
+def _is_every_column(expression: object) -> bool:
+    """Whether an order is by ALL: a star that chooses nothing."""
+    if not isinstance(expression, dict) or expression.get("class") != "STAR" or expression.get("columns") is not True:
+        return False
+    chosen = ("relation_name", "expr", "exclude_list", "replace_list", "qualified_exclude_list", "rename_list")
+    return not any(expression.get(name) for name in chosen)
 
 
 def _check_record(record: Mapping[str, object]) -> None:

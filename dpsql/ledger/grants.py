@@ -124,7 +124,7 @@ class Grant:
             spends = Budget.of(epsilon=default_epsilon).epsilon
         return cls(
             principal=principal_named(principal),
-            dataset=parameters.text("dataset", dataset, hint="Give the name of a budget.").lower(),
+            dataset=parameters.fold(parameters.text("dataset", dataset, hint="Give the name of a budget.")),
             role=parameters.choice("role", role, ROLES),
             cap=cap,
             default_epsilon=spends,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import math
 import os
 import socket
 import subprocess
@@ -174,6 +175,20 @@ def test_hostile_statements_through_whole_boxes(boxes: box.Boxes) -> None:
         if case["code"] is None or isinstance(case["code"], list) or len(text.encode("utf-8", "replace")) > 1 << 19:
             continue
         assert refused(boxes, text) == case["code"], text[:100]
+
+
+def test_numbers_that_arrow_has_not_are_refused_and_infinite_ones_are_read(boxes: box.Boxes) -> None:
+    """2^127 left a box as -2^127, and 40 digits as time or memory; 1e400 was written as the column infe0."""
+    assert refused(boxes, f"SELECT {2**127}") == "G091"
+    assert refused(boxes, f"SELECT [{2**127}] AS a") == "G091"
+    if not duckdb.__version__.startswith("1."):
+        assert refused(boxes, f"SELECT {10**39}") == "G090"  # DuckDB writes no plan of it
+    for sql, value in (("SELECT 1e400", math.inf), ("SELECT -1e400", -math.inf), (f"SELECT {2**126}", 2**126)):
+        assert list(asked(boxes, sql).values()) == [[value]]
+    deep = "SELECT 1 AS n" + " UNION ALL SELECT 2" * 300 + " ORDER BY ALL"
+    assert len(asked(boxes, deep)["n"]) == 301
+    many = ", ".join(f"a{number} AS (SELECT 1)" for number in range(400))
+    assert refused(boxes, f"WITH {many} SELECT 1") == "G003"
 
 
 @pytest.mark.skipif(not LOCKED, reason="this system has no Landlock or no seccomp")

@@ -15,7 +15,7 @@ import pytest
 
 from dpsql.errors import original
 from dpsql.gateway import http
-from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, read_arrow
+from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, json_bytes, read_arrow, table_document
 from dpsql.gateway.listening import Listening, is_local
 from support.fake_door import TOKEN, FakeDoor, listening
 
@@ -96,6 +96,23 @@ def test_numbers_that_json_lacks_are_texts(url: str) -> None:
         ["NaN", "Infinity", str(2**53 + 1), "<img src=x onerror=alert(1)>", [1.0, "NaN"]],
         [1.5, "-Infinity", 2**53, None, []],
     ]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.timestamp("us"), pa.timestamp("s", "UTC")])
+def test_dates_that_python_has_not_are_texts(kind: pa.DataType) -> None:
+    """Planted: `to_pylist` alone, which ended an answer in I000."""
+    most = 2**31 - 1 if kind == pa.date32() else 2**63 - 1
+    if kind == pa.date64():
+        most = most // 86_400_000 * 86_400_000
+    column = pa.array([0, None, most, -most], pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
+    nested = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), column)
+    told = json.loads(json_bytes(table_document(pa.table({"a": column[:2], "b": nested}), [])))
+    first, last = told["rows"]
+    assert first[0].startswith("1970-01-01")
+    assert first[1] == [first[0], None]
+    assert last[0] is None
+    assert all(isinstance(one, str) for one in last[1])
+    assert kind == pa.date64() or last[1] == ["infinity", "-infinity"]
 
 
 def test_rows_and_receipts_come_as_arrow(url: str) -> None:

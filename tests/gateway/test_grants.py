@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import dpsql
 from dpsql.cli.commands import main
 from dpsql.contract.periods import Dated, During, block_of, first_day
 from dpsql.errors import BudgetError, DpsqlError, GatewayError, InternalError, ParameterError
@@ -61,6 +62,28 @@ class Model:
     def charge(self, principal: str, dataset: str, epsilon: Fraction) -> None:
         self.budgets[dataset] += epsilon
         self.spent[principal, dataset] = self.spent.get((principal, dataset), Fraction(0)) + epsilon
+
+
+def test_a_dataset_is_named_as_the_ledger_names_it(tmp_path: Path) -> None:
+    """Its name ignores the case of A to Z alone; planted: a grant on 'übungen' for the budget of 'Übungen'."""
+    database = str(tmp_path / "names.duckdb")
+    with dpsql.Context(database) as context:
+        context.sql('CREATE TABLE "Übungen" AS SELECT i AS id FROM range(9) AS r(i)')
+        context.dp_protect("Übungen", epsilon=1)
+        [dataset] = [row.dataset for row in context.ledger.budgets()]
+    assert Grant.of("ana", "ÜBUNGEN").dataset == dataset
+    told = CliRunner().invoke(main, ["grant", "ana", "--dataset", "Übungen", "--db", database])
+    assert (told.exit_code, "no budget" in told.output) == (0, False)
+
+
+def test_functions_that_are_none_are_not_granted(tmp_path: Path) -> None:
+    database = str(tmp_path / "functions.duckdb")
+    with dpsql.Context(database) as context:
+        context.sql("CREATE TABLE t AS SELECT 1 AS id")
+        context.dp_protect("t", epsilon=1)
+    for name in ("dp_cuont", "dp_protect", "dp_count,x"):
+        told = CliRunner().invoke(main, ["grant", "ana", "--dataset", "t", "--functions", name, "--db", database])
+        assert (told.exit_code, "P005" in told.output) == (1, True)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -122,7 +123,8 @@ class TreeExpressions:
             scale = int(str(as_record(shown.get("type_info")).get("scale") or 0))
             return Expr("constant", "number", value=_decimal(_whole(found), scale), alias=alias)
         if name in ("DOUBLE", "FLOAT"):
-            text = repr(float(str(found)))
+            number = float(str(found))
+            text = repr(number) if math.isfinite(number) else f"{math.copysign(1, number):.0f}e400"  # as it was read
             return Expr("constant", "number", value=text if "e" in text else f"{text}e0", alias=alias)
         if name.endswith(("INT", "INTEGER")):
             return Expr("constant", "number", value=str(_whole(found)), alias=alias)

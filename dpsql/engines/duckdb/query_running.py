@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+import duckdb
 import pyarrow as pa
 
 from dpsql.contract.asker import Asker
 from dpsql.contract.parameters import plain_value
 from dpsql.engines.duckdb.query_planner import text_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, shown
-from dpsql.engines.duckdb.releasing import Turns, run_release
+from dpsql.engines.duckdb.releasing import AfterReleaseError, Turns, run_release
 from dpsql.engines.duckdb.session import Session
-from dpsql.errors import InternalError
+from dpsql.errors import DpsqlError, InternalError, ParameterError
 from dpsql.functions.estimate import of_query, query_to_estimate
 from dpsql.functions.query import QueryPlan
 from dpsql.ledger.rows import Entry
@@ -94,13 +95,45 @@ def run_query(
             (sql, "") if isinstance(sql, QueryStatement) else planned_query(session, turns, sql, arguments, asker)
         )
         if found is None:
-            return Answered(turns.table(free))
+            return Answered(_computed(turns, free, told=False))
         session.note(found.plan.function, found.plan, aggregate=False, shown=lambda: shown(found))
         stored = session.past.replay(found.plan)
         if stored is None and before is not None:
             before(found)
-        value = run_release(session, turns, found.sql() if stored is None else found.stored_sql(), found.plan)
+        if stored is None:
+            value = _released(session, turns, found)
+        else:
+            value = _computed(turns, found.stored_sql())
     entry = stored or session.past.replay(found.plan)
     if entry is None:
         raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
     return Answered(value, found.plan, entry, stored is not None)
+
+
+def _released(session: Session, turns: Turns, found: QueryStatement) -> pa.Table:
+    """Return what follows from the answers of a query that is asked and charged."""
+    try:
+        return run_release(session, turns, found.sql(), found.plan, lambda: session.past.replay(found.plan) is not None)
+    except AfterReleaseError:
+        # Once more, over the stored answers: what DuckDB says of these is no more than they say.
+        return _computed(turns, found.stored_sql())
+
+
+def _computed(turns: Turns, statement: str, *, told: bool = True) -> pa.Table:
+    """Return what a statement that reads nobody's rows returns.
+
+    Raises
+    ------
+    ParameterError
+        P108: it fails; with DuckDB's text where that is `told`.
+    """
+    try:
+        return turns.table(statement)
+    except DpsqlError:
+        raise
+    except (duckdb.InterruptException, KeyboardInterrupt):
+        raise
+    except duckdb.Error as error:
+        said = f": {str(error).strip().splitlines()[0].rstrip('.!')}" if told else ""
+    kept = " The answers are stored, so that it is free." if told else ""
+    raise ParameterError("P108", f"what the query computes of its answers fails{said}. Mend that, and ask again.{kept}")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -90,11 +90,21 @@ NAMING_ERRORS: tuple[type[duckdb.Error], ...] = (
 )
 
 
-def run_release(session: Session, turns: Turns, statement: str, plan: Plan) -> pa.Table:
+class AfterReleaseError(Exception):
+    """A statement failed after its release was stored and charged: on what follows from the answers."""
+
+
+def run_release(
+    session: Session, turns: Turns, statement: str, plan: Plan, released: Callable[[], bool] = lambda: False
+) -> pa.Table:
     """Run a release; DuckDB's messages about rows are not passed on, and a call that read rows is charged.
+
+    `released` says whether the release is stored, of a statement that goes on after it.
 
     Raises
     ------
+    AfterReleaseError
+        It was stored; no further charge is due.
     SourceError
         The source does not exist, or cannot be read.
     InternalError
@@ -108,9 +118,10 @@ def run_release(session: Session, turns: Turns, statement: str, plan: Plan) -> p
         raise
     except duckdb.Error as error:
         stopped = isinstance(error, duckdb.InterruptException)
-        if session.fail_open_calls(plan, before) or (
-            not stopped and _charge_unless_refused(session, turns, statement, plan, error)
-        ):
+        failed = session.fail_open_calls(plan, before)
+        if not failed and not stopped and released():
+            raise AfterReleaseError from None
+        if failed or (not stopped and _charge_unless_refused(session, turns, statement, plan, error)):
             raise InternalError("I001", f"{plan.function} {FAILED}") from None
         reason = str(error).splitlines()[0] if isinstance(error, NAMING_ERRORS) else "DuckDB cannot read it."
         check = "Check the source's name" + ("." if plan.condition is None else ", and the types in the condition.")

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, json_bytes, plain
+from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, column_values, json_bytes, plain
 from dpsql.gateway.pages.sessions import KeptAnswer
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -24,7 +24,7 @@ def csv_bytes(answer: KeptAnswer) -> bytes:
     lines = io.StringIO(newline="")
     writer = csv.writer(lines, lineterminator="\r\n")
     writer.writerow([_cell(name) for name in answer.table.column_names])
-    for row in zip(*(column.to_pylist() for column in answer.table.columns), strict=True):
+    for row in zip(*map(column_values, answer.table.columns), strict=True):
         writer.writerow([_cell(value) for value in row])
     return lines.getvalue().encode("utf-8", "replace")
 

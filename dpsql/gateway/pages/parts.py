@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from dpsql.contract.verdicts import VERDICTS
-from dpsql.gateway.encoding import plain
+from dpsql.gateway.encoding import column_values, plain
 from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.picture import number_text
@@ -168,7 +168,7 @@ def turning(path: str, shown: Sequence[Mapping[str, Any]], number: str, before: 
 def rows_of(table: pa.Table) -> Element:
     """Return released rows as a table."""
     shown = table.slice(0, _MOST_ROWS)
-    names, columns = shown.column_names, [column.to_pylist() for column in shown.columns]
+    names, columns = shown.column_names, list(map(column_values, shown.columns))
     said = None
     if _ONCE in names and len(set(columns[names.index(_ONCE)])) == 1 and len(names) > 1:
         place = names.index(_ONCE)

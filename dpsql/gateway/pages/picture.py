@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from dpsql.gateway.encoding import column_values
 from dpsql.gateway.pages.elements import Element, h
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ class _Panel:
 
 def pictures(table: pa.Table) -> list[Element]:
     """Return the pictures of a table; none where it has no numbers to compare."""
-    rows = table.slice(0, _MOST_ROWS).to_pylist() if len(set(table.column_names)) == table.num_columns else []
+    rows = []
+    if len(set(table.column_names)) == table.num_columns:
+        columns = map(column_values, table.slice(0, _MOST_ROWS).columns)
+        rows = [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
     panels = [panel for panel in _panels(table, rows) if len(panel.values) > 1 or any(panel.ends)]
     left = table.num_rows - _MOST_ROWS
     note = f", the first {_MOST_ROWS} rows" if left > 0 else ""
