@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import os
 from contextlib import closing
+from dataclasses import replace
 from decimal import Decimal, InvalidOperation
 from importlib import import_module
 from importlib.util import find_spec
@@ -55,13 +58,22 @@ def serve_database(
     _check_provider(oidc_issuer, oidc_audience, oidc_keys)
     listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
     cap = _amount(agent_epsilon)
+    _check_seconds(seconds, fixed_time)
     place = listening.Listening(**where)
     place.check()
     user = None if front_user is None else import_module("dpsql.gateway.front_user").FrontUser.named(front_user)
+    if no_flight and flight_port is not None:
+        raise click.UsageError("--flight-port has no effect beside --no-flight. Leave one of them out.")
     if flight_port is None:
         flight_port = place.port + 1 if 0 < place.port < 65535 else 0
     if database is None and not demo:
         raise click.UsageError("give DATABASE, or --demo for the example tables.")
+    if database is not None and not demo and not Path(database).exists():
+        raise click.UsageError(f"there is no database {database!r}. Give one whose tables have a budget, or --demo.")
+    owners = None if owner_port is None else listening.Listening(port=owner_port)
+    flight = None if no_flight else replace(place, port=flight_port)
+    _check_ports(place, owners, flight)
+    log = _log_of(database, log, ledger)
     database = database or str(Path(mkdtemp(prefix="dpsql-demo-"), "demo.duckdb"))
     if demo and not Path(database).exists():
         _make_demo(database, ledger)
@@ -84,8 +96,7 @@ def serve_database(
         return str(front.FrontSettings(broker, boxes, place, cap, serial, port, locked).to_json())
 
     def owning(broker: str, boxes: str) -> str:
-        here = listening.Listening(port=owner_port)
-        return str(front.FrontSettings(broker, boxes, here, locked=not without_os_sandbox, owner=True).to_json())
+        return str(front.FrontSettings(broker, boxes, owners, locked=not without_os_sandbox, owner=True).to_json())
 
     settings = serving.ServeSettings(
         database,
@@ -148,14 +159,44 @@ def _check_provider(issuer: str | None, audience: str | None, keys: str | None) 
         raise GatewayError("G025", "the file of --oidc-keys is not there, or has no keys that can be used.")
 
 
+def _check_ports(*places: Any) -> None:
+    """Refuse ports that are taken, or named twice."""
+    wanted = [place for place in places if place is not None]
+    ports = [place.port for place in wanted if place.port != 0]
+    if len(ports) != len(set(ports)):
+        raise click.UsageError("--port, --owner-port and --flight-port must be different ones.")
+    for place in wanted:
+        place.check_free()
+
+
+def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | None:
+    """Return where the log is; refuse a place that cannot be written, or that holds something else."""
+    if log is None:
+        return None
+    path = Path(log)
+    others = [Path(one) for one in (database, ledger) if one is not None and not is_url(one)]
+    others += [] if database is None else [Path(ledger_place(database, None))]
+    if path.resolve() in [other.resolve() for other in others]:
+        raise click.UsageError("--log would write into the database or the ledger. Give another file.")
+    if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
+        raise click.UsageError(f"--log cannot be written to {log!r}. Give a file in a folder that is there.")
+    return log
+
+
 def _amount(given: str | None) -> str | None:
     try:
-        good = given is None or Decimal(given) >= 0
+        good = given is None or (Decimal(given).is_finite() and Decimal(given) >= 0)
     except InvalidOperation:
         good = False
     if not good:
-        raise click.UsageError(f"--agent-epsilon must be a number; got {given!r}.")
+        raise click.UsageError(f"--agent-epsilon must be a number from 0 on; got {given!r}.")
     return given
+
+
+def _check_seconds(seconds: float, fixed_time: float | None) -> None:
+    """Refuse times that are none, and answers that would all be interrupted before they come."""
+    if not math.isfinite(seconds) or not (fixed_time is None or math.isfinite(fixed_time)):
+        raise click.UsageError("--seconds and --fixed-time must be finite.")
 
 
 def _make_demo(database: str, ledger: str | None) -> None:

@@ -111,7 +111,7 @@ def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ())
     """Raise where the page of another site made a browser send a request that changes something.
 
     A browser says so with ``Sec-Fetch-Site``; an earlier one with ``Origin``, whose host must be the one asked, or one
-    of our `own` names. A program sends neither.
+    of our `own` names, with any port where the name has none. A program sends neither.
 
     Raises
     ------
@@ -127,6 +127,7 @@ def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ())
     if site is not None:
         same = site in ("same-origin", "none")
     else:
-        same = urlsplit(origin).netloc.lower() in {sent.get(b"host", "").lower(), *own} - {""}
+        place, names = urlsplit(origin).netloc.lower(), {name.lower() for name in own}
+        same = place in {sent.get(b"host", "").lower(), *names} - {""} or place.rpartition(":")[0] in names
     if not same:
         raise GatewayError("G022", "a page of another site sent this request. Send it from a program, or a page here.")

@@ -90,7 +90,7 @@ class FrontUser:
         given = {"kept": [*map(str, files), *beside], "needed": [os.path.abspath(path) for path in needed]}
         try:
             done = subprocess.run(  # noqa: S603 - our own module
-                [sys.executable, "-m", "dpsql.gateway.front_user", json.dumps(given)],
+                [*python(), "-m", "dpsql.gateway.front_user", json.dumps(given)],
                 **self.as_started(),
                 env=environment(self),
                 stdin=subprocess.DEVNULL,
@@ -118,6 +118,14 @@ class FrontUser:
     def as_started(self) -> dict[str, object]:
         """Return what `subprocess` is told, to start a process of this user without other groups."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
+
+
+def python() -> list[str]:
+    """Return the words that start this Python.
+
+    It finds no module in the folder in which it is started, where data are and others may write; but in a checkout.
+    """
+    return [sys.executable, *([] if Path(__file__).parents[2] == Path.cwd() else ["-P"])]
 
 
 def environment(user: FrontUser | None) -> dict[str, str]:

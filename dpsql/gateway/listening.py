@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import re
 import socket
 import ssl
 from collections.abc import Callable, Collection, Sequence
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from dpsql.contract.parameters import show
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import HELD, Addresses, refuse_other_sites
 from dpsql.gateway.asked import MOST_BODY
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 HEAD_SECONDS, BODY_SECONDS = 10.0, 30.0
 # Connections at once; another one is told to come again.
 MOST_CONNECTIONS = 256
+_is_public_name = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(?::[0-9]{1,5})?").fullmatch
 _CLOSE = (b"connection", b"close")
 _OUR_HEADERS = (_CLOSE, (b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
 
@@ -243,8 +246,14 @@ class Listening:
         Raises
         ------
         GatewayError
-            G023: plaintext on a network, half of a certificate, or a proxy without an address.
+            G023: plaintext on a network, half of a certificate or one that cannot be used, a proxy without an address,
+            or a name that is none.
         """
+        for name in self.public_names:
+            if not _is_public_name(name):
+                raise GatewayError(
+                    "G023", f"--public-name is a name such as dpsql.example.org, or NAME:PORT; got {show(name)}."
+                )
         for proxy in self.trusted_proxies:
             if not is_address(proxy):
                 raise GatewayError("G023", "a trusted proxy is named by its address, such as 10.0.0.7.")
@@ -256,6 +265,40 @@ class Listening:
                 "without TLS others on the network read tokens and results. Give --tls-cert and --tls-key, or listen "
                 "on 127.0.0.1; behind a proxy that speaks TLS, --insecure-plaintext.",
             )
+        if self.tls_cert is not None:
+            self._check_certificate(self.tls_cert)
+
+    def _check_certificate(self, certificate: str) -> None:
+        try:  # without a password, so that nobody is asked for one
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, self.tls_key, password=b"")
+        except ssl.SSLError:
+            raise GatewayError(
+                "G023",
+                f"{certificate} and {self.tls_key} are no certificate and its key. Give both in PEM, the key without "
+                "a password.",
+            ) from None
+        except OSError as error:
+            raise GatewayError(
+                "G023", f"the certificate or its key cannot be read: {error.strerror}. Check --tls-cert and --tls-key."
+            ) from None
+
+    def check_free(self) -> None:
+        """Refuse an address where this process cannot listen.
+
+        Raises
+        ------
+        GatewayError
+            G043.
+        """
+        try:
+            found = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+            for family, kind, protocol, _, address in found[:1]:
+                with socket.socket(family, kind, protocol) as attempt:
+                    attempt.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    attempt.bind(address)
+        except (OSError, OverflowError, UnicodeError) as error:
+            said = getattr(error, "strerror", None) or "it is none"
+            raise GatewayError("G043", f"{show(self.host)}, port {self.port}, cannot be listened on: {said}.") from None
 
     @property
     def url(self) -> str:

@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.door import Door
-from dpsql.gateway.front_user import FrontUser, environment
+from dpsql.gateway.front_user import FrontUser, environment, python
 
 _PARENT_DEATH, _AMBIENT, _CLEAR_ALL = 1, 47, 4
 _START_SECONDS, _END_SECONDS = 180.0, 15.0
@@ -79,7 +79,7 @@ class Process:
         """Start it."""
         as_other: dict[str, Any] = {} if self.user is None else self.user.as_started()
         self.process = subprocess.Popen(  # noqa: S603 - our own modules
-            [sys.executable, "-m", *self.words],
+            [*python(), "-m", *self.words],
             **as_other,
             env={**(environment(self.user) if self.bare else os.environ), **self.more},
             stdin=subprocess.DEVNULL,
