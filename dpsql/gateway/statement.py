@@ -209,6 +209,8 @@ def _nodes(tree: str) -> Query:
 
 def _shown(tree: str) -> PrivateCall | None:
     """Return the call of SHOW TABLES or of DESCRIBE, if this is the statement."""
+    if '"SHOW_REF"' not in tree:  # no other statement is read twice
+        return None
     try:
         query = read_tree(tree)
     except ParameterError:
