@@ -326,4 +326,6 @@ def _refusal(status: int, body: bytes) -> DpsqlError:
     if error is None:
         return GatewayError("G041", f"what answered is no gateway: status {status}. Check the address.")
     error.position, error.hint = problem.get("position"), problem.get("hint")
+    if isinstance(error.hint, str):
+        error.saying(f"{error.message} {error.hint if error.hint.endswith('?') else f'Such as: {error.hint}'}")
     return error

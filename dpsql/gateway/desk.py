@@ -40,6 +40,11 @@ from dpsql.ledger.grants import PREFIX, ROLES, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4
+# Plain SQL has no argument to give it in.
+_NO_EPSILON = (
+    "epsilon is missing, which is what the answer may spend. Send it beside the statement, such as 0.5, or write "
+    "SET epsilon = 0.5 where there is a session, or epsilon := 0.5 in a private call."
+)
 _SECONDS = 120.0
 
 Reply = tuple[dict[str, Any], list[pa.Table]]
@@ -293,6 +298,8 @@ def _code(told: object) -> str:
 
 def _told(error: DpsqlError) -> dict[str, object]:
     told: dict[str, object] = {"code": error.code.removeprefix("DPSQL-"), "message": error.message}
+    if error.message.startswith("epsilon is missing"):
+        told["message"] = _NO_EPSILON
     for name in ("position", "hint"):
         if getattr(error, name, None) is not None:
             told[name] = getattr(error, name)

@@ -162,7 +162,8 @@ class Door:
                     said = self._parsed(token, sql, box)
                     if not (said.whole or said.settings):
                         tables, receipts = self._called(token, said, settings)
-                        return Answer(self._noted(token, sql, box.finish, tables), receipts)
+                        table = _without_dictionaries(self._noted(token, sql, box.finish, tables))
+                        return Answer(table, receipts)
             if said.settings:
                 return Answer(pa.table({}), [], {name: _text(value) for name, value in said.settings.items()})
             [stream], receipts = self._called(token, said, settings)
@@ -365,11 +366,21 @@ def _text(setting: object) -> str:
 
 
 def _table(stream: bytes) -> pa.Table:
-    """Return the table of a stream, ENUM columns as texts: their dictionaries are no part of an answer."""
     with pa.ipc.open_stream(stream) as reader:
-        table = reader.read_all()
-    for place, column in enumerate(table.schema):
-        if pa.types.is_dictionary(column.type):
-            kind = column.type.value_type
-            table = table.set_column(place, column.with_type(kind), table.column(place).cast(kind))
-    return table
+        return _without_dictionaries(reader.read_all())
+
+
+def _without_dictionaries(table: pa.Table) -> pa.Table:
+    """Return a table with ENUM columns as texts: their dictionaries are no part of an answer."""
+    schema = pa.schema([field.with_type(_plain(field.type)) for field in table.schema], table.schema.metadata)
+    return table if schema == table.schema else table.cast(schema)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_plain(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_plain(field.type)) for field in kind])
+    return kind

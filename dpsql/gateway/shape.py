@@ -214,7 +214,7 @@ def _check_function(record: Mapping[str, object]) -> str:
             hint=f"SELECT * FROM {name}('…')",
         )
     if name not in ALLOWED:
-        near = difflib.get_close_matches(name, ALLOWED, 1)
+        near = difflib.get_close_matches(name, ALLOWED, 1, 0.7)
         also = f" Do you mean {near[0]}?" if near else " Write the statement without it."
         raise GatewayError("G007", f"the function {show(name)} may not be called.{also}", position=place)
     return name

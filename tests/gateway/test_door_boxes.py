@@ -71,6 +71,9 @@ def test_an_enum_is_a_text_whether_a_box_computes_with_it_or_not(asked: Asked, m
         table = asked(sql).table
         assert table.schema.types == [pa.string(), pa.int64()]
         assert table.to_pydict() == {"ward": ["A", None, "B"], "n": [1, 2, 3]}
+    nested = asked("SELECT list(ward) AS l, {'w': max(ward)} AS s FROM dp_count('patients', epsilon := 0.7)").table
+    assert nested.schema.types == [pa.list_(pa.string()), pa.struct([("w", pa.string())])]
+    assert nested.to_pylist() == [{"l": ["A", None, "B"], "s": {"w": "B"}}]
 
 
 def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:

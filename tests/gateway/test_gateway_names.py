@@ -57,13 +57,17 @@ def asks(tmp_path_factory: pytest.TempPathFactory, parse: Callable[[str], str]) 
         tokens = {name: context.ledger.issue_token(name).text for name in ("ana", "ben")}
         desk = Desk(context, Audit(None), Rates(factor=10_000.0), buckets=Buckets(sleep=lambda _: None))
 
-        def ask(sql: str, principal: str = "ana") -> dict[str, Any]:
+        def ask(sql: str, principal: str = "ana", epsilon: str | None = "1000000") -> dict[str, Any]:
             try:
                 [call] = read(sql, parse).calls
             except DpsqlError as error:
                 return {"error": {"code": error.code.removeprefix("DPSQL-"), "position": error.position}}
             before = len(context.ledger.entries())
-            request = {"want": "call", **json.loads(json.dumps(call.to_json())), "settings": {"epsilon": "1000000"}}
+            request = {
+                "want": "call",
+                **json.loads(json.dumps(call.to_json())),
+                "settings": {} if epsilon is None else {"epsilon": epsilon},
+            }
             reply, tables = desk.answer({"token": tokens[principal], **request})
             rows = [list(row.values()) for row in tables[0].to_pylist()] if tables else []
             return {**reply, "rows": rows, "entries": len(context.ledger.entries()) - before}
@@ -173,6 +177,14 @@ def test_what_fails_on_answers_is_charged_once_and_says_so(asks: Asks, sql: str)
 
 def test_a_refusal_is_spelled_in_sql(asks: Asks) -> None:
     assert "lower := " in asks("FROM dp_histogram('order', target := 'id', bins := 9)")["error"]["message"]
+
+
+def test_who_states_no_epsilon_is_told_where_plain_sql_has_it(asks: Asks) -> None:
+    for sql in ('SELECT count(*) FROM "order"', "FROM dp_count('order')"):
+        told = asks(sql, epsilon=None)["error"]
+        assert told["code"] == "P001"
+        assert "beside the statement" in told["message"]
+        assert "SET epsilon" in told["message"]
 
 
 def test_a_view_of_a_file_is_told_how_it_can_be_asked(asks: Asks, tmp_path: Path) -> None:
