@@ -127,7 +127,7 @@ def refuse_other_sites(method: str, headers: Headers, own: Collection[str] = ())
     if site is not None:
         same = site in ("same-origin", "none")
     else:
-        place, names = urlsplit(origin).netloc.lower(), {name.lower() for name in own}
+        place, names = urlsplit(origin or "").netloc.lower(), {name.lower() for name in own}
         same = place in {sent.get(b"host", "").lower(), *names} - {""} or place.rpartition(":")[0] in names
     if not same:
         raise GatewayError("G022", "a page of another site sent this request. Send it from a program, or a page here.")

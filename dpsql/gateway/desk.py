@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.contract.grant_fields import ROLES
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import session_of
@@ -36,7 +37,7 @@ from dpsql.gateway.requests import AskedCall, Request
 from dpsql.gateway.synthetic_tables import synthetic_rows
 from dpsql.gateway.values import query_of
 from dpsql.gateway.watchdog import end_process, watched
-from dpsql.ledger.grants import PREFIX, ROLES, Grants
+from dpsql.ledger.grants import PREFIX, Grants
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4

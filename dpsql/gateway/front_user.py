@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from glob import escape
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from dpsql.errors import GatewayError
 
@@ -115,7 +116,7 @@ class FrontUser:
                 "folder of its own user, with mode 0700.",
             )
 
-    def as_started(self) -> dict[str, object]:
+    def as_started(self) -> dict[str, Any]:
         """Return what `subprocess` is told, to start a process of this user without other groups."""
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 

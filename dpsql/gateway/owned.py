@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER
+from dpsql.contract.grant_fields import GRANT_FIELDS, NEVER, ROLES
 from dpsql.errors import GatewayError
 from dpsql.functions.registry import FUNCTIONS, QUERY, check_askable
 from dpsql.gateway.audit import Audit
@@ -24,7 +24,7 @@ from dpsql.gateway.granted import asked_as
 from dpsql.gateway.receipts import stored_receipt
 from dpsql.gateway.values import values_of
 from dpsql.ledger.caps import NO_DATASET
-from dpsql.ledger.grants import ROLES, Grant, Grants
+from dpsql.ledger.grants import Grant, Grants
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import tables_of
 

@@ -6,23 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from dpsql.contract.cost import UNITS_PER_ONE
+from dpsql.contract.grant_fields import USUAL_DAYS
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.ledger import clock
 from dpsql.ledger.accounts import counted
 from dpsql.ledger.chain import GRANT, REVOKE, TOKEN, Draft, canonical
 from dpsql.ledger.charge import entry_row, folded_dataset
-from dpsql.ledger.grants import (
-    OVERLAP,
-    USUAL_DAYS,
-    Grant,
-    Grants,
-    Issued,
-    new_token,
-    principal_dataset,
-    principal_named,
-    time_text,
-)
+from dpsql.ledger.grants import OVERLAP, Grant, Grants, Issued, new_token, principal_dataset, principal_named, time_text
 from dpsql.ledger.opening import OpenLedger
 from dpsql.ledger.reservations import end_lost
 from dpsql.ledger.rows import LedgerRow, StoredRelease, ledger_row

@@ -78,13 +78,13 @@ def test_an_owner_looks_and_grants(browser: Any, hospital: tuple[Gateway, str], 
     assert re.search(r"patients\s+patients\s+main\.patients\s+id\s+3", told(tab))
     assert "SELECT dp_public('loose');" in told(tab)
     tab.get_by_role("link", name="Grants").click()
-    tab.get_by_label("Principal").last.fill(name)
+    tab.get_by_label("Principal", exact=True).last.fill(name)
     tab.get_by_label("Dataset", exact=True).select_option("patients")
     tab.get_by_label("Cap in epsilon").fill("0.75")
     tab.get_by_label("The cap is for each").select_option("month")
     tab.get_by_role("button", name="Grant", exact=True).click()
     assert "epsilon 0.75 per month" in tab.locator("tr", has_text=name).inner_text()
-    tab.get_by_label("Principal").first.select_option(name)
+    tab.get_by_label("Principal", exact=True).first.select_option(name)
     tab.get_by_role("button", name="Make a token").click()
     [token] = re.findall(r"dpsql_[\w-]{43}", told(tab))
     tab.reload()  # the browser asks whether to send the form again, and takes that for no
@@ -144,7 +144,7 @@ def test_the_keyboard_is_enough(browser: Any, url: str, door: OwnersDoor) -> Non
     tab.keyboard.press("Enter")
     tab.wait_for_url("**/grants")
     reach(tab, "document.activeElement.id == 'principal'")
-    for text in ("dora", None, None, "2", None, "m"):  # the fields in their order; m chooses a month
+    for text in ("dora", None, None, "2", None, None, "m"):  # the fields in their order; m chooses a month
         if text is not None:
             tab.keyboard.type(text)
         tab.keyboard.press("Tab")
