@@ -145,6 +145,7 @@ def _run(connection: duckdb.DuckDBPyConnection, sql: str, count: int) -> pa.Tabl
     reader = relation.to_arrow_reader(_BATCH)
     batches, rows, size = [], 0, 0
     for batch in reader:
+        batch.validate(full=True)
         batches.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         frames.check_result(rows, size)
@@ -162,7 +163,7 @@ def _guarded(work: Callable[[], pa.Table]) -> pa.Table:
     except duckdb.Error as error:
         raise _failed(str(error)) from None
     except pa.ArrowException:
-        raise _failed("its result is none that Arrow has") from None
+        raise _failed("its result is none that Arrow has, such as a number of 39 digits") from None
 
 
 def _failed(said: str) -> GatewayError:

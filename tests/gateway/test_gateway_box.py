@@ -153,6 +153,13 @@ def test_what_fails_over_answers_has_a_code(boxes: box.Boxes) -> None:
     assert refused(boxes, large, many) in ("G093", "G099")
 
 
+@pytest.mark.parametrize("shape", ["{}", "[{}]", "{{'a': {}}}"])
+def test_numbers_that_arrow_has_not(boxes: box.Boxes, shape: str) -> None:
+    """DuckDB hands on a HUGEINT as a DECIMAL of 38 digits, whatever it holds."""
+    assert asked(boxes, f"SELECT {shape.format('-' + '9' * 38)} AS x")["x"] != []
+    assert refused(boxes, f"SELECT {shape.format(f'({2**127 - 1})::HUGEINT')} AS x") == "G091"
+
+
 def test_answers_that_are_no_tables_end_the_box(boxes: box.Boxes) -> None:
     with boxes.open() as opened:
         opened.parse("FROM dp_count('v')")
