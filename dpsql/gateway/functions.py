@@ -29,6 +29,6 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     **{name: ("source", *function.plan.arguments) for name, function in FUNCTIONS.items()},
     QUERY: ("sql", *function_of(QUERY).plan.arguments),
     "dp_estimate": ("function", *ESTIMATE),
-    "dp_budget": ("details",),
+    "dp_budget": (),
     SYNTHETIC_ROWS: ("release", "n", "seed"),
 }

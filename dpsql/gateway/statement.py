@@ -342,8 +342,9 @@ class _Walk:
         for place, (name, part) in enumerate(zip(names, call.parts, strict=True)):
             parameter = fold(name) if name else (parameters[place] if place < len(parameters) else "")
             if parameter not in parameters:
-                given = show(name) if name else f"a {place + 1}th argument"
-                raise GatewayError("G012", f"{call.name} has no {given}. Its arguments: {', '.join(parameters)}.")
+                given = show(name) if name else f"argument {place + 1}"
+                step = f"Its arguments: {', '.join(parameters)}." if parameters else "It takes none."
+                raise GatewayError("G012", f"{call.name} has no {given}. {step}")
             if parameter in found:
                 raise GatewayError("G012", f"{call.name} has {parameter} twice. State it once.")
             found[parameter] = part

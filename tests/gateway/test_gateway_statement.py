@@ -113,6 +113,12 @@ def test_equal_calls_are_one(parse: Parse) -> None:
     assert '"main"."released_1" AS "c"' in found.post
 
 
+@pytest.mark.parametrize("given", ["'visits'", "details := true"])
+def test_an_argument_that_changes_nothing_is_refused(given: str, parse: Parse) -> None:
+    with pytest.raises(GatewayError, match="dp_budget has no .*It takes none"):
+        read(f"FROM dp_budget({given})", parse)
+
+
 def test_tables_are_one_query_with_its_tree(parse: Parse) -> None:
     call = only(read("SELECT ward, count(*) FROM visits GROUP BY ward", parse))
     assert (call.function, call.source, set(call.arguments)) == ("dp_query", None, {"tree"})
