@@ -115,7 +115,7 @@ def test_equal_calls_are_one(parse: Parse) -> None:
 
 @pytest.mark.parametrize("given", ["'visits'", "details := true"])
 def test_an_argument_that_changes_nothing_is_refused(given: str, parse: Parse) -> None:
-    with pytest.raises(GatewayError, match="dp_budget has no .*It takes none"):
+    with pytest.raises(GatewayError, match=r"dp_budget has no .*It takes none"):
         read(f"FROM dp_budget({given})", parse)
 
 
