@@ -120,7 +120,9 @@ def test_an_example_is_the_same_call_in_python(name: str, bare: dpsql.Context) -
     eval(context_call, {"ctx": bare})
     ledger = bare.connection.execute("SELECT event, guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 2")
     in_python, in_sql = ledger.fetchall()
-    assert in_python == in_sql
+    # A release that is read again charges no event; that it was found says that both are one call.
+    assert in_python[1] == in_sql[1]
+    assert in_python[0] in (None, in_sql[0])
     source = context_call.split('"')[1]
     assert frame_call.startswith(f"{source}.dp.{name.removeprefix('dp_')}(")
     first, second = (ast.parse(call, mode="eval").body for call in (context_call, frame_call))
