@@ -113,6 +113,13 @@ def test_equal_calls_are_one(parse: Parse) -> None:
     assert '"main"."released_1" AS "c"' in found.post
 
 
+@pytest.mark.parametrize("star", ["*.n", "(*).n", "1 + *", "* IS NULL", "CASE WHEN true THEN * END"])
+def test_a_star_within_an_expression_is_refused(star: str, parse: Parse) -> None:
+    """Found by an hour of statements at random: ``*.n`` was written as a call, which is read as another statement."""
+    assert code_of(f"SELECT {star} FROM dp_count('v')", parse) in ("G001", "G008")
+    assert code_of(f"SELECT 1 IN (SELECT {star} AS n FROM dp_count('v'))", parse) in ("G001", "G008")
+
+
 @pytest.mark.parametrize("given", ["'visits'", "details := true"])
 def test_an_argument_that_changes_nothing_is_refused(given: str, parse: Parse) -> None:
     with pytest.raises(GatewayError, match=r"dp_budget has no .*It takes none"):

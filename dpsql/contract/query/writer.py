@@ -35,7 +35,15 @@ class Writer:
     """Writes expressions; what reads rows of people, or released ones, says itself what a column and a subquery is."""
 
     def sql(self, expr: Expr, bound: frozenset[str] = frozenset()) -> str:
-        """Return the SQL of an expression."""
+        """Return the SQL of an expression.
+
+        Raises
+        ------
+        ParameterError
+            P101: a star stands within it, as in ``*.n``, which would be read as another one.
+        """
+        if any(one.what == "star" for one in expr.parts):
+            raise ParameterError("P101", "sql: a star within an expression is not read. Write the columns out.")
         writers: dict[str, Callable[[Expr], str]] = {
             "constant": constant_sql,
             "item": lambda one: f"{identifier(str(one.value))}.{identifier(one.name)}",
@@ -122,8 +130,6 @@ class Writer:
 
     def _call(self, expr: Expr, bound: frozenset[str]) -> str:
         name = self.name(expr)
-        if any(one.what == "star" for one in expr.parts):
-            raise ParameterError("P101", "sql: COLUMNS within a function is not read. Write the columns out.")
         given = [self.sql(one, bound) for one in expr.parts]
         if expr.names:
             given = [
