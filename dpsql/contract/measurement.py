@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from dpsql.contract.cost import Cost
 from dpsql.contract.events import Event, composed
 from dpsql.contract.json import Json
 from dpsql.errors import InternalError
@@ -133,19 +134,22 @@ class Within(Measurement):
     Attributes
     ----------
     bound : Event
-        What the ledger records: the parts cost no more than it, each epsilon and delta added up.
+        What the ledger records: the parts cost no more than it, each epsilon and delta added up. It is one event with
+        an (epsilon, delta) and no privacy profile, so each accountant charges it as any release of that loss.
 
     Raises
     ------
     InternalError
-        I034: the parts cost more.
+        I034: the parts cost more, or the bound has a privacy profile.
     """
 
     bound: Event
 
     def __post_init__(self) -> None:
         most, cost = self.bound.cost, composed([part.event for part in self.parts]).cost
-        if most.epsilon is None or cost.epsilon is None or cost.epsilon > most.epsilon or cost.delta > most.delta:
+        if most.parts or most.is_profile or most.epsilon is None:
+            raise InternalError("I034", "a bound of several parts is no loss with an epsilon and a delta. Report it.")
+        if cost.epsilon is None or cost.epsilon > most.epsilon or cost.delta > most.delta:
             raise InternalError("I034", "parts cost more than what is charged. Report it.")
 
     @cached_property
@@ -240,10 +244,17 @@ class Permit:
 
         A reserved measurement was charged already, so that nothing becomes cheaper.
 
+        What a call spends may follow from its own output. Basic composition adds up epsilons and deltas of stages, each
+        fixed before the stage is sampled: a stage may be left out, or lose its delta, because of outputs of earlier
+        stages. A part with a privacy profile is one stage, whose epsilon and delta are one point of the profile of all
+        its releases. So the part keeps both, whatever is left out of it. Its rho falls, since Rényi losses of releases
+        add up for every order, and each account charges the losses that it adds up (`Spent`, `Composition`).
+
         Raises
         ------
         InternalError
-            I034: the measurement holds a part that the call may not sample, or lacks one that was already sampled.
+            I034: the measurement holds a part that the call may not sample, lacks one that was already sampled, or
+            has another epsilon or delta of a part with a privacy profile.
         """
         with self._lock:
             left = list(self._measurement.leaves)
@@ -251,11 +262,20 @@ class Permit:
                 found = next((leaf for leaf in left if leaf.covers(part)), None)
                 if found is None:
                     raise InternalError("I034", f"{part.name} is no part of what the call spends. Report it.")
+                if not _keeps_its_point(found.event.cost, part.event.cost):
+                    raise InternalError("I034", f"the epsilon of {part.name} follows from its own output. Report it.")
                 left.remove(found)
-            for part, _ in self._taken:
-                if not any(part.covers(leaf) for leaf in measurement.leaves):
+            for (part, share), times in self._taken.items():
+                if times > sum(leaf.draws(share) for leaf in measurement.leaves if part.covers(leaf)):
                     raise InternalError("I034", f"{part.name} was drawn and would not be charged. Report it.")
             self._measurement = measurement
+
+
+def _keeps_its_point(planned: Cost, spent: Cost) -> bool:
+    """Return whether a cheaper part is charged as a stage that was fixed before it was sampled; see `Permit.reduce`."""
+    has_profile = any(one.is_profile for one in (*planned.mechanisms, *spent.mechanisms))
+    fixed = spent.delta == planned.delta or (spent.delta == 0 and not has_profile)
+    return fixed and spent.epsilon == planned.epsilon
 
 
 class Measured(Protocol):

@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
 from dpsql.contract.events import Event, GaussianDP
-from dpsql.contract.gaussian_profile import MU_UNIT, gaussian_covers
+from dpsql.contract.gaussian_profile import MU_UNIT
 from dpsql.contract.measurement import Part, one_of, take
 from dpsql.errors import InternalError
 from dpsql.noise.discrete import discrete_gaussian
@@ -42,8 +42,6 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 
 LEAST_VARIANCE = 1 << 60
 MOST_COORDINATES = 1 << 24
-# Some of the releases of a part are charged a multiple of this share of its epsilon.
-_EPSILON_STEPS = 1 << 16
 
 # Standard deviations from 2**48 on are brought into [2**47, 2**48) by a coarser unit: noise fits 64 bits.
 _COARSE_BITS = 48
@@ -256,27 +254,24 @@ class GaussianNoise(Part):
         return dict(self.shares)[share]
 
     def covers(self, other: Part) -> bool:
-        """Whether `other` is this part, or the same with some of its releases, at an epsilon that pays for these."""
+        """Whether `other` is this part, or some of its releases at the same epsilon and delta, with a mu for them."""
         if self == other:
             return True
         if not isinstance(other, GaussianNoise) or not set(other.shares) <= set(self.shares):
             return False
         pays = other.mu**2 >= sum(mu**2 for _, mu in other.shares)
-        same = (other.name, other.delta) == (self.name, self.delta) and other.epsilon <= self.epsilon
-        return pays and same and gaussian_covers(other.mu, other.epsilon, other.delta)
+        return pays and replace(other, mu=self.mu, shares=self.shares) == self
 
     def spent(self, *names: str) -> GaussianNoise:
-        """Return what some of the releases alone spend: with the same delta, the least epsilon on a fine grid."""
+        """Return what some of the releases alone spend, where the output of these releases decides that no more follow.
+
+        Only mu falls. Epsilon and delta are one point of the privacy profile of all releases. If a call that stops paid
+        a smaller epsilon at the same delta, both branches of the call could lose delta: 2 delta in all.
+        """
         shares = tuple((name, mu) for name, mu in self.shares if name in names)
         squared = sum((mu**2 for _, mu in shares), Fraction(0))
         mu = min(self.mu, Fraction(math.isqrt(math.ceil(squared * MU_UNIT**2) - 1) + 1, MU_UNIT))
-        # The whole epsilon is enough.
-        low, high = 0, _EPSILON_STEPS
-        while high - low > 1:
-            middle = (low + high) // 2
-            enough = gaussian_covers(mu, self.epsilon * middle / _EPSILON_STEPS, self.delta)
-            low, high = (low, middle) if enough else (middle, high)
-        return replace(self, mu=mu, epsilon=self.epsilon * high / _EPSILON_STEPS, shares=shares)
+        return replace(self, mu=mu, shares=shares)
 
     def spend(self, share: str) -> Fraction:
         """Use up the one draw of a release, and return the mu that it may spend."""

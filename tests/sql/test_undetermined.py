@@ -77,12 +77,18 @@ def test_a_feature_that_noise_hides_is_left_out(con: Any, method: str) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_target_that_noise_hides_gives_no_model_and_is_charged(con: Any, method: str) -> None:
-    """The bounds are charged, and what was not drawn is not."""
+    """Epsilon and delta are charged whole, since they are one point for both branches; rho is that of the bounds."""
     for _ in range(CALLS):
         before = spent(con)
         if fit(con, "'a', 'b'", target="unknown", method=method) == NOTHING:
             break
-    assert before + 0.5 < spent(con) < before + 1.5
+    assert spent(con) == pytest.approx(before + 2)
+    last = "SELECT epsilon, delta, rho FROM dp_ledger() ORDER BY sequence DESC LIMIT 1"
+    [(epsilon, delta, rho)] = con.execute(last).fetchall()
+    fit(con, "'a', 'b'", method=method)
+    [(whole_epsilon, whole_delta, whole_rho)] = con.execute(last).fetchall()
+    assert (epsilon, delta) == (whole_epsilon, whole_delta)
+    assert rho < whole_rho / 2
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,7 +8,8 @@ import inspect
 import pkgutil
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,16 @@ import pytest
 
 import dpsql.functions
 from dpsql import mechanisms
-from dpsql.contract.events import Approximate, Composed, DiscreteLaplace, ObjectivePerturbation
-from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu, share_of_mu
+from dpsql.contract.events import (
+    Approximate,
+    Composed,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Event,
+    GaussianDP,
+    ObjectivePerturbation,
+)
+from dpsql.contract.gaussian_profile import gaussian_mu, share_of_mu
 from dpsql.contract.measurement import (
     NOTHING,
     Draw,
@@ -331,24 +340,28 @@ def test_every_function_has_its_own_measurement() -> None:
         assert not getattr(function.plan.measurement, "__isabstractmethod__", False), name
 
 
-def test_some_releases_of_a_gaussian_part_cost_less() -> None:
-    """The rest is charged by its own mu, at the same delta; a cheaper part that does not pay is not covered."""
+def _bounds_and_fit() -> GaussianNoise:
     epsilon, delta = Fraction(1), Fraction(1, 10**6)
     mu = gaussian_mu(epsilon, delta)
     shares = (("bounds", share_of_mu(Fraction(1, 4), mu)), ("fit", share_of_mu(Fraction(3, 4), mu)))
-    whole = GaussianNoise("fit", mu, epsilon, delta, shares)
-    for names, least, most in ((["bounds"], 0.4, 0.6), (["fit"], 0.8, 0.95), (["bounds", "fit"], 0.99, 1.0)):
+    return GaussianNoise("fit", mu, epsilon, delta, shares)
+
+
+def test_some_releases_of_a_gaussian_part_have_a_smaller_mu() -> None:
+    """The rest has its own mu, at the same epsilon and delta; a part with another loss is not covered."""
+    whole = _bounds_and_fit()
+    for names, share in ((["bounds"], 0.5), (["fit"], 0.75**0.5), (["bounds", "fit"], 1.0)):
         part = whole.spent(*names)
-        assert least < part.epsilon <= most
+        assert float(part.mu / whole.mu) == pytest.approx(share, rel=1e-6)
+        assert (part.epsilon, part.delta) == (whole.epsilon, whole.delta)
         assert whole.covers(part)
         assert not part.covers(whole) or names == ["bounds", "fit"]
-        assert part.mu**2 >= sum(value**2 for name, value in shares if name in names)
-        assert gaussian_covers(part.mu, part.epsilon, delta)
+        assert part.mu**2 >= sum(value**2 for name, value in whole.shares if name in names)
         for wrong in (
             {"epsilon": part.epsilon * 9 / 10},
             {"mu": part.mu * 9 / 10},
-            {"delta": delta / 2},
-            {"shares": (("bounds", mu),)},
+            {"delta": whole.delta / 2},
+            {"shares": (("bounds", whole.mu),)},
         ):
             assert not whole.covers(replace(part, **wrong))
     permit = Permit(measurement_of(whole))
@@ -362,3 +375,56 @@ def test_some_releases_of_a_gaussian_part_cost_less() -> None:
         whole.spend("fit")
         with refused:
             drawn.reduce(NOTHING)
+        with refused:
+            drawn.reduce(measurement_of(whole.spent("bounds")))
+
+
+@dataclass(frozen=True)
+class _Cheaper(Part):
+    """A part that says of every other part that it covers it."""
+
+    event: Event = DiscreteLaplace(ONE)  # noqa: RUF009
+
+    def covers(self, other: Part) -> bool:
+        return isinstance(other, _Cheaper)
+
+
+@pytest.mark.parametrize(
+    ("planned", "spent", "fits"),
+    [
+        (Approximate(ONE, ONE / 100), ObjectivePerturbation(ONE), True),
+        (Approximate(ONE, ONE / 100), Approximate(ONE, ONE / 100), True),
+        (Approximate(ONE, ONE / 100), Approximate(ONE, ONE / 200), False),
+        (Approximate(ONE, ONE / 100), Approximate(ONE / 2, ONE / 100), False),
+        (DiscreteLaplace(ONE), DiscreteLaplace(ONE / 2), False),
+        (GaussianDP(ONE / 10, ONE, ONE / 100), GaussianDP(ONE / 20, ONE, ONE / 100), True),
+        (GaussianDP(ONE / 10, ONE, ONE / 100), GaussianDP(ONE / 20, ONE / 2, ONE / 100), False),
+        (GaussianDP(ONE / 10, ONE, ONE / 100), GaussianDP(ONE / 20, ONE, ONE / 200), False),
+        (GaussianDP(ONE / 10, ONE, ONE / 100), DiscreteLaplace(ONE), False),
+        (DiscreteGaussian(ONE / 100), DiscreteGaussian(ONE / 200), True),
+        (DiscreteGaussian(ONE / 100, ONE / 100), DiscreteGaussian(ONE / 200, ONE / 100), False),
+        (
+            Composed((DiscreteLaplace(ONE), GaussianDP(ONE / 10, ONE, ONE / 100))),
+            Composed((DiscreteLaplace(ONE), DiscreteLaplace(ONE))),
+            False,
+        ),
+    ],
+)
+def test_a_cheaper_part_is_charged_at_a_point_fixed_before_it(planned: Event, spent: Event, fits: bool) -> None:
+    permit = Permit(measurement_of(_Cheaper("it", planned)))
+    with nullcontext() if fits else refused:
+        permit.reduce(measurement_of(_Cheaper("it", spent)))
+
+
+@pytest.mark.parametrize(
+    "bound",
+    [
+        GaussianDP(ONE / 10, ONE, ONE / 100),
+        Composed((DiscreteLaplace(ONE), DiscreteLaplace(ONE))),
+        DiscreteGaussian(ONE),
+    ],
+)
+def test_what_takes_the_place_of_other_parts_has_one_epsilon_and_delta(bound: Event) -> None:
+    with refused:
+        Within((LaplaceNoise("first", ONE / 2, 1),), bound)
+    Within((LaplaceNoise("first", ONE / 2, 1),), Approximate(ONE, ONE / 100))
