@@ -62,6 +62,10 @@ class BudgetError(DpsqlError):
     """The budget does not allow this call (codes ``B…``)."""
 
 
+class LedgerWarning(UserWarning):
+    """The ledger can be used, and its owner should know something about it."""
+
+
 class LedgerError(DpsqlError):
     """The ledger cannot be opened, or its chain does not verify (codes ``L…``)."""
 

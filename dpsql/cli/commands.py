@@ -272,8 +272,8 @@ def ledger_restore() -> None:
     """Bring the ledger up to the backup FILE.
 
     Entries that only the ledger has are never lost: it must hold an earlier state of the backup. Otherwise nothing
-    is done, unless you say --set-aside. What was released after the backup then no longer counts, which is said and
-    recorded.
+    is done, unless you say --set-aside. With --db, the command says what the database remembers beyond the backup;
+    dpsql ledger accept charges it.
     """
 
 
@@ -281,9 +281,14 @@ def ledger_restore() -> None:
 @place_options
 @runs("ledger_commands.accept_ledger")
 def ledger_accept() -> None:
-    """Go on with the entries that are left, after a crash or a copy has lost the last ones and there is no backup.
+    """Go on with a ledger that has lost entries, was replaced, or was copied or moved.
 
-    It says what is forgotten, and the ledger records it: what was spent there no longer counts.
+    The database remembers what was spent of each budget, period and grant. With --db, the ledger is charged what it
+    does not hold of that; where nobody knows how much that was, as for another ledger, all that remains. The ledger
+    records it. Close the database everywhere first.
+
+    \b
+    dpsql ledger accept --db hospital.duckdb
     """
 
 
@@ -295,7 +300,8 @@ def ledger_adopt() -> None:
     """Tie DATABASE to a ledger from now on; the change is an entry of that ledger.
 
     A database with a budget is marked with its ledger, and no other ledger is accepted. Use this after a ledger
-    was deliberately replaced; what was spent under the earlier ledger is not carried over.
+    was deliberately replaced. Budgets do not come back: the new ledger is charged all that remained of them under the
+    earlier one.
     """
 
 

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,11 +17,13 @@ from rich.console import RenderableType
 
 from dpsql.cli.messages import DONE, LEDGER, console, say, say_error
 from dpsql.cli.output import budget_view, ledger_location, ledger_place, ledger_view, open_ledger, policy_view
-from dpsql.engines.duckdb.mark import adopt
+from dpsql.engines.duckdb.spending_record import Accepted, lost
+from dpsql.engines.duckdb.spending_record import accept as accept_record
 from dpsql.ledger.copies import Restored, accept, backup, restore
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.policy import PolicyRow
 from dpsql.ledger.rows import BudgetRow, LedgerRow
+from dpsql.ledger.spending import Lost
 
 Record = TypeVar("Record", BudgetRow, LedgerRow, PolicyRow)
 
@@ -84,24 +87,67 @@ def restore_ledger(source: str, database: str | None, ledger: str | None, set_as
     done = restore(ledger_location(None, source), place, set_aside=set_aside)
     if done.aside is not None:
         click.echo(f"The ledger that was there is now {done.aside}.")
-    _tell_lost(done)
+    forgotten = _forgotten(database, place)
+    _tell_lost(done, forgotten)
+    if forgotten:
+        say(f"The database remembers what this backup does not hold. Charge it: dpsql ledger accept --db {database}")
+        _list(forgotten)
 
 
 def accept_ledger(database: str | None, ledger: str | None) -> None:
-    """Go on with the entries that a ledger still holds."""
-    _tell_lost(accept(ledger_location(database, ledger)))
+    """Go on with the entries that a ledger still holds, charged with what the database says was spent."""
+    if database is None or not Path(database).is_file():
+        _tell_lost(accept(ledger_location(database, ledger)), None)
+        return
+    place = ledger_place(database, ledger)  # a ledger that is gone is made anew, and charged
+    done = accept(place)
+    with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
+        accepted = accept_record(connection, opened)
+        entries = opened.head()[0]
+    _tell_lost(replace(done, entries=entries), accepted.charged)
+    _tell_charged(database, accepted)
 
 
-def _tell_lost(done: Restored) -> None:
-    """Print what a ledger holds, and what it has lost."""
+def _forgotten(database: str | None, place: str) -> list[Lost] | None:
+    """Return what a database remembers beyond a ledger; None where it is not there, or cannot be read now."""
+    if database is None or not Path(database).is_file():
+        return None
+    with suppress(duckdb.Error), duckdb.connect(database, read_only=True) as connection:
+        with closing(Ledger.open(place, read_only=True)) as opened:
+            return lost(connection, opened)
+    return None
+
+
+def _tell_charged(database: str, accepted: Accepted) -> None:
+    """Print what a ledger was charged because a database remembers it."""
+    if accepted.charged:
+        say(f"Charged again, as {database} remembers it:")
+        _list(accepted.charged)
+    elif accepted.after is not None:
+        say(f"The ledger holds all that {database} remembers.")
+
+
+def _list(charges: Sequence[Lost]) -> None:
+    for one in charges:
+        click.echo(f"  {one.text}")
+
+
+def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
+    """Print what a ledger holds, and what it has lost; `remembered` is what a database remembers of that, if any."""
     if done.lost is not None:
-        say(
-            f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here. What was "
-            "charged by it, and by others that are not here, no longer counts; the ledger records that in its last "
-            "entry."
+        counts = (
+            " What was charged by it, and by others that are not here, no longer counts, unless a database remembers it: "
+            "dpsql ledger accept --db charges that."
         )
-    elif not done.known:
-        say("Nothing notes what the last entry had been, so entries may be missing that nobody can tell of.")
+        say(
+            f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here.{counts * (not remembered)} "
+            "The ledger records that."
+        )
+    elif not done.known and remembered is None:
+        say(
+            "Nothing notes which entry was the last one, so nobody can tell what is missing. A database that has "
+            "budgets remembers what was spent: give its file with --db."
+        )
     click.echo(f"ok: the ledger holds {done.entries} entries.")
 
 
@@ -111,6 +157,9 @@ def adopt_ledger(database: str, ledger: str | None) -> None:
     if not Path(database).is_file():
         raise click.UsageError(f"there is no database {database!r}.")
     with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
-        before, after = adopt(connection, opened)
-    was = "no ledger" if before is None else f"ledger {before.ledger}…"
-    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {after.ledger}… at {place}.")
+        accepted = accept_record(connection, opened, adopt=True)
+        ledger_id = opened.id
+    was = "no ledger" if accepted.before is None else f"ledger {accepted.before.ledger}…"
+    click.echo(f"ok: {database} belonged to {was}, and now belongs to ledger {ledger_id[:16]}… at {place}.")
+    if accepted.charged:
+        _tell_charged(database, accepted)

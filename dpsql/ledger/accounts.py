@@ -13,7 +13,7 @@ from dpsql.contract.periods import first_day, following
 from dpsql.errors import BudgetError, GatewayError
 from dpsql.ledger import clock
 from dpsql.ledger.caps import account_of, cap_of, granted, under_cap
-from dpsql.ledger.chain import CHARGE, canonical
+from dpsql.ledger.chain import ACCEPTED, CHARGE, canonical
 from dpsql.ledger.grants import time_text
 from dpsql.ledger.spent import Spent, amounts_of, refuse_beyond, with_row
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from dpsql.contract.cost import Cost
     from dpsql.ledger.budget import Budget
     from dpsql.ledger.chain import Draft, Row
+    from dpsql.ledger.composition import Composition
     from dpsql.ledger.grants import Grant
     from dpsql.ledger.transaction import Transaction
 
@@ -119,7 +120,9 @@ _most_remembered = 1024
 def _composed(spent: Spent, rows: Iterable[Row]) -> Spent:
     for row in rows:
         composition = spent.composition
-        if composition is not None:
+        if composition is not None and row["status"] == ACCEPTED:
+            composition = _after_accepted(composition, row)
+        elif composition is not None:
             cost, charged = cost_of(json.loads(row["event"] or "")), amounts_of(row)
             # A release on several periods of the data costs a person more than its event says.
             is_whole = None if cost.epsilon is None else units_up(cost.epsilon)
@@ -127,6 +130,15 @@ def _composed(spent: Spent, rows: Iterable[Row]) -> Spent:
             composition = composition.plus(cost if same else charged)
         spent = with_row(spent, row, composition)
     return spent
+
+
+def _after_accepted(composition: Composition, row: Row) -> Composition:
+    """Return the state of a period's accountant after lost entries, whose sums may be of another order."""
+    added, amounts = json.loads(row["arguments"])["added"], amounts_of(row)
+    remained = {name: added[name] for name in ("before_epsilon", "before_delta") if name in added}
+    if not remained and amounts.epsilon is None and amounts.rho is None:
+        remained = {"before_epsilon": None}
+    return composition.with_added(remained) if remained else composition.plus(amounts)
 
 
 def account(transaction: Transaction, principal: str, dataset: str, cap: Budget | None) -> Spent:

@@ -36,6 +36,7 @@ MISSING_COLUMNS = {
 NEW_COLUMNS = MISSING_COLUMNS["1"]
 RESERVED = "held, charged before the first draw"  # the status of a reservation, as it was always stored
 MERGED = "charged, spent before the merge"
+ACCEPTED = "charged, lost entries accepted"  # what the owner accepted as spent by entries that the ledger lost
 CHAIN, DECLARED, GRANTED = "chain", "declared", "granted"
 # What is spent of a block, and what a block begins with once an owner restated periods: neither declares anything.
 CHARGE, CARRY = "charge", "carry"

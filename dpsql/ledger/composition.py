@@ -48,6 +48,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
@@ -134,6 +135,30 @@ class Composition:
         pure = None if self.pure is None or cost.epsilon is None else self.pure + units_up(cost.epsilon)
         return replace(self, pure=pure, failure=self.failure + units_up(cost.delta), releases=self.releases + 1)
 
+    def with_added(self, added: Mapping[str, str | None]) -> Composition:
+        """Return the state after amounts are added to its sums, by their names; None for one without a finite sum."""
+        sums: dict[str, int | None] = {}
+        for name, amount in added.items():
+            if name not in _SUMS:
+                raise ValueError("no sum of an accountant")
+            before = getattr(self, name)
+            sums[name] = None if before is None or amount is None else before + int(amount)
+        return replace(self, **sums)  # type: ignore[arg-type]
+
+    def beyond(self, earlier: Composition) -> dict[str, str | None]:
+        """Return what `with_added` adds to an earlier state of the same phase to get this one."""
+        added: dict[str, str | None] = {}
+        for name in _SUMS:
+            before, after = getattr(earlier, name), getattr(self, name)
+            if before is not None and after != before:
+                added[name] = None if after is None else str(after - before)
+        return added
+
+    def is_phase_of(self, other: Composition | None) -> bool:
+        """Whether another state is of the same phase, so that their sums differ by what was charged in between."""
+        phase = ("order", "tail", "before_epsilon", "before_delta")
+        return other is not None and all(getattr(self, name) == getattr(other, name) for name in phase)
+
     def to_json(self) -> str:
         """Return the state as canonical JSON, amounts as text."""
         record: dict[str, str | int | None] = {
@@ -167,6 +192,7 @@ class Composition:
 
 
 _AMOUNTS = ("tail", "before_epsilon", "before_delta", "pure", "renyi", "failure")
+_SUMS = (*_AMOUNTS[1:], "releases")
 
 
 def begin(

@@ -44,6 +44,12 @@ class LedgerFile:
         self._identity: Identity = None
         self._log_size = 0
 
+    @property
+    def number(self) -> str | None:
+        """The number of the file on its disk; that of the disk changes when it is mounted."""
+        found = _identity_of(self.path)
+        return None if found is None else str(found[1])
+
     def connect(self, *, timeout: float, check_same_thread: bool) -> sqlite3.Connection:
         """Open a file without write permission for it or its folder."""
         # Without a log nobody is writing; `read` notices if that changes.

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from dpsql.contract.events import Event
 from dpsql.contract.measurement import Permit
 from dpsql.errors import UNWRITABLE, BudgetError, InternalError, LedgerError
+from dpsql.ledger.accepting import AcceptingLedger
 from dpsql.ledger.blocks import merged, restated
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.chain import RESERVED, Draft, canonical
@@ -38,7 +39,6 @@ from dpsql.ledger.charge import (
     receipt_of,
     refuse_name,
 )
-from dpsql.ledger.granting import GrantingLedger
 from dpsql.ledger.reservations import append_end, free
 from dpsql.ledger.rows import BudgetRow, Entry, Facts, LedgerRow, Older, RecordedDeclarations, merged_into
 from dpsql.ledger.verification import VerifyReport
@@ -52,7 +52,7 @@ __all__ = ["Budget", "BudgetRow", "Charge", "Entry", "Ledger", "LedgerRow", "Rec
 T = TypeVar("T")
 
 
-class Ledger(GrantingLedger):
+class Ledger(AcceptingLedger):
     """The budgets and releases at one location, shared by every thread and process that opens it.
 
     Open it with `Ledger.open`. Dataset names compare without ASCII case, as DuckDB's table names do: were

@@ -14,6 +14,7 @@ from dpsql.ledger.charge import folded_dataset, is_name
 from dpsql.ledger.location import LedgerPlace
 from dpsql.ledger.policy import PolicyRow, policy_rows
 from dpsql.ledger.rows import BudgetRow, LedgerRow, RecordedDeclarations, State, StoredRelease
+from dpsql.ledger.spending import Totals, totals_between
 from dpsql.ledger.transaction import Transaction
 from dpsql.progress import held_back
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from dpsql.ledger.blocks import Blocks
-    from dpsql.ledger.chain import Head
+    from dpsql.ledger.chain import Head, Row
     from dpsql.ledger.charge import Receipt
     from dpsql.ledger.store import Store
 
@@ -49,6 +50,7 @@ class OpenLedger:
         self._declarations: RecordedDeclarations | None = None
         self._opening = threading.Lock()
         self._watchers: list[Callable[[Receipt], None]] = []
+        self.recorders: list[Callable[[Sequence[Row]], None]] = []  # called with the entries of each commit
         self._reading = _Reading()
 
     @classmethod
@@ -178,6 +180,25 @@ class OpenLedger:
 
         return self._read(work)
 
+    def has_entry(self, sequence: int, digits: str) -> bool:
+        """Whether the chain holds an entry of a number, whose hash begins with some digits."""
+
+        def work(transaction: Transaction) -> bool:
+            row = transaction.at(sequence)
+            return row is not None and row["hash"].startswith(digits)
+
+        return self._read(work)
+
+    def totals_since(self, sequence: int) -> list[Totals]:
+        """Return the totals of each account that was charged or stated after an entry; of all accounts after 0."""
+        return self._read(lambda transaction: totals_between(transaction, sequence))
+
+    @property
+    def place(self) -> tuple[str, str | None]:
+        """Where the ledger is, without a password, and the number of its file on its disk; None without a file."""
+        store = self._opened()
+        return store.description, store.file_number
+
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""
         return self._read(lambda transaction: transaction.budget_rows())
@@ -222,17 +243,25 @@ class OpenLedger:
         def stands(connection: Connection, result: tuple[T, tuple[int, str]]) -> bool:
             return Transaction(store, connection, (0, "")).stands(result[1])
 
-        result, self._seen = store.write(self._inside(work), stands)
+        appended: list[Row] = []
+        result, self._seen = store.write(self._inside(work, appended), stands)
         store.note(self._seen)  # before anybody is told of the entry
+        for recorder in self.recorders if appended else ():
+            recorder(appended)
         return result
 
-    def _inside(self, work: Callable[[Transaction], T]) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
-        """Return `work` on a connection; it returns the chain's last row, too."""
+    def _inside(
+        self, work: Callable[[Transaction], T], appended: list[Row] | None = None
+    ) -> Callable[[Connection], tuple[T, tuple[int, str]]]:
+        """Return `work` on a connection; it returns the chain's last row, too, and notes which rows it `appended`."""
         store, seen = self._opened(), self._seen  # read first: the snapshot is at least as recent
 
         def inside(connection: Connection) -> tuple[T, tuple[int, str]]:
             transaction = Transaction(store, connection, seen)
-            return work(transaction), transaction.head
+            result = work(transaction)
+            if appended is not None:
+                appended[:] = transaction.appended
+            return result, transaction.head
 
         return inside
 

@@ -277,7 +277,7 @@ class RecordedDeclaration:
     ----------
     sequence : int
     kind : str
-        ``'protect'``, ``'public'``, ``'derive'``, ``'adopt'``.
+        ``'protect'``, ``'public'``, ``'derive'``, ``'adopt'``, ``'accept'``.
     dataset : str
     function : str
         Such as ``'dp_public'``.
@@ -349,7 +349,8 @@ class RecordedDeclarations:
             facts: Facts = (row.lineage if row.kind == "protect" else row.facts) or {}
             tables = [each.get("table") for each in tables_of(facts)]
             found |= {table[0][1:] for table in tables if table and table[0].startswith(MARKED)}
-            found |= {str(dict(facts)["database"])} if row.kind == "adopt" else set()
+            tied = dict(facts).get("database") if row.kind in ("adopt", "accept") else None
+            found |= set() if tied is None else {str(tied)}
         return frozenset(found)
 
 

@@ -248,6 +248,9 @@ class Statements:
         if there is such, and for each the hash of the row before it in the chain.
     of_account_from : Select
         The rows of `:block` of `:dataset` from the entry `:start` on, likewise.
+    last_of_accounts : Select
+        The last row of each account, a dataset's own or one of its blocks, among the entries after `:since` up to
+        `:until`, and for each the hash of the row before it.
     """
 
     def __init__(self, version: str) -> None:
@@ -279,6 +282,9 @@ class Statements:
         self.of_account = one.where(_of_account(row), row.c.sequence >= first).order_by(row.c.sequence)
         from_entry = row.c.sequence >= bindparam("start")
         self.of_account_from = one.where(_of_account(row), from_entry).order_by(row.c.sequence)
+        between = (inner.c.sequence > bindparam("since")) & (inner.c.sequence <= bindparam("until"))
+        newest = select(func.max(inner.c.sequence)).where(between).group_by(inner.c.dataset, inner.c.block)
+        self.last_of_accounts = one.where(row.c.sequence.in_(newest)).order_by(row.c.sequence)
         self.lasts = select(last.c.key, last.c.sequence, last.c.hash, last.c.number)
         self.last = self.lasts.where(last.c.key == bindparam("key"))
         self.last_of_datasets = self.lasts.where(last.c.key.startswith(dataset_key("")))

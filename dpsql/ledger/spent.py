@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -11,7 +12,7 @@ from dpsql.contract.events import Composed, Event
 from dpsql.contract.names import NAMELESS
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget
-from dpsql.ledger.chain import Row
+from dpsql.ledger.chain import Draft, Row
 from dpsql.ledger.composition import Composition, begin
 
 _repeat = "repeat an earlier release by its name, which costs nothing. Only the data's owner can change the budget."
@@ -89,7 +90,7 @@ def amounts_of(row: Row) -> Cost:
     return Cost(epsilon, delta or Fraction(0), rho)
 
 
-def with_row(spent: Spent, row: Row, composition: Composition | None) -> Spent:
+def with_row(spent: Spent, row: Draft, composition: Composition | None) -> Spent:
     """Return the totals after a row that charges them, with the accountant's state after it."""
     return Spent(
         _added(spent.epsilon, row["epsilon"]),
@@ -98,6 +99,17 @@ def with_row(spent: Spent, row: Row, composition: Composition | None) -> Spent:
         spent.releases + 1,
         composition,
     )
+
+
+def with_accepted(spent: Spent, row: Draft) -> Spent:
+    """Return the totals after a row that charges what the owner accepted as spent by lost entries.
+
+    The row says what it adds to the sums of the accountant, too (see `dpsql.ledger.spending`).
+    """
+    composition = spent.composition
+    if composition is not None:
+        composition = composition.with_added(json.loads(row["arguments"])["added"])
+    return with_row(spent, row, composition)
 
 
 def _added(total: int | None, amount: str | None) -> int | None:

@@ -87,6 +87,11 @@ class Store:
         """The location in words, without secrets."""
         return describe(self._url, proven=self._proven)
 
+    @property
+    def file_number(self) -> str | None:
+        """The number of the ledger's file on its disk, which no copy has; None without a file."""
+        return None if self._file is None else self._file.number
+
     def close(self) -> None:
         """Close every connection; a SQLite file then holds everything."""
         with held_back():

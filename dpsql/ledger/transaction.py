@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import count, islice, takewhile
@@ -80,11 +80,12 @@ class Transaction:
         self.composed = store.composed
         self._connection = connection
         self._schema = ledger_schema
-        self._statements = store.statements
+        self.statements = store.statements
         self._genesis = genesis(store.ledger_id)
         self._columns = ledger_schema.COLUMNS
         self._seen = seen
         self._tail: tuple[int, str] | None = None
+        self.appended: list[Row] = []
 
     @property
     def head(self) -> tuple[int, str]:
@@ -99,7 +100,7 @@ class Transaction:
         LedgerError
             L030: the first row is not chained to this ledger's id, or the last one is damaged.
         """
-        self._at(1)
+        self.at(1)
         self.state("")  # looks at the last row
         return self.head
 
@@ -113,7 +114,7 @@ class Transaction:
         """Return the state of a dataset, after verifying every row that it depends on."""
         sequence, hash_seen = self._seen
         found = self._connection.execute(
-            self._statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
+            self.statements.state, {"dataset": dataset, "key": dataset_key(dataset), "seen": sequence}
         ).one()
         chain, last, tail, at_seen = tuple(found[:2]), tuple(found[2:4]), tuple(found[4:6]), found[6]
         width = len(self._columns)
@@ -125,7 +126,7 @@ class Transaction:
                 f"ledger {self._store.description!r} has lost entries that this process has read: it was replaced. "
                 "Nothing was released. Put the right file back, then connect again.",
             )
-        if self._statements.has_lasts:
+        if self.statements.has_lasts:
             if chain != tail:
                 raise self._damaged(_largest(chain[0], tail[0]))
             if last != (row[0], row[self._columns.index("hash")]):
@@ -157,14 +158,14 @@ class Transaction:
 
     def blocks(self, dataset: str, names: Sequence[str] | None = None) -> Blocks:
         """Return what is spent of some blocks of a dataset, or of all, after verifying every row that says it."""
-        statement, given = self._statements.blocks, dict[str, object](dataset=dataset)
+        statement, given = self.statements.blocks, dict[str, object](dataset=dataset)
         if names is not None:
-            statement, given = self._statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
+            statement, given = self.statements.blocks_named, {"dataset": dataset, "blocks": [FRESH, *names]}
         found = {block_key(dataset, row[0]): row[1] for row in self._connection.execute(statement, given)}
         keys = [block_key(dataset, name) for name in (FRESH, *names)] if names is not None else list(found)
         spent, begun, noted = dict[str, Spent](), None, dict[str, int]()
         for key, hash_noted, *values, before in self._connection.execute(
-            self._statements.last_of_blocks, {"keys": keys}
+            self.statements.last_of_blocks, {"keys": keys}
         ):
             row = self._verify(values, before)
             name = row["block"] or ""
@@ -197,9 +198,9 @@ class Transaction:
         }
         row["hash"] = row_hash(previous, row)
         self._connection.execute(self._schema.append, row)
-        columns: Mapping[str, object] = row
-        self._remember((previous, *(columns[name] for name in self._columns)))
+        self._remember((previous, *(row[name] for name in self._columns)))  # type: ignore[literal-required]
         self._tail = (sequence, row["hash"])
+        self.appended.append(row)
         return self._entry(row, row["result"], replayed=False)
 
     def stored_release(self, dataset: str, name: str | None, fingerprint: str, older: Older | None) -> Entry | None:
@@ -226,7 +227,7 @@ class Transaction:
         if draft["name"] is None:
             return None
         of_name = {"dataset": draft["dataset"], "name": draft["name"]}
-        for (reservation,) in self._connection.execute(self._statements.open_reservations, of_name).all():
+        for (reservation,) in self._connection.execute(self.statements.open_reservations, of_name).all():
             row = self.reserved(reservation, draft, datasets)
             if row is not None:
                 return self._entry(row, None, replayed=False)
@@ -234,12 +235,12 @@ class Transaction:
 
     def has_ended(self, reservation: int) -> bool:
         """Whether an entry ends a reservation."""
-        return self._connection.execute(self._statements.end_of_reservation, {"hold": reservation}).first() is not None
+        return self._connection.execute(self.statements.end_of_reservation, {"hold": reservation}).first() is not None
 
     def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
         """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
-        found = self._at(reservation)
-        rows = (self._at(reservation + offset) for offset in count())
+        found = self.at(reservation)
+        rows = (self.at(reservation + offset) for offset in count())
         present = takewhile(lambda row: row is not None, rows)
         names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
         same = completes(draft, found) and list(islice(names, len(datasets))) == list(datasets)
@@ -247,8 +248,8 @@ class Transaction:
 
     def lost_reservations(self) -> list[Row]:
         """Return the reservations of principals that no row has ended, the first first."""
-        numbers = self._connection.execute(self._statements.lost_reservations).all()
-        return [row for (number,) in numbers if (row := self._at(number)) is not None]
+        numbers = self._connection.execute(self.statements.lost_reservations).all()
+        return [row for (number,) in numbers if (row := self.at(number)) is not None]
 
     def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
         """Return an entry with a result, which is JSON text."""
@@ -266,13 +267,13 @@ class Transaction:
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
-        row = self._at(head[0]) if head[0] else None
+        row = self.at(head[0]) if head[0] else None
         return not head[0] or (row is not None and row["hash"] == head[1])
 
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
         """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
         if isinstance(key, int):
-            row = self._at(key)
+            row = self.at(key)
             rows = [] if row is None else [row]
         elif key is not None:
             named = (self._row_of_name(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
@@ -287,7 +288,7 @@ class Transaction:
 
     def event_of(self, sequence: int) -> dict[str, object]:
         """Return the event of an entry."""
-        row = self._at(sequence)
+        row = self.at(sequence)
         with self._decoding(sequence):
             event: dict[str, object] = json.loads((row and row["event"]) or "")
         return event
@@ -313,10 +314,10 @@ class Transaction:
     def declarations(self, known: RecordedDeclarations | None) -> RecordedDeclarations:
         """Return every declaration that stands; `known` again, as long as no row was declared after it."""
         last = self._last(DECLARED) or (0, "", 0)
-        if known is not None and self._statements.has_lasts and (known.counter, known.hash) == last[:2]:
+        if known is not None and self.statements.has_lasts and (known.counter, known.hash) == last[:2]:
             return known
         latest: dict[str, dict[str, Any]] = {}
-        rows, end = self._every(self._statements.declarations, last)
+        rows, end = self._every(self.statements.declarations, last)
         for row in rows:
             with self._decoding(row["sequence"]):
                 declaration = declaration_of(row)
@@ -328,7 +329,7 @@ class Transaction:
         last = self._last(GRANTED) or (0, "", 0)
         if known is not None and (known.counter, known.hash) == last[:2]:
             return known
-        rows, end = self._every(self._statements.grants, last)
+        rows, end = self._every(self.statements.grants, last)
         standing = StandingGrants()
         for row in rows:
             with self._decoding(row["sequence"]):
@@ -337,15 +338,15 @@ class Transaction:
 
     def releases_by(self, principal: str) -> list[StoredRelease]:
         """Return what a principal asked for, oldest first."""
-        return [self._release_of(row) for row in self._verified(self._statements.of_principal, principal=principal)]
+        return [self._release_of(row) for row in self.verified(self.statements.of_principal, principal=principal)]
 
     def charges_since(self, dataset: str, block: str, start: str | int, number: int) -> list[Row]:
         """Return the rows of an account from the first one on that was recorded at `start` or later, or has a number.
 
         `number` is how many rows the account has in all; each says how many there were, so that none can be hidden.
         """
-        statement = self._statements.of_account_from if isinstance(start, int) else self._statements.of_account
-        rows = self._verified(statement, dataset=dataset, block=block, start=start)
+        statement = self.statements.of_account_from if isinstance(start, int) else self.statements.of_account
+        rows = self.verified(statement, dataset=dataset, block=block, start=start)
         found = [row["releases"] for row in rows]
         if found != list(range(number - len(rows) + 1, number + 1)) * bool(rows):
             raise self._damaged(rows[-1]["sequence"])
@@ -355,26 +356,25 @@ class Transaction:
             raise self._damaged(rows[0]["sequence"])
         return [row for row in rows if row is not rows[0] or row["recorded_at"] >= start]
 
-    def _verified(self, statement: Select[Any], **given: object) -> list[Row]:
-        found = self._connection.execute(statement, given).all()
-        return [self._verify(row[:-1], row[-1]) for row in found]
+    def verified(self, statement: Select[Any], **given: object) -> list[Row]:
+        """Return the rows that a statement finds, each after it is verified."""
+        return [self._verify(row[:-1], row[-1]) for row in self._connection.execute(statement, given).all()]
 
     def _every(self, statement: Select[Any], last: tuple[int, str, int]) -> tuple[list[Row], tuple[int, str]]:
         """Return all rows of a kind, with number and hash of the last one, which must be as many as are noted."""
-        rows = self._verified(statement)
+        rows = self.verified(statement)
         end = (rows[-1]["sequence"], rows[-1]["hash"]) if rows else (0, "")
-        if self._statements.has_lasts and (*end, len(rows)) != last:
+        if self.statements.has_lasts and (*end, len(rows)) != last:
             raise self._damaged(_largest(last[0], end[0]))
         return rows, end
 
     def verify(self, head: str | None, *, noted: bool = True) -> VerifyReport:
         """Walk the whole chain, and compare what is kept beside it."""
         last = self._store.read_note() if noted else None  # first: the ledger may only be ahead of it
-        lasts = None
-        if self._statements.has_lasts:
-            lasts = {row[0]: tuple(row[1:]) for row in self._connection.execute(self._statements.lasts)}
+        lasts = self._connection.execute(self.statements.lasts) if self.statements.has_lasts else None
+        ends = None if lasts is None else {row[0]: tuple(row[1:]) for row in lasts}
         with closing(self._rows()) as rows:
-            report = verify(self._store.ledger_id, rows, head, lasts)
+            report = verify(self._store.ledger_id, rows, head, ends)
         if report.ok and self._connection.dialect.name == "sqlite":
             found = self._connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
             if found != "ok":
@@ -410,19 +410,19 @@ class Transaction:
             for row in verified_rows(self._store.description, self._store.ledger_id, rows):
                 end = (row["sequence"], row["hash"])
                 yield row
-        if self._statements.has_lasts and (last or (0, self._genesis))[:2] != end:
+        if self.statements.has_lasts and (last or (0, self._genesis))[:2] != end:
             raise self._damaged(_largest(last and last[0], end[0]))
 
     def _last(self, key: str) -> tuple[int, str, int] | None:
         """Return sequence, hash and number of the last row under a key."""
-        if not self._statements.has_lasts:
+        if not self.statements.has_lasts:
             return None
-        found = self._connection.execute(self._statements.last, {"key": key}).first()
+        found = self._connection.execute(self.statements.last, {"key": key}).first()
         return None if found is None else (found[1], found[2], found[3])
 
-    def _at(self, sequence: int) -> Row | None:
+    def at(self, sequence: int) -> Row | None:
         """Return the row with a sequence number; None if the chain is shorter."""
-        found = self._connection.execute(self._statements.one, {"sequence": sequence}).first()
+        found = self._connection.execute(self.statements.one, {"sequence": sequence}).first()
         if found is not None:
             return self._verify(found[:-1], found[-1])
         last = self._last(CHAIN)
@@ -433,18 +433,18 @@ class Transaction:
     def _row_of_name(self, dataset: str, name: str) -> Row | None:
         """Return the row that holds the result of a name."""
         found = self._connection.execute(
-            self._statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
+            self.statements.named, {"dataset": dataset, "name": name, "key": name_key(dataset, name)}
         ).one()
         last, values = tuple(found[:2]), found[2:-1]
-        if self._statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
+        if self.statements.has_lasts and last != (values[0], values[self._columns.index("hash")]):
             raise self._damaged(_largest(last[0], values[0]))
         return None if values[0] is None else self._verify(values, found[-1])
 
     def _datasets(self) -> list[str]:
         """Return the names of all datasets, which an index and `dpsql_ledger_last` must agree on."""
-        last = {dataset_key(str(row[0])): row[1] for row in self._connection.execute(self._statements.datasets)}
-        if self._statements.has_lasts:
-            noted = {row[0]: row[1] for row in self._connection.execute(self._statements.last_of_datasets)}
+        last = {dataset_key(str(row[0])): row[1] for row in self._connection.execute(self.statements.datasets)}
+        if self.statements.has_lasts:
+            noted = {row[0]: row[1] for row in self._connection.execute(self.statements.last_of_datasets)}
             if noted != last:
                 raise self._damaged(max((each for _, each in set(noted.items()) ^ set(last.items())), default=None))
         return sorted(key.removeprefix(dataset_key("")) for key in last)

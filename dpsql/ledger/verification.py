@@ -17,6 +17,7 @@ from dpsql.ledger.blocks import FRESH, Blocks, Ended, begun_of, charged_names, m
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.caps import account_of, cap_of, under_cap
 from dpsql.ledger.chain import (
+    ACCEPTED,
     CARRY,
     CHAIN,
     CHARGE,
@@ -34,7 +35,7 @@ from dpsql.ledger.chain import (
 )
 from dpsql.ledger.composition import Composition
 from dpsql.ledger.grants import StandingGrants, grant_row
-from dpsql.ledger.spent import Spent, amounts_of, with_row
+from dpsql.ledger.spent import Spent, amounts_of, with_accepted, with_row
 
 
 @dataclass(frozen=True)
@@ -151,6 +152,9 @@ class _Accounts:
             account.own, account.ended = None, []
             if account.begins(account.budget, self.before) is not None:
                 self.awaited = [FRESH]
+        elif charges(row) and row["status"] == ACCEPTED:
+            account.spent = with_accepted(account.spent, row)
+            self.awaited = list(json.loads(row["arguments"])["accounts"])
         elif charges(row):
             if row["status"] == MERGED:
                 self._merge(account, row)
@@ -173,6 +177,8 @@ class _Accounts:
             raise ValueError("a row of another kind is due")
         self.awaited.pop(0)
         blocks = account.blocks
+        if first["status"] == ACCEPTED:
+            return self._accepted(account, row, first)
         if row["kind"] == CHARGE:
             if json.loads(row["lineage"] or "") != {"of": first["sequence"]} or row["event"] != first["event"]:
                 raise ValueError("the charge is of another release")
@@ -195,6 +201,23 @@ class _Accounts:
             spent = self.restated.spent[name].under(budget, _order(row), of_block=True)
             account.blocks = Blocks(account.accounts, self.restated.begun)
         account.accounts[name] = spent
+        return spent
+
+    def _accepted(self, account: _Account, row: Row, first: Row) -> Spent:
+        """Charge what the owner accepted as spent to a block, or to a principal."""
+        name, principal, budget = row["block"] or "", row["principal"], account.budget
+        if json.loads(row["lineage"] or "") != {"of": first["sequence"]} or row["status"] != ACCEPTED:
+            raise ValueError("the charge is of another entry")
+        if principal is not None:
+            if name != account_of(principal):
+                raise ValueError("the charge is of another principal")
+            cap = cap_of(self.standing.grants, principal, row["dataset"])
+            spent = under_cap(account.principals.get(principal, Spent()), cap, budget, _order(row))
+            account.principals[principal] = spent = with_accepted(spent, row)
+            return spent
+        account.accounts[name] = spent = with_accepted(account.blocks.of(budget, name), row)
+        if name == FRESH:
+            account.blocks = Blocks(account.accounts, begun_of(row["arguments"]))
         return spent
 
     def _merge(self, account: _Account, row: Row) -> None:

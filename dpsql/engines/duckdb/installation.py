@@ -28,7 +28,7 @@ from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.macros import macros_sql
-from dpsql.engines.duckdb.mark import ROWS, Mark, marks, refuse_other
+from dpsql.engines.duckdb.mark import mark_of_main
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import LedgerError
 from dpsql.ledger.file import beside
@@ -254,33 +254,28 @@ def _open_session(
     connection: duckdb.DuckDBPyConnection, ledger: str | PathLike[str] | None, instance: _Instance
 ) -> Session:
     location = default_ledger(connection) if ledger is None else ledger
-    alias, mark = _mark_of_main(connection)
+    with connection.cursor() as cursor:
+        alias, mark = mark_of_main(cursor)
     if mark is not None and location is not None and not is_url(location) and not Path(location).exists():
         raise LedgerError(
             "L033",
             f"database {alias!r} keeps its budgets in ledger {mark.ledger}…, and there is no ledger at {location!r}. "
-            "Give ledger := that one, or run dpsql ledger adopt.",
+            "Give ledger := that one; or run dpsql ledger accept --db, with the database's file, which makes a new one "
+            "and charges all that remained.",
         )
     opened = Ledger.open(location)
-    try:
-        if mark is not None:
-            refuse_other(alias, mark, opened)
-    except BaseException:
-        opened.close()
-        raise
     (main,) = connection.execute(
         "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY database_oid LIMIT 1"
     ).fetchone() or ("memory",)
     sources = Sources(opened, main, instance.cursor)
+    try:
+        if mark is not None:
+            with connection.cursor() as cursor:
+                sources.compare(cursor, only=alias)
+    except BaseException:
+        opened.close()
+        raise
     return Session(opened, sources, Engines(sources), strict=False, location=location)
-
-
-def _mark_of_main(connection: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
-    """Return the name of the connection's database, and the mark that ties it to a ledger."""
-    with connection.cursor() as cursor:
-        rows = cursor.execute(f"{ROWS} WHERE database_name = system.main.current_database()").fetchall()
-    alias = rows[0][0]
-    return alias, marks(rows).get(alias)
 
 
 def default_ledger(connection: duckdb.DuckDBPyConnection) -> str | None:

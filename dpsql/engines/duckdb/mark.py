@@ -1,7 +1,8 @@
-"""The mark of a DuckDB database: an empty schema whose name says which ledger the database belongs to.
+"""The mark of a DuckDB database: a schema whose name says which ledger the database belongs to.
 
 ``dpsql_ledger_<ledger>_<database>``: the first 16 hexadecimal digits of the ledger's id, and 16 random ones of the
-database's own. A schema's name survives copies of the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
+database's own. It holds what the database remembers of the ledger (`spending_record`). A schema's name survives copies
+of the file, EXPORT and COPY FROM DATABASE; a copy shares the budget.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ def refuse_other(alias: str, mark: Mark, ledger: Ledger) -> None:
             "L054",
             f"database {alias!r} keeps its budgets in this ledger, {mark.ledger}…, which holds nothing about it: its "
             "entries were lost. Nothing was released. Restore a backup with dpsql ledger restore; or run dpsql ledger "
-            "adopt to go on without them, and dp_protect again.",
+            "accept --db, with the database's file, to go on without them, and dp_protect again.",
         )
 
 
@@ -117,7 +118,8 @@ def _refuse_id(alias: str, mark: Mark, ledger_id: str) -> None:
         raise LedgerError(
             "L033",
             f"database {alias!r} keeps its budgets in ledger {mark.ledger}…; the ledger opened is "
-            f"{ledger_id[:_digits]}…. Give ledger := that one, or run dpsql ledger adopt.",
+            f"{ledger_id[:_digits]}…. Give ledger := that one; or run dpsql ledger accept --db, with the database's "
+            "file, which charges all that remained of its budgets.",
         )
 
 
@@ -147,7 +149,7 @@ def write_mark(connection: duckdb.DuckDBPyConnection, database: str, ledger_id: 
         if mark is not None:
             _refuse_id(database, mark, ledger_id)
         else:
-            if _is_read_only(cursor, database):
+            if is_read_only(cursor, database):
                 return None
             mark = new_mark(ledger_id)
             cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{mark.schema}")
@@ -183,24 +185,21 @@ def change_mark(
         cursor.begin()
         cursor.execute(f"CREATE SCHEMA {_quoted(database)}.{after.schema}")
         if before is not None:
-            cursor.execute(f"DROP SCHEMA {_quoted(database)}.{before.schema}")
+            cursor.execute(f"DROP SCHEMA {_quoted(database)}.{before.schema} CASCADE")
         record(before, after)
         cursor.commit()
         return before, after
 
 
-def adopt(connection: duckdb.DuckDBPyConnection, ledger: Ledger) -> tuple[Mark | None, Mark]:
-    """Tie a connection's database to a ledger, and record it there; return the marks before and after."""
-
-    def record(before: Mark | None, after: Mark) -> None:
-        facts = {"database": after.database, "before": None if before is None else before.ledger}
-        ledger.declare("adopt", f"database {after.database}", facts, "dpsql ledger adopt")
-
-    database = connection.execute("SELECT system.main.current_database()").fetchall()[0][0]
-    return change_mark(connection, database, ledger.id, record)
+def mark_of_main(cursor: duckdb.DuckDBPyConnection) -> tuple[str, Mark | None]:
+    """Return the name of the connection's database, and the mark that ties it to a ledger."""
+    rows = cursor.execute(f"{ROWS} WHERE database_name = system.main.current_database()").fetchall()
+    alias = rows[0][0]
+    return alias, marks(rows).get(alias)
 
 
-def _is_read_only(connection: duckdb.DuckDBPyConnection, database: str) -> bool:
+def is_read_only(connection: duckdb.DuckDBPyConnection, database: str) -> bool:
+    """Whether nothing can be written to a database."""
     found = connection.execute(
         "SELECT readonly FROM system.main.duckdb_databases() WHERE database_name = ?", [database]
     ).fetchone()

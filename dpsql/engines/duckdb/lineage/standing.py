@@ -14,6 +14,7 @@ from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.spending_record import SpendingRecord
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
 from dpsql.rendering import identifier
@@ -45,6 +46,7 @@ class Standing:
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._ledger = ledger
         self._main = main
+        self._record = SpendingRecord(ledger, cursor)
         self._cursor = cursor
         # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
         # same name elsewhere must not inherit them. With them, how often they changed.
@@ -104,17 +106,30 @@ class Standing:
         if cursor is None:
             return paths.Catalog(self._main)
         with cursor:
-            rows = cursor.execute(mark.ROWS).fetchall()
-        found = mark.marks(rows)
-        for alias, one in found.items():
-            if one not in self._mine:
-                mark.refuse_other(alias, one, self._ledger)
-                self._mine.add(one)  # entries of a ledger stay
+            rows, found = self.compare(cursor)
         # The temporary database is each connection's own, so its number here is not that of the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
         return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+
+    def compare(
+        self, cursor: duckdb.DuckDBPyConnection, *, only: str | None = None
+    ) -> tuple[list[tuple[str, str, int]], dict[str, mark.Mark]]:
+        """Compare the marked databases with the ledger; return all schemas, and the marks by alias.
+
+        With `only`, look at the database of this alias alone. Errors as of `catalog`, and L057: the ledger does not
+        hold what a database remembers of it.
+        """
+        rows = cursor.execute(mark.ROWS).fetchall()
+        found = mark.marks(rows)
+        mine = {alias: one for alias, one in found.items() if only in (None, alias)}
+        for alias, one in mine.items():
+            if one not in self._mine:
+                mark.refuse_other(alias, one, self._ledger)
+                self._mine.add(one)  # entries of a ledger stay
+        self._record.look(cursor, mine, {alias: number for alias, _, number in rows})
+        return rows, found
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
         """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
