@@ -136,12 +136,12 @@ def _tell_lost(done: Restored, remembered: Sequence[Lost] | None) -> None:
     """Print what a ledger holds, and what it has lost; `remembered` is what a database remembers of that, if any."""
     if done.lost is not None:
         counts = (
-            " What was charged by it, and by others that are not here, no longer counts, unless a database remembers it: "
-            "dpsql ledger accept --db charges that."
+            " What was charged by it, and by others that are not here, no longer counts, unless a database remembers "
+            "it: dpsql ledger accept --db charges that."
         )
         say(
-            f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here.{counts * (not remembered)} "
-            "The ledger records that."
+            f"Forgotten: entry {done.lost.sequence} ({done.lost.hash[:8]}) had been written, and is not here."
+            f"{'' if remembered else counts} The ledger records that."
         )
     elif not done.known and remembered is None:
         say(

@@ -10,7 +10,8 @@ CREATE OR REPLACE TEMP MACRO dpsql_reads(source, always := true) AS
 -- dpsql_tables() → the names of tables and views, for hints.
 CREATE OR REPLACE TEMP MACRO dpsql_tables() AS (
   SELECT system.main.list(name ORDER BY name) FROM (
-    SELECT table_name AS name FROM system.main.duckdb_tables() WHERE NOT internal
+    SELECT table_name AS name FROM system.main.duckdb_tables()
+    WHERE NOT internal AND NOT system.main.starts_with(schema_name, 'dpsql_ledger_')
     UNION ALL SELECT view_name FROM system.main.duckdb_views() WHERE NOT internal));
 
 -- dpsql_texts() → the texts of views and macros, the types that users made, and the paths of tables, for `catalogued`.

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dpsql.errors import LedgerError
+from dpsql.errors import LedgerError, SourceError
 
 if TYPE_CHECKING:
     import duckdb
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _digits = 16
 _schema = re.compile(r"dpsql_ledger_([0-9a-f]{16})_([0-9a-f]{16})")
+_in_plan = re.compile(f'"{_schema.pattern}"')
 _marking = threading.Lock()
 ROWS = "SELECT database_name, schema_name, database_oid FROM system.main.duckdb_schemas()"
 
@@ -66,6 +67,18 @@ def parse(schema: str) -> Mark | None:
     """Return the mark that a schema's name is, or None."""
     found = _schema.fullmatch(schema)
     return None if found is None else Mark(*found.groups())
+
+
+def of_mark(plan: str) -> bool:
+    """Whether the text of a plan names the schema that is a mark."""
+    return _in_plan.search(plan) is not None
+
+
+def record_named() -> SourceError:
+    """Return the refusal of a source in the schema that is a mark."""
+    return SourceError(
+        "S016", "the source is no table: dpsql keeps there what was spent. Look at it with SELECT * FROM dp_budget()."
+    )
 
 
 def marks(rows: Iterable[Sequence[str]]) -> dict[str, Mark]:

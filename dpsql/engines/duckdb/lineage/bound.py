@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.mark import of_mark, record_named
 
 Node = Mapping[str, object]
 
@@ -65,6 +66,8 @@ def read(text: str) -> Node | None:
         The catalog has no such table.
     UnreadableError
         The text is not a plan.
+    SourceError
+        S016: the plan reads what the database remembers of its ledger.
     """
     try:
         # DuckDB 2.0 computes a cast of a literal while it binds, and writes what is not a number as no JSON does.
@@ -78,6 +81,8 @@ def read(text: str) -> Node | None:
         if found.get("error_subtype") == "MISSING_ENTRY":
             raise MissingError
         return None
+    if of_mark(text):
+        raise record_named()
     plans = found.get("plans")
     if not isinstance(plans, list) or len(plans) != 1 or not isinstance(plans[0], dict):
         raise UnreadableError("the plan")

@@ -23,6 +23,7 @@ from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
+from dpsql.engines.duckdb.mark import parse
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
@@ -420,7 +421,7 @@ class Sources(Standing):
         out = []
         for path, spelled in sorted(tables):
             table = catalog.table(path)
-            if declarations.about(table, path[0]):
+            if declarations.about(table, path[0]) or parse(path[1]) is not None:
                 continue
             name = catalog.display(path) if table.engine is None else table.path
             spelled, engine = spelled or name, table.engine
