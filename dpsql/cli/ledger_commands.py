@@ -112,9 +112,12 @@ def _forgotten(database: str | None, place: str) -> list[Lost] | None:
     """Return what a database remembers beyond a ledger; None where it is not there, or cannot be read now."""
     if database is None or not Path(database).is_file():
         return None
-    with suppress(duckdb.Error), duckdb.connect(database, read_only=True) as connection:
-        with closing(Ledger.open(place, read_only=True)) as opened:
-            return lost(connection, opened)
+    with (
+        suppress(duckdb.Error),
+        duckdb.connect(database, read_only=True) as connection,
+        closing(Ledger.open(place, read_only=True)) as opened,
+    ):
+        return lost(connection, opened)
     return None
 
 

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -100,14 +99,14 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
+def place(tmp_path: Path) -> Place:
     found = Place(tmp_path)
     with duckdb.connect(found.database) as connection:
         connection.execute(
             "CREATE TABLE visits AS SELECT i % 50 AS patient, DATE '2026-01-01' + CAST(i % 90 AS INTEGER) AS day, "
             "i % 12 AS days FROM range(300) AS r(i)"
         )
-    yield found
+    return found
 
 
 def protect(place: Place, **stated: Any) -> duckdb.DuckDBPyConnection:
