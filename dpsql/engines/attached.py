@@ -246,9 +246,9 @@ class Attached:
         if claim is not None:
             return claim
         name = self.relative(source)
-        listed = show(next((one for one in known if fold(one) == fold(name)), known[0]))
+        listed = show(next((one for one in known if fold(one) == fold(name)), "..."))
         if dataset is not None:
-            raise SourceError("S025", f"there is no budget {show(dataset)}. Name one of dp_budget(), such as {listed}.")
+            raise SourceError("S025", f"there is no budget {show(dataset)}. SELECT * FROM dp_budget() lists them.")
         shown = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
         raise SourceError(
             "S025",

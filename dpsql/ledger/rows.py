@@ -232,6 +232,8 @@ class Facts(TypedDict, total=False):
         Of one of several tables: how many rows a person may have, unless a call says otherwise.
     merged_into : str
         Of a dataset that has ended: the one that took its place.
+    in_place : bool
+        Of a derived table: whether a budget of its own that nothing was charged to has ended.
     """
 
     table: Sequence[str] | None
@@ -246,6 +248,7 @@ class Facts(TypedDict, total=False):
     kind: str
     rows: int | None
     merged_into: str
+    in_place: bool
 
 
 def tables_of(facts: Facts | None) -> Sequence[Facts]:

@@ -122,8 +122,8 @@ def refuse_overspend(dataset: str, budget: Budget | None, spent: Spent, cost: Co
         if strict and dataset == NAMELESS:
             raise BudgetError(
                 "B002",
-                "the rows belong to no dataset, and this connection is strict. Name one, dataset := 'patients', after "
-                "the data's owner has run SELECT dp_protect('patients', source := false, epsilon := ...).",
+                "the rows belong to no dataset, and this connection is strict. Name one, dataset := 'NAME', after "
+                "the data's owner has run SELECT dp_protect('NAME', source := false, epsilon := ...).",
             )
         if strict:
             raise BudgetError(

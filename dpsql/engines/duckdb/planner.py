@@ -137,8 +137,7 @@ class Planner:
             raise ParameterError(
                 "P013",
                 "dataset is missing: this form of the call does not say whose rows it reads. Call the form that "
-                f"names a table, FROM {function}('{self._sources.declarations().protected[0]}', ...), or name the "
-                "budget of the rows, dataset := '...'.",
+                f"names a table, FROM {function}('...', ...), or name the budget of the rows, dataset := '...'.",
             )
         placement = None
         if engine is not None:

@@ -67,7 +67,7 @@ def place_aggregate(
             below = walk(rows, reading.leaf, {}, node)
         except bound.UnreadableError:
             if claim is None:
-                raise refusals.cannot_see(STATEMENT, "a file or a frame", known=declarations) from None
+                raise refusals.cannot_see(STATEMENT, "a file or a frame") from None
             refusals.refuse_claim(STATEMENT, claim, declarations)
             _refuse_beside(around, texts, declarations, catalog)
             return placed(charged=(claim,), claimed=True)
@@ -113,7 +113,7 @@ def _refuse_unseen(declarations: Declarations, claim: str | None, *, governed: b
             "file). Leave release out, or use the table form.",
         )
     if governed and claim is None:
-        raise refusals.cannot_see(STATEMENT, "EXECUTE, a frame or a file", known=declarations)
+        raise refusals.cannot_see(STATEMENT, "EXECUTE, a frame or a file")
     if claim is not None:
         refusals.refuse_claim(STATEMENT, claim, declarations)
 

@@ -73,6 +73,9 @@ class Declaration:
     # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
     stated: tuple[str, str | None] | None = None
 
+    # Whether it is one of several tables that share a budget.
+    stated_together: bool = False
+
     @classmethod
     def of(
         cls,
@@ -104,6 +107,7 @@ class Declaration:
             period=None if dated is None else dated.period,
             date=column if stated is None else stated[1] if path is None else None,
             stated=stated,
+            stated_together=kind == PROTECT and "name" in facts,
         )
 
     @property

@@ -177,7 +177,7 @@ def place_text(
     except (bound.UnreadableError, bound.MissingError):
         node = rows = None
     if node is None or rows is None or not is_shown(node):
-        raise refusals.cannot_see(source, "a file, a frame, or a form that is not known", known=declarations)
+        raise refusals.cannot_see(source, "a file, a frame, or a form that is not known")
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     refusals.refuse_functions(source, bound.functions(node))
@@ -341,7 +341,7 @@ def _unseen(
         raise replaced(catalog.display(own))
     claim = paths.budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
-        raise refusals.cannot_see(source, "a file or a frame", known=declarations)
+        raise refusals.cannot_see(source, "a file or a frame")
     charged = tuple(dict.fromkeys([*mine, *([] if claim is None else [claim])]))
     if claim is not None and claim not in mine:
         refusals.refuse_claim(source, claim, declarations)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from dpsql.contract.parameters import show
-from dpsql.engines.duckdb.lineage.declarations import Declarations, Owner
+from dpsql.contract.parameters import fold, show
+from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations, Owner
 from dpsql.engines.duckdb.lineage.functions import groups
 from dpsql.engines.duckdb.lineage.rows import Key
 from dpsql.errors import BudgetError, SourceError
@@ -177,6 +177,38 @@ def date_to_keep(dates: Sequence[str]) -> str:
     )
 
 
+def refuse_alike(
+    name: str, columns: Sequence[str], declarations: Declarations, *, engine: str | None, written: str
+) -> None:
+    """Raise if a table that is to be public has the columns of a protected one."""
+    mine = set(map(fold, columns))
+    spelled = name if engine is None else written
+    for one in declarations.listed:
+        theirs = set(map(fold, one.columns))
+        alike = bool(mine & set(map(fold, one.telling))) or (theirs and theirs <= mine)
+        if one.kind == PROTECT and alike:
+            derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
+            public = declaring("dp_public", spelled, more="force := true", engine=engine)
+            raise BudgetError(
+                "B009",
+                f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
+                f"{derive}. If it tells of nobody: {public}.",
+            )
+
+
+def second_budget(mine: Declaration, other: Declaration, what: str) -> str:
+    """Return what an owner is told whose table may be of people that have a budget already."""
+    if mine.stated_together:
+        step = f"Add the table to that budget, or end that budget in this one with merge := [{literal(other.dataset)}]"
+    else:
+        own = "one_row_each := true" if other.unit is None else "own_rows_only := true"
+        step = declaring("dp_derive", mine.dataset, other.dataset, more=own)
+    return (
+        f"; warning: {show(other.dataset)} has the same {what}. People in both tables have two budgets, whose losses "
+        f"add up. For one budget: {step}"
+    )
+
+
 def undeclared(
     name: str, declarations: Declarations, *, engine: str | None = None, spelled: str | None = None
 ) -> BudgetError:
@@ -212,14 +244,17 @@ def other_dataset(source: str, dataset: str, charged: tuple[str, ...]) -> Source
     )
 
 
-def cannot_see(source: str, what: str, known: Declarations | None = None) -> SourceError:
-    """Return the refusal of a source that reads something that no plan shows."""
-    first = known.protected[0] if known is not None and known.protected else "..."
+def cannot_see(source: str, what: str) -> SourceError:
+    """Return the refusal of a source that reads something that no plan shows.
+
+    It names no budget that stands: nothing says that the rows belong to one of them.
+    """
     return SourceError(
         "S014",
-        f"what {show(source)} reads cannot be seen ({what}). If these are all its rows, name the budget that they "
-        f"belong to: dataset := {literal(first)}. If it reads a table as well, make a table of the other, "
-        "CREATE TABLE t AS FROM ..., declare that, SELECT dp_public('t'), and name it in the view.",
+        f"what {show(source)} reads cannot be seen ({what}). Load the rows, CREATE TABLE t AS FROM ..., and declare "
+        "the table: SELECT dp_protect('t', epsilon := ...) for rows of other people, SELECT dp_derive('t', '...', ...) "
+        "for rows of a protected table, SELECT dp_public('t') for rows about nobody. Or name the budget that all the "
+        "rows belong to: dataset := '...'.",
     )
 
 

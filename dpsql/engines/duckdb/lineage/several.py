@@ -159,11 +159,12 @@ def protect_tables(
         tables = _with(before, _facts(sources, stated, caps))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
     merges = {each: _keeps_dates(sources, each, tables, budget) for each in ended}
+    alike = sources.second_budget([Declaration.of(PROTECT, name, one) for one in tables], {name, *ended})
     said = sources.keep_budget(
         name, budget, facts, public, replace=replace or is_longer, merge=merges, dated_ahead=dated_ahead
     )
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
-    return f"{said}; tables {listed}"
+    return f"{said}; tables {listed}{alike}"
 
 
 def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Facts]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from dpsql.contract.names import ATTACHED, TableName, is_file
+from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
@@ -19,14 +19,14 @@ from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
-from dpsql.engines.duckdb.lineage.refusals import declaring
+from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.mark import parse
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
-from dpsql.ledger.budget import Budget
+from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.rows import EVERY_OTHER
 from dpsql.rendering import text as literal
 
@@ -92,23 +92,6 @@ class Owned:
     def shown(self) -> bool:
         """Whether it is a view whose plan shows what it reads."""
         return self.node is not None and not is_direct(self.node, self.path)
-
-
-def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
-    """Raise if a table has the columns of a protected one."""
-    columns = set(map(fold, table.columns))
-    spelled, engine = (name if table.engine is None else table.written), table.engine
-    for one in declarations.listed:
-        theirs = set(map(fold, one.columns))
-        alike = bool(columns & set(map(fold, one.telling))) or (theirs and theirs <= columns)
-        if one.kind == PROTECT and alike:
-            derive = declaring("dp_derive", spelled, one.dataset, more="...", engine=engine)
-            public = declaring("dp_public", spelled, more="force := true", engine=engine)
-            raise BudgetError(
-                "B009",
-                f"{show(name)} has the columns of {show(one.dataset)}, which has a budget. If it has its rows: "
-                f"{derive}. If it tells of nobody: {public}.",
-            )
 
 
 class Sources(Standing):
@@ -253,8 +236,9 @@ class Sources(Standing):
             self.mark(table.path)
             facts = self.facts(table, kept=True)
         facts = self.with_namesakes(PROTECT, name, facts)
+        alike = self.second_budget([Declaration.of(PROTECT, name, facts, budget.privacy_unit)], {name})
         said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
-        return said if table is None or table.checked else f"{said}{_UNCHECKED}"
+        return f"{said}{'' if table is None or table.checked else _UNCHECKED}{alike}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
         """Return the budget of a name, and what is recorded of its tables."""
@@ -364,7 +348,7 @@ class Sources(Standing):
                     f"{show(name)} reads {show(catalog.display(protected[0]))}, which has a budget: it is not public.",
                 )
         if not force:
-            _refuse_alike(name, table, declarations)
+            refuse_alike(name, table.columns, declarations, engine=table.engine, written=table.written)
 
     def derive(
         self,
@@ -383,8 +367,8 @@ class Sources(Standing):
             raise BudgetError(
                 "B010", f"{show(base)} has no budget, so nothing is derived from it. Run dp_protect first."
             )
-        if any(one.kind == PROTECT for one in self.about(table.path)):
-            raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
+        own = [one for one in self.about(table.path) if one.kind == PROTECT]
+        self._refuse_spent(name, own)
         of_person = parent.unit if parent.path is None else declarations.unit(parent.dataset)
         unit = None
         if of_person is not None:
@@ -407,8 +391,20 @@ class Sources(Standing):
                 f"one_row_each := true is missing: say that one row of {show(parent.dataset)} gives at most one row "
                 "here, made of it alone.",
             )
-        self._declare(DERIVE, table, {"base": parent.dataset, "unit": unit})
+        facts: Facts = {"base": parent.dataset, "unit": unit}
+        if own:  # it ends first, so that a call that runs now is charged to neither
+            self._ledger.protect(name, ENDED, replace=True, lineage=self.recorded(name)[1])
+            self._refuse_spent(name, own)
+            facts["in_place"] = True
+        self._declare(DERIVE, table, facts)
         return name
+
+    def _refuse_spent(self, name: str, own: Sequence[Declaration]) -> None:
+        """Raise if a table has a budget of its own that something was charged to, or that cannot end."""
+        kept = all(one.table is not None and one.table.database.startswith(MARKED) for one in own)
+        ends = {one.dataset for one in own} <= {name} and (kept or self._ledger.in_memory)
+        if own and (not ends or self._ledger.states([name])[name].spent.releases):
+            raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
 
     def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
         """Return the undeclared tables, each with the statements that would declare it.
@@ -416,8 +412,6 @@ class Sources(Standing):
         Each comes with what a statement calls it; ``''`` for its shortest spelling.
         """
         declarations, catalog = self.declarations(), self.catalog()
-        first = declarations.protected[0] if declarations.protected else "..."
-        own = "one_row_each := true" if declarations.unit(first) is None else "own_rows_only := true"
         out = []
         for path, spelled in sorted(tables):
             table = catalog.table(path)
@@ -429,7 +423,7 @@ class Sources(Standing):
                 {
                     "table_name": name,
                     "if_public": declaring("dp_public", spelled, engine=engine) + ";",
-                    "if_derived": declaring("dp_derive", spelled, first, more=own, engine=engine) + ";",
+                    "if_derived": declaring("dp_derive", spelled, "...", more="...", engine=engine) + ";",
                     "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
                 }
             )

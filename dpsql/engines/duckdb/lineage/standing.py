@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,7 @@ from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.refusals import second_budget
 from dpsql.engines.duckdb.spending_record import SpendingRecord
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
@@ -26,8 +27,11 @@ if TYPE_CHECKING:
 
 
 def _precedence(row: RecordedDeclaration) -> tuple[bool, int]:
-    """Order the declarations under a name: a budget takes precedence over all others, then the latest counts."""
-    return row.kind != PROTECT, -row.sequence
+    """Order the declarations under a name: a budget takes precedence over all others, then the latest counts.
+
+    A table that was derived in place of its budget counts as a budget.
+    """
+    return row.kind != PROTECT and not row.facts.get("in_place"), -row.sequence
 
 
 class Standing:
@@ -171,6 +175,38 @@ class Standing:
         """Return what is declared about a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])
+
+    def second_budget(self, stands: Sequence[Declaration], known: Collection[str]) -> str:
+        """Return a warning where another budget than the `known` ones may be of the same people; else nothing.
+
+        It looks at the names of privacy units, and at names and types of columns, which are public.
+        """
+        catalog = self.catalog()
+        for mine in stands:
+            for one in self.declarations().listed:
+                if one.kind != PROTECT or one.dataset in known or mine.table is None or one.table is None:
+                    continue
+                if mine.unit is not None and one.unit is not None and fold(mine.unit) == fold(one.unit):
+                    return second_budget(mine, one, f"privacy unit {one.unit!r}")
+                if mine.columns and set(map(fold, mine.columns)) == set(map(fold, one.columns)):
+                    found = [self._types(catalog.path(each.table)) for each in (mine, one) if each.table is not None]
+                    if found[0] == found[1] or not all(found):
+                        return second_budget(mine, one, "columns and types")
+        return ""
+
+    def _types(self, path: paths.Path | None) -> dict[str, str]:
+        """Return the types of a table's columns, without their parameters; nothing for a table that is not there."""
+        cursor = None if path is None else self._cursor()
+        if cursor is None or path is None:
+            return {}
+        with cursor:
+            try:
+                found = cursor.execute(
+                    f"SELECT column_name, column_type FROM (DESCRIBE {'.'.join(map(identifier, path))})"
+                ).fetchall()
+            except duckdb.Error:
+                return {}
+        return {fold(name): kind.partition("(")[0] for name, kind in found}
 
     def mark(self, path: paths.Path) -> None:
         """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""
