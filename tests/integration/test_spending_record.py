@@ -336,6 +336,20 @@ def place_of(connection: duckdb.DuckDBPyConnection) -> list[Totals]:
     return spending_record.read(connection, name, mark).totals
 
 
+def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) -> None:
+    with protect(place, epsilon=3) as connection:
+        connection.execute("CREATE TABLE wards AS SELECT 1 AS beds; SELECT dp_protect('wards', epsilon := 3)")
+    kept = place.keep()
+    with place.connect(read_only=True) as connection:
+        connection.execute("FROM dp_count('wards', epsilon := 0.5)")
+    with place.connect() as connection:
+        connection.execute("FROM dp_count('visits', epsilon := 0.25)")
+    spent = place.accounts()
+    place.lose(kept)
+    place.accept()
+    assert place.accounts() == spent
+
+
 KILLED = """
 import os, sys, dpsql
 from dpsql.engines.duckdb import spending_record
