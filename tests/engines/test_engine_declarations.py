@@ -300,7 +300,7 @@ def test_tables_without_a_place_are_listed(tmp_path: Path) -> None:
         assert rows[CODES] == {
             "table_name": CODES,
             "if_public": f"SELECT dp_public('{CODES}', engine := 'lake');",
-            "if_derived": f"SELECT dp_derive('{CODES}', '{OWN}', own_rows_only := true, engine := 'lake');",
+            "if_derived": f"SELECT dp_derive('{CODES}', '...', ..., engine := 'lake');",
             "if_protected": f"SELECT dp_protect('{CODES}', epsilon := 3.0, engine := 'lake');",
         }
         for row in rows.values():

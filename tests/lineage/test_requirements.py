@@ -106,9 +106,9 @@ TEXTS = {
     COUNT.format("lost"): ("DPSQL-S017", "'lost'", "'visits'", "'pid'", "Select pid in the view"),
     COUNT.format("times"): ("DPSQL-S012", "'times'", "'patients'", "privacy_unit := the key, max_rows_per_unit := 1"),
     COUNT.format("mixed"): ("DPSQL-S013", "'mixed'", "'patients'", "'visits'", "Release from each"),
-    COUNT.format("main.filed"): ("DPSQL-S014", "'main.filed'", "dataset := 'patients'"),
+    COUNT.format("main.filed"): ("DPSQL-S014", "'main.filed'", "dataset := '...'", "SELECT dp_protect('t', "),
     "SELECT value FROM dp_count('f', epsilon := 1, dataset := 'airports')": ("DPSQL-S015", "'f'", "'patients'", "Leave dataset out"),
-    "SELECT dp_avg(a, epsilon := 1, lower := 0, upper := 1) FROM patients": ("DPSQL-P013", "FROM dp_avg('patients', ...)", "dataset := "),
+    "SELECT dp_avg(a, epsilon := 1, lower := 0, upper := 1) FROM patients": ("DPSQL-P013", "FROM dp_avg('...', ...)", "dataset := "),
     "SELECT dp_protect('pateints', epsilon := 1)": ("DPSQL-S019", "Did you mean 'patients'?", "source := false"),
 }  # fmt: skip
 
