@@ -350,6 +350,25 @@ def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) 
     assert place.accounts() == spent
 
 
+def test_old_rows_are_forgotten_and_no_charge_with_them(place: Place) -> None:
+    with protect(place, epsilon=9) as connection:
+        charged(ledger_of(connection), pure("1/2"))
+    kept = place.keep()
+    with place.connect() as connection:
+        for _ in range(20):
+            charged(ledger_of(connection), pure("1/8"))
+    with planted((spending_record, "_MOST", 5)):
+        place.connect().close()
+    found = place.remembered()
+    assert [one.sequence for one in found] == [1, *range(17, 23)]
+    spent = place.accounts()
+    place.lose(kept)
+    place.accept()
+    assert place.accounts()["visits", None].epsilon == (spent["visits", None].epsilon or 0) + 10**18 // 2
+    with place.connect() as connection:
+        assert ledger_of(connection).verify().ok
+
+
 KILLED = """
 import os, sys, dpsql
 from dpsql.engines.duckdb import spending_record

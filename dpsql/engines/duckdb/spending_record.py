@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _SPENT = "spent (sequence BIGINT, hash VARCHAR, dataset VARCHAR, block VARCHAR, spent VARCHAR)"
 _PLACE = "place (ledger VARCHAR, place VARCHAR, file VARCHAR)"
 _AT_ONCE = 500
+# So many entries are remembered one by one. Of an older backup of the ledger more is charged than it has lost.
+_MOST = 100_000
 
 
 @dataclass(frozen=True)
@@ -138,7 +140,11 @@ class SpendingRecord:
                 LedgerWarning,
                 stacklevel=2,
             )
-        return None if is_read_only(cursor, alias) else end.sequence
+        if is_read_only(cursor, alias):
+            return None
+        with suppress(duckdb.Error):  # else at another time
+            _forget(cursor, f"{identifier(alias)}.{mark.schema}", end.sequence - _MOST)
+        return end.sequence
 
     def _record(self, rows: Sequence[Row]) -> None:
         """Let the databases remember new entries, which are committed, and those before that they missed."""
@@ -181,6 +187,18 @@ def write(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, ledger: 
             cursor.rollback()
         raise
     return totals[-1].sequence if totals else 0
+
+
+def _forget(cursor: duckdb.DuckDBPyConnection, schema: str, before: int) -> None:
+    """Remove old rows, but the last one of each account and those that state budgets."""
+    found = cursor.execute(f"SELECT count(*) FROM {schema}.spent").fetchone()
+    if found is not None and found[0] > 2 * _MOST:
+        last = f"SELECT max(sequence) FROM {schema}.spent GROUP BY dataset, block"
+        cursor.execute(
+            f"""DELETE FROM {schema}.spent WHERE sequence < ? AND NOT contains(spent, '"budget"') """
+            f"AND sequence NOT IN ({last})",
+            [before],
+        )
 
 
 def _insert(cursor: duckdb.DuckDBPyConnection, database: str, mark: Mark, totals: Sequence[Totals]) -> None:
