@@ -653,3 +653,17 @@ def test_no_table_is_left_behind(served: Served) -> None:
     served.ask("ana", **count("0.19"))
     served.ask("ana", **query("SELECT ward, avg(age) FROM patients GROUP BY ward", "0.19"))
     assert seen() == before
+
+
+def test_nobody_reads_what_the_database_remembers(served: Served) -> None:
+    [(schema,)] = served.context.connection.execute(
+        "SELECT schema_name FROM duckdb_schemas() WHERE starts_with(schema_name, 'dpsql_ledger_')"
+    ).fetchall()
+    before = served.ledger.head()
+    for table in ("spent", "place"):
+        for name in (f"{schema}.{table}", f"hospital.{schema}.{table}", f'"{schema}"."{table}"'):
+            assert served.code("ana", **count(source=name)) == "G015"
+            assert served.code("ana", **query(f"SELECT count(*) FROM {name}")).startswith("G0")
+            joined = f"SELECT count(*) FROM patients WHERE age > (SELECT count(*) FROM {name})"
+            assert served.code("ana", **query(joined)).startswith(("G0", "S0", "P0"))
+    assert served.ledger.head() == before
