@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from dpsql.contract.names import TableName, parts_of
+from dpsql.contract.names import TableName, did_you_mean, parts_of
 from dpsql.contract.parameters import fold, positive_integer, show, text
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -248,7 +248,8 @@ class Attached:
         name = self.relative(source)
         listed = show(next((one for one in known if fold(one) == fold(name)), "..."))
         if dataset is not None:
-            raise SourceError("S025", f"there is no budget {show(dataset)}. SELECT * FROM dp_budget() lists them.")
+            hint = did_you_mean(dataset, known, "SELECT * FROM dp_budget() lists them.")
+            raise SourceError("S025", f"there is no budget {show(dataset)}. {hint}")
         shown = "a frame" if source in self.frames else f"{show(source)}, a view or a frame,"
         raise SourceError(
             "S025",
