@@ -48,6 +48,7 @@ class ContextMethods:
         replace: bool | None = False,
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
+        enum_labels: Literal["private", "public"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,
@@ -115,6 +116,9 @@ class ContextMethods:
         claims : {'rows', 'none', 'all'}, default 'rows'
             Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default they
             may, where an engine shows that each row of its view or frame comes from one row.
+        enum_labels : {'private', 'public'}, default 'private'
+            Whether the labels that ENUM columns have now are public: known without the rows. 'private' reads such
+            columns as text.
         period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
             The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
         period_of : optional
@@ -3288,6 +3292,7 @@ class FrameMethods:
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
+        enum_labels: Literal["private", "public"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,

@@ -52,6 +52,9 @@ class Placement:
         Digest of the source's bound plan.
     enums : bool
         Whether a column that the plan reads has an ENUM type.
+    texts : tuple of (str, str)
+        The columns whose labels are private, by name, each with the SQL that reads it as text. They do not tell calls
+        apart: what is read is the same.
     read : bool
         Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
     joined : str
@@ -79,6 +82,7 @@ class Placement:
     views: str = field(default="", compare=False)
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
+    texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     read: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None

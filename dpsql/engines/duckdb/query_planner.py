@@ -209,8 +209,8 @@ class QueryPlanner:
         def table(path: paths.Path, node: bound.Node, told: str = "") -> reading.SeenTable:
             return reading.table_of(path, node, views, binding.declarations, catalog, self._ledger.policy, told)
 
-        tables: dict[tuple[str, str, str], CatalogueTable] = {}
-        parents: dict[paths.Path, CatalogueTable] = {}
+        tables: dict[tuple[str, str, str], reading.SeenTable] = {}
+        parents: dict[paths.Path, reading.SeenTable] = {}
         direct = True
         for reference in tables_of(query):
             if is_catalog(reference):
@@ -237,20 +237,23 @@ class QueryPlanner:
             keys[place] = reading.single_columns(told)
             found = table(place, node, told)
             direct = direct and found.direct
-            tables[folded(reference)] = found.table
+            tables[folded(reference)] = found
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
                 there, parent = reading.parent_path(text), paths.read_plan(plans[text])
                 if there is not None and parent is not None:
-                    parents[folded(there)] = table(there, parent).table
+                    parents[folded(there)] = table(there, parent)
         original = paths.read_plan(plans[_original(sql)])
-        names = () if original is None else reading.types_of(original)
+        # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
+        private = any(one.private for one in (*tables.values(), *parents.values()))
+        names = () if original is None else reading.types_of(original, as_text=private)
         options = read_options(given, binding.now, names or None)
         unbound = ParameterError(
             "P101",
             f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
         )
         try:
-            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+            catalogue = Catalogue(_tables(tables, private), TYPING, _tables(parents, private))
+            found_split = split(query, catalogue, options)
         except ParameterError as error:
             if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
                 raise unbound from None  # a function that DuckDB lacks is in no view, either
@@ -408,6 +411,13 @@ def _views(binding: _Binding) -> list[str]:
     """Return the queries whose plans show declared views."""
     declared = (binding.catalog.path(one.table) for one in binding.declarations.views() if one.table is not None)
     return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
+
+
+def _tables(
+    seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool
+) -> dict[tuple[str, str, str], CatalogueTable]:
+    """Return the tables that were seen; where a column has `private` labels, with text in the place of ENUMs."""
+    return {name: one.as_text() if private else one.table for name, one in seen.items()}
 
 
 def _spellings(reference: reading.Reference, binding: _Binding) -> list[str]:

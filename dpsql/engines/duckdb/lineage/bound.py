@@ -139,11 +139,25 @@ def whole(value: object, what: str) -> int:
 
 
 def reference(expression: object) -> int | None:
-    """Return the column that an expression passes on unchanged; None for any other expression."""
-    if not isinstance(expression, dict) or expression.get("expression_class") != "BOUND_REF":
+    """Return the column that an expression passes on unchanged; None for any other expression.
+
+    An ENUM that is read as text counts as unchanged: two labels of one type are two texts.
+    """
+    if not isinstance(expression, dict):
+        return None
+    expression = _of_label(expression)
+    if expression.get("expression_class") != "BOUND_REF":
         return None
     found = expression.get("index", 0)
     return found if isinstance(found, int) else None
+
+
+def _of_label(expression: dict[str, object]) -> dict[str, object]:
+    """Return what a cast of an ENUM to VARCHAR reads; any other expression as it is."""
+    if expression.get("type") != "OPERATOR_CAST" or type_of(expression) != "VARCHAR":
+        return expression
+    inner = expression.get("child") or (arguments(expression) or [None])[0]
+    return inner if isinstance(inner, dict) and type_of(inner) == "ENUM" else expression
 
 
 def table_of(node: Node) -> tuple[str, str, str] | None:

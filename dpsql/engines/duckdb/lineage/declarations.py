@@ -72,6 +72,8 @@ class Declaration:
     date: str | None = None  # the column of the date; None where there is none, or the parent has it
     # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
     stated: tuple[str, str | None] | None = None
+    # The columns whose labels are public, folded, with digests of their types when that was declared.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -104,6 +106,7 @@ class Declaration:
             period=None if dated is None else dated.period,
             date=column if stated is None else stated[1] if path is None else None,
             stated=stated,
+            labels=dict(facts.get("labels", {})),
         )
 
     @property

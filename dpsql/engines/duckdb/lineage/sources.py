@@ -15,6 +15,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.labels import Labels, digests
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
@@ -91,6 +92,20 @@ class Owned:
     def shown(self) -> bool:
         """Whether it is a view whose plan shows what it reads."""
         return self.node is not None and not is_direct(self.node, self.path)
+
+
+def private_labels_text(budget: Budget, tables: Iterable[Owned]) -> str:
+    """Return what an owner is told of ENUM columns whose labels stay private; ``''`` where there are none."""
+    if budget.enum_labels == "public":
+        return ""
+    names = [name for table in tables for name in table.columns if fold(name) in digests(table.columns, table.node)]
+    if not names:
+        return ""
+    listed = ", ".join(dict.fromkeys(names))
+    return (
+        f"; read as text, as rows may have made their labels: {listed} (to declare these public: "
+        "enum_labels := 'public', replace := true)"
+    )
 
 
 def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
@@ -244,15 +259,16 @@ class Sources(Standing):
             date = None if budget.dated is None else budget.dated.column
             if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
-            facts = self.facts(table, kept=True)
+            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
         stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
         for each in public:
             self.refuse_public(each, stands=[stands])
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
             self.mark(table.path)
-            facts = self.facts(table, kept=True)
+            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
         facts = self.with_namesakes(PROTECT, name, facts)
         said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
+        said += private_labels_text(budget, [] if table is None else [table])
         return said if table is None or table.checked else f"{said}{_UNCHECKED}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
@@ -473,11 +489,12 @@ class Sources(Standing):
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def facts(self, table: Owned, *, kept: bool = False) -> Facts:
+    def facts(self, table: Owned, *, kept: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that are recorded with its declaration.
 
         What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
-        there holds for the object that is attached now.
+        there holds for the object that is attached now. Where its `labels` are public, digests of them are recorded:
+        private ones are in no digest that others may see.
         """
         view = None
         if table.engine is None:
@@ -490,7 +507,9 @@ class Sources(Standing):
         own = self.catalog().table(table.path)
         if kept and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
-        return {"table": list(own), "view": view, "columns": list(table.columns)}
+        found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        shown = digests(table.columns, table.node) if labels else {}
+        return {**found, "labels": shown} if shown else found
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""
