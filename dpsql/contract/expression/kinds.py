@@ -238,6 +238,11 @@ def _records(given: object) -> list[dict[str, dict[str, object]]]:
     return given if isinstance(given, list) else []
 
 
+def has_labels(text: str) -> bool:
+    """Whether types of which a text of DuckDB's speaks have labels."""
+    return _LABELS.search(text) is not None
+
+
 def without_labels(text: str) -> str:
     """Return a text of DuckDB's in which types stand, without the labels of an ENUM."""
     return _LABELS.sub("ENUM", text)

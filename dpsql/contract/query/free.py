@@ -137,6 +137,4 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
         kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in found.texts)
         shown = f"CASE column_name {kinds} ELSE column_type END"
         described = f"(SELECT * REPLACE ({shown} AS column_type) FROM {described})"
-    return released(
-        work, f"(SELECT * FROM {described})", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC
-    )
+    return released(work, f"(SELECT * FROM {described})", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)

@@ -10,7 +10,7 @@ does with an ENUM goes by the position of its labels (order, `min`, `max`, ranks
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dpsql.contract.expression.kinds import Type, type_of
 from dpsql.contract.parameters import fold, show
@@ -43,6 +43,21 @@ def digests(columns: Sequence[str], node: bound.Node | None) -> dict[str, str]:
     return {fold(name): paths.digest(kind.sql) for name, kind in found if any(kind.labels)}
 
 
+def private_labels_text(stated: str, tables: Iterable[tuple[Sequence[str], bound.Node | None]]) -> str:
+    """Return what an owner is told of ENUM columns whose labels stay private; ``''`` where there are none.
+
+    Of each table its columns and its plan are given.
+    """
+    found = [(columns, digests(columns, node)) for columns, node in tables]
+    names = [name for columns, labelled in found for name in columns if fold(name) in labelled]
+    if stated == "public" or not names:
+        return ""
+    return (
+        f"; read as text, as rows may have made their labels: {', '.join(dict.fromkeys(names))} (where these are known "
+        "without the rows: enum_labels := 'public', replace := true)"
+    )
+
+
 def output_types(node: bound.Node) -> list[Type]:
     """Return the types of a plan's columns; none where no projection gives them."""
     while bound.kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
@@ -58,7 +73,7 @@ def _type(expression: object) -> Type:
     return type_of(shown) if isinstance(shown, Mapping) else Type("BOOLEAN")
 
 
-class Labels:
+class EnumLabels:
     """Which labels are public, by what is declared.
 
     Parameters
@@ -91,25 +106,27 @@ class Labels:
                     found[fold(name)] = kind
         return found
 
-    def read_as_text(self, source: str, node: bound.Node, columns: Sequence[str], *, direct: bool) -> dict[str, str]:
-        """Return the columns of a source that are read as text, by name, each with the SQL that reads it.
+    def of_source(self, source: str, node: bound.Node, *, direct: bool) -> tuple[tuple[str, str], ...]:
+        """Return the columns of a source that are read as text, as of `Placement.texts`.
+
+        Of a view these are all that have labels, if any that it reads are private: which labels are alike tells of
+        them.
 
         Raises
         ------
         SourceError
-            S067: a view goes by the order of private labels, or shows them.
+            S067: a view goes by private labels, or by their order.
         """
         private = self.private(node)
         if not private:
-            return {}
+            return ()
         if not direct:
             refuse_order_of_labels(source, node, private)
-        types = zip(columns, output_types(node), strict=False)
-        return {
-            name: as_text(name, kind)
-            for name, kind in types
+        return tuple(
+            (name, as_text(name, kind))
+            for name, kind in zip(bound.output(node) or (), output_types(node), strict=False)
             if any(kind.labels) and (not direct or fold(name) in private)
-        }
+        )
 
     def refuse_shown(self, source: str, node: bound.Node) -> None:
         """Raise if what was written of a query goes by private labels, or returns a column that has them.
@@ -195,7 +212,7 @@ def _operands(one: bound.Node) -> list[bound.Node]:
     for name in ("children", "case_checks"):
         several = one.get(name)
         found += several if isinstance(several, list) else []
-    out = []
+    out: list[bound.Node] = []
     for each in found:
         if isinstance(each, dict) and "expression_class" in each:
             out.append(each)

@@ -16,7 +16,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.labels import Labels
+from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
@@ -98,6 +98,7 @@ def place(
         raise refusals.undeclared(catalog.display(own), declarations)
     if not direct and not is_view:
         refusals.refuse_functions(source, bound.functions(node))
+    labels = EnumLabels(declarations, catalog, declared)
     placed = partial(
         Placement,
         declarations.counter,
@@ -109,7 +110,7 @@ def place(
         content=source_content(node, own) if named else "",
         direct=direct,
         checked=direct and bound.is_checked(bound.children(node)[0]),
-        texts=_read_as_text(source, node, reading, declared, direct=direct),
+        texts=labels.of_source(source, node, direct=direct),
     )
     name = source if own is None else catalog.display(own)
     claim = paths.budget_named(dataset, declarations, catalog)
@@ -125,7 +126,7 @@ def place(
             **reading.limits(rows),
             content=paths.digest(bound.meaning(joined)) if named else "",
             checked=all(map(bound.is_checked, bound.scans(joined))),
-            texts=_read_as_text(source, joined, reading, declared, direct=False),
+            texts=labels.of_source(source, joined, direct=False),
         )
     spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
     first = _named_first(source, dataset, charged, claim, spelled)
@@ -139,15 +140,6 @@ def place(
     dated = declarations.stated_of(reading.declared)
     numbered = bound.is_numbered(read, privacy_unit or unit)
     return placed(charged=first, unit=unit, date=date, dated=dated, undated=undated, numbered=numbered)
-
-
-def _read_as_text(
-    source: str, node: bound.Node, reading: Reading, declared: Sequence[Declaration], *, direct: bool
-) -> tuple[tuple[str, str], ...]:
-    """Return the columns that are read as text, as of `Placement.texts`."""
-    labels = Labels(reading.declarations, reading.catalog, declared)
-    found = labels.read_as_text(source, node, bound.output(node) or [], direct=direct)
-    return tuple(found.items())
 
 
 def _along_path(
@@ -193,7 +185,7 @@ def place_text(
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     refusals.refuse_functions(source, bound.functions(node))
-    Labels(declarations, catalog).refuse_shown(source, node)
+    EnumLabels(declarations, catalog).refuse_shown(source, node)
     charged = tuple(dict.fromkeys((*rows.scans, *reading.scanned)))
     columns, unit, date, undated = bound.output(node) or [], None, None, False
     if charged:

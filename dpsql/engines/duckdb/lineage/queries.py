@@ -19,7 +19,7 @@ from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, Path
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.labels import Labels, as_text
+from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
 from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
@@ -154,8 +154,8 @@ def table_of(
         ) from None
     policy = policy_of(rows.scans[0]) if rows.scans else None
     direct = is_direct(node, path)
-    labels = Labels(declarations, catalog, declarations.about(catalog.table(path), path[0]))
-    private = labels.read_as_text(catalog.display(path), node, names, direct=direct)
+    labels = EnumLabels(declarations, catalog, declarations.about(catalog.table(path), path[0]))
+    private = labels.of_source(catalog.display(path), node, direct=direct)
     required = required_columns(description) if direct and description else frozenset()
     columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
     dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]

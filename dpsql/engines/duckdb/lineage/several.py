@@ -22,8 +22,9 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import NO_PERIOD
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration
+from dpsql.engines.duckdb.lineage.labels import private_labels_text
 from dpsql.engines.duckdb.lineage.rows import INTEGERS
-from dpsql.engines.duckdb.lineage.sources import Owned, Sources, private_labels_text
+from dpsql.engines.duckdb.lineage.sources import Owned, Sources
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.rows import Facts, path_text, tables_of
@@ -164,7 +165,8 @@ def protect_tables(
         name, budget, facts, public, replace=replace or is_longer, merge=merges, dated_ahead=dated_ahead
     )
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
-    return f"{said}; tables {listed}{private_labels_text(budget, [one.table for one in stated])}"
+    unsaid = private_labels_text(budget.enum_labels, [(one.table.columns, one.table.node) for one in stated])
+    return f"{said}; tables {listed}{unsaid}"
 
 
 def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Facts]:

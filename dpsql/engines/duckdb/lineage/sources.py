@@ -15,7 +15,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
-from dpsql.engines.duckdb.lineage.labels import Labels, digests
+from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
@@ -92,20 +92,6 @@ class Owned:
     def shown(self) -> bool:
         """Whether it is a view whose plan shows what it reads."""
         return self.node is not None and not is_direct(self.node, self.path)
-
-
-def private_labels_text(budget: Budget, tables: Iterable[Owned]) -> str:
-    """Return what an owner is told of ENUM columns whose labels stay private; ``''`` where there are none."""
-    if budget.enum_labels == "public":
-        return ""
-    names = [name for table in tables for name in table.columns if fold(name) in digests(table.columns, table.node)]
-    if not names:
-        return ""
-    listed = ", ".join(dict.fromkeys(names))
-    return (
-        f"; read as text, as rows may have made their labels: {listed} (to declare these public: "
-        "enum_labels := 'public', replace := true)"
-    )
 
 
 def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
@@ -268,7 +254,7 @@ class Sources(Standing):
             facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
         facts = self.with_namesakes(PROTECT, name, facts)
         said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
-        said += private_labels_text(budget, [] if table is None else [table])
+        said += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
         return said if table is None or table.checked else f"{said}{_UNCHECKED}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
