@@ -246,9 +246,8 @@ class Sources(Standing):
             if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
             facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
-        stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
         for each in public:
-            self.refuse_public(each, stands=[stands])
+            self.refuse_public(each, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
             self.mark(table.path)
             facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
@@ -479,8 +478,7 @@ class Sources(Standing):
         """Return the facts about a table that are recorded with its declaration.
 
         What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
-        there holds for the object that is attached now. Where its `labels` are public, digests of them are recorded:
-        private ones are in no digest that others may see.
+        there holds for the object that is attached now. Digests of its `labels` are recorded where these are public.
         """
         view = None
         if table.engine is None:
@@ -494,8 +492,7 @@ class Sources(Standing):
         if kept and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
-        shown = digests(table.columns, table.node) if labels else {}
-        return {**found, "labels": shown} if shown else found
+        return {**found, "labels": digests(table.columns, table.node)} if labels else found
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""
