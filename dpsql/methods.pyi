@@ -569,8 +569,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -670,8 +670,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -780,8 +780,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -895,8 +895,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -1001,8 +1001,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -1114,8 +1114,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -1233,8 +1233,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -2649,8 +2649,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -2728,8 +2728,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner

@@ -13,13 +13,17 @@ from typing import Any
 
 import duckdb
 import pytest
+from click.testing import CliRunner
 
 import dpsql
+from dpsql.cli.commands import main
 from dpsql.contract.query import free
 from dpsql.engines.duckdb.lineage import labels, paths, queries
+from dpsql.gateway.granted import Granted
+from dpsql.ledger.grants import Grant
 from support.broken.planting import planted
 from support.exact_parts import ExactCalls, exact_parts
-from support.sessions import one_key
+from support.sessions import one_key, session_of
 
 FEW, MORE = ("flu", "asthma"), ("asthma", "Huntington", "flu")
 NAMES = ["flu", "asthma"] * 20
@@ -367,3 +371,39 @@ def test_what_is_written_of_a_query_is_judged_by_its_plan() -> None:
     with planted((queries.SeenTable, "as_text", lambda self: self.table)), exact_parts() as calls:
         found = told(calls, con, "dp_query('SELECT diag, count(*) FROM patients GROUP BY diag', epsilon := 8)")
     assert "I036" in str(found[1]), found
+
+
+def test_doctor_prints_the_lines_to_paste(tmp_path: Path) -> None:
+    """A table that was protected by an earlier version has undeclared labels."""
+    con = dpsql.connect(tmp_path / "hospital.duckdb")
+    _by_type(con, FEW)
+    con.execute("CREATE TABLE labs AS SELECT id, diag AS cause FROM patients; CREATE TABLE visits AS FROM patients")
+    con.execute("SELECT dp_protect('patients', epsilon := 9, privacy_unit := 'id', max_rows_per_unit := 1)").fetchall()
+    tables = "tables := {visits: 'id', labs: 'id -> visits.id'}"
+    con.execute(f"SELECT dp_protect('hospital', epsilon := 9, max_rows_per_unit := 1, {tables})").fetchall()
+    found = session_of(con).sources.undeclared_labels()
+    assert [one[:2] for one in found] == [("patients", ["diag"]), ("hospital", ["diag", "cause"])]
+    con.close()
+    shown = CliRunner().invoke(main, ["doctor", "--db", str(tmp_path / "hospital.duckdb")])
+    lines = [line.strip() for line in shown.output.splitlines() if "enum_labels" in line]
+    assert len(lines) == 2, shown.output
+    con = dpsql.connect(tmp_path / "hospital.duckdb")
+    for line in lines:
+        con.execute(line).fetchall()
+    assert session_of(con).sources.undeclared_labels() == []
+    assert len(con.execute("FROM dp_count('labs', by := 'cause', epsilon := 1)").fetchall()) == 2
+    con.close()
+
+
+def test_the_gateway_tells_no_label(tmp_path: Path) -> None:
+    told_of = []
+    for known in (FEW, MORE):
+        folder = tmp_path / str(len(known))
+        folder.mkdir()
+        opened(known, path=folder / "hospital.duckdb").close()
+        with dpsql.Context(folder / "hospital.duckdb") as context:
+            granted = Granted("ana", [Grant("ana", "patients")], context.ledger)
+            described = granted.described("patients", context)
+            told_of.append((described["columns"], granted.columns("patients", context).to_pylist()))
+    assert told_of[0] == told_of[1]
+    assert told_of[0][0][1] == {"name": "diag", "type": "VARCHAR"}
