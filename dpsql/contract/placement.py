@@ -40,6 +40,8 @@ class Placement:
         Whether the plan shows that the column of the privacy unit holds integers of at most 64 bits.
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
+    earlier : str
+        The same with private labels in it, as earlier versions recorded it; ``''`` where none are read.
     direct : bool
         Whether the source is a table of the catalog, not a view, file or frame.
     checked : bool
@@ -79,6 +81,7 @@ class Placement:
     direct: bool = False
     checked: bool = False
     governed: bool = True
+    earlier: str = field(default="", compare=False)
     views: str = field(default="", compare=False)
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)

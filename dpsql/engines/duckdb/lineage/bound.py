@@ -319,12 +319,15 @@ def normal_form(node: Node) -> str:
     return _text(node, whole_tables=True)
 
 
-def meaning(node: Node) -> str:
-    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read."""
-    return _text(node, whole_tables=False)
+def meaning(node: Node, *, labels: bool = True) -> str:
+    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read.
+
+    Private `labels` are left out: a digest of the text is the name of a release, and tells of what is in it.
+    """
+    return _text(node, whole_tables=False, labels=labels)
 
 
-def _text(node: Node, *, whole_tables: bool) -> str:
+def _text(node: Node, *, whole_tables: bool, labels: bool = True) -> str:
     numbers: dict[int, int] = {}
 
     def plain(value: object) -> object:
@@ -332,6 +335,8 @@ def _text(node: Node, *, whole_tables: bool) -> str:
             return [plain(part) if part.__class__ in NESTED else part for part in value]
         if not isinstance(value, dict):
             return value
+        if not labels and value.get("type") == "ENUM_TYPE_INFO":
+            return "ENUM"
         if not whole_tables and value.get("type") == "LOGICAL_GET" and function_of(value) == "seq_scan":
             place = numbers.setdefault(number(value, "table_index"), len(numbers))
             return [place, table_of(value), scanned_columns(value)]

@@ -11,6 +11,7 @@ does with an ENUM goes by the position of its labels (order, `min`, `max`, ranks
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from dpsql.contract.expression.kinds import Type, type_of
 from dpsql.contract.parameters import fold, show
@@ -128,8 +129,25 @@ class EnumLabels:
             if any(kind.labels) and (not direct or fold(name) in private)
         )
 
-    def refuse_shown(self, source: str, node: bound.Node) -> None:
-        """Raise if what was written of a query goes by private labels, or returns a column that has them.
+    def refuse_order(self, source: str, node: bound.Node) -> None:
+        """Raise S067 if a plan goes by private labels."""
+        private = self.private(node)
+        if private:
+            refuse_order_of_labels(source, node, private)
+
+    def contents(self, *parts: bound.Node) -> dict[str, Any]:
+        """Return digests of what parts of a plan mean, as of `Placement`: one, and the one of earlier versions.
+
+        Whoever sees a digest can try labels, so no private ones are in it.
+        """
+        private = any(map(self.private, parts))
+        shown = paths.digest("".join(map(bound.meaning, parts)))
+        if not private:
+            return {"content": shown}
+        return {"content": paths.digest("".join(bound.meaning(one, labels=False) for one in parts)), "earlier": shown}
+
+    def refuse_shown(self, source: str, node: bound.Node) -> bool:
+        """Raise if what was written of a query goes by private labels, or returns them; say whether it reads any.
 
         Raises
         ------
@@ -143,6 +161,7 @@ class EnumLabels:
             refuse_order_of_labels(source, node, private)
             if any(any(kind.labels) for kind in output_types(node)):
                 raise InternalError("I036", f"{source} was written with private labels. Report it.")
+        return bool(private)
 
 
 def _scanned(scan: bound.Node) -> Iterator[tuple[str, Type]]:

@@ -139,8 +139,13 @@ def table_of(
     catalog: paths.Catalog,
     policy_of: Callable[[str], Budget | None],
     description: str = "",
+    *,
+    replayed: bool = False,
 ) -> SeenTable:
-    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks."""
+    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks.
+
+    For what is `replayed` a view may go by private labels, as it could in earlier versions.
+    """
     reading = Reading(declarations, catalog)
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
@@ -155,7 +160,7 @@ def table_of(
     policy = policy_of(rows.scans[0]) if rows.scans else None
     direct = is_direct(node, path)
     labels = EnumLabels(declarations, catalog, declarations.about(catalog.table(path), path[0]))
-    private = labels.of_source(catalog.display(path), node, direct=direct)
+    private = labels.private(node) if replayed else labels.of_source(catalog.display(path), node, direct=direct)
     required = required_columns(description) if direct and description else frozenset()
     columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
     dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]
@@ -293,3 +298,17 @@ def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: b
     for text in texts:
         closure.query(text)
     return closure.texts
+
+
+def are_alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
+    """Whether two columns have one type and one name; in plans of DuckDB 1.5 a constant may have no name."""
+    return ours[1] == theirs[1] and (ours[0] == theirs[0] or "" in (ours[0], theirs[0]))
+
+
+def as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
+    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    for scan in bound.scans(node) if is_direct(node, path) else ():
+        found = bound.table_of(scan)
+        if found is not None:
+            return found
+    return fold(path[0]), fold(path[1]), fold(path[2])

@@ -17,7 +17,7 @@ from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
-from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
+from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
@@ -169,7 +169,7 @@ class Sources(Standing):
             source,
             paths.pinned_source(source, own),
             seen=node is not None,
-            content="" if node is None else source_content(node, own),
+            content="" if node is None or not has_content(node, own) else paths.digest(bound.meaning(node)),
             direct=gone or (node is not None and is_direct(node, own)),
             governed=False,
         )
