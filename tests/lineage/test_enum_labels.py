@@ -407,3 +407,49 @@ def test_the_gateway_tells_no_label(tmp_path: Path) -> None:
             told_of.append((described["columns"], granted.columns("patients", context).to_pylist()))
     assert told_of[0] == told_of[1]
     assert told_of[0][0][1] == {"name": "diag", "type": "VARCHAR"}
+
+
+REPLAYED = (
+    "dp_query('SELECT diag, count(*) AS n FROM patients GROUP BY diag', epsilon := 1)",
+    "dp_query('SELECT diag, count(*) AS n FROM patients GROUP BY diag', epsilon := 1, release := 'weekly')",
+    "dp_query($$SELECT count(*) FROM patients WHERE diag > 'b'$$, epsilon := 1)",
+    "dp_query('SELECT diag, count(*) AS n FROM passed GROUP BY diag ORDER BY diag', epsilon := 1)",
+    "dp_query('SELECT count(*) FROM largest', epsilon := 1)",
+    "dp_count('patients', by := 'diag', epsilon := 1, release := 'a')",
+    "dp_count('passed', by := 'diag', epsilon := 1, release := 'b')",
+    "dp_count('patients', condition := 'diag > ''b''', epsilon := 1, release := 'c')",
+    "dp_count('patients', by := 'diag', keys := ['flu'], epsilon := 1, release := 'd')",
+)
+
+
+def test_what_was_released_while_labels_were_public_replays() -> None:
+    """Its name and its arguments are those of a version that took every label for public."""
+    with planted((labels.EnumLabels, "private", lambda *_: {})):
+        con = opened(MORE)
+        before = [con.execute(f"FROM {sql}").fetchall() for sql in REPLAYED]
+    spent = con.execute("SELECT releases, epsilon_spent FROM dp_budget()").fetchall()
+    assert [con.execute(f"FROM {sql}").fetchall() for sql in REPLAYED] == before
+    assert con.execute("SELECT releases, epsilon_spent FROM dp_budget()").fetchall() == spent
+    with pytest.raises(duckdb.Error, match="P065"):
+        con.execute("FROM dp_query('SELECT diag, count(*) AS n FROM patients GROUP BY diag', epsilon := 2)")
+    with pytest.raises(duckdb.Error, match="P065"):
+        con.execute(f"FROM {REPLAYED[0].replace('epsilon', 'fresh := true, epsilon')}")
+
+
+def test_names_of_releases_tell_of_no_label() -> None:
+    """A query is named by a digest of what it asks for, and whoever sees the name may try labels."""
+    asked = (
+        "dp_query($$SELECT count(*) FROM patients WHERE diag > 'b'$$, epsilon := 1)",
+        "dp_query('SELECT diag, count(*) FROM passed GROUP BY diag', keys := {diag: ['flu']}, epsilon := 1)",
+        "dp_count('passed', by := 'diag', keys := ['flu'], epsilon := 1, release := 'b')",
+    )
+    listed = []
+    for known in (FEW, MORE):
+        con = opened(known)
+        for sql in asked:
+            con.execute(f"FROM {sql}").fetchall()
+        fingerprints = session_of(con).ledger
+        releases = [con.execute("SELECT kind, release, guarantee, event FROM dp_ledger()").fetchall()]
+        releases += [sorted(one.arguments.items(), key=str) for one in fingerprints.releases(("dp_count", "dp_query"))]
+        listed.append(repr(releases))
+    assert listed[0] == listed[1]
