@@ -241,6 +241,8 @@ def test_the_owner_is_told_which_columns_are_read_as_text() -> None:
     [(said,)] = con.execute("SELECT dp_protect('patients', enum_labels := 'public', replace := true)").fetchall()
     assert "read as text" not in said
     assert "labels of ENUM columns public" in said
+    stated = con.execute("SELECT value FROM dp_policy() WHERE argument = 'enum_labels'").fetchall()
+    assert stated == [("'public'",)]
 
 
 def test_declared_labels_are_keys_and_have_their_order() -> None:
