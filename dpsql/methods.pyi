@@ -48,6 +48,7 @@ class ContextMethods:
         replace: bool | None = False,
         engine: str | None = None,
         claims: Literal["rows", "none", "all"] | None = None,
+        enum_labels: Literal["private", "public"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,
@@ -115,6 +116,9 @@ class ContextMethods:
         claims : {'rows', 'none', 'all'}, default 'rows'
             Whether calls may claim that a file or a frame holds rows of this budget: 'none', or 'all'. By default they
             may, where an engine shows that each row of its view or frame comes from one row.
+        enum_labels : {'private', 'public'}, default 'private'
+            Whether the labels that ENUM columns have now are public: known without the rows. 'private' reads such
+            columns as text.
         period : {'day', 'week', 'month', 'quarter', 'year', 'none'}, optional
             The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.
         period_of : optional
@@ -565,8 +569,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -666,8 +670,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -776,8 +780,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -891,8 +895,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -997,8 +1001,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -1110,8 +1114,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -1229,8 +1233,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -2645,8 +2649,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -2724,8 +2728,8 @@ class ContextMethods:
             Names of the columns to group by: one name, or a list. All groups are one release.
         keys : default stated by the owner, or by the column's type
             The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a
-            list of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs
-            delta.
+            list of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that
+            many units have, and needs delta.
         other : default False
             Whether rows of all other keys form one group more, in which the column other is true.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -3288,6 +3292,7 @@ class FrameMethods:
         mark: bool | None = True,
         replace: bool | None = False,
         claims: Literal["rows", "none", "all"] | None = None,
+        enum_labels: Literal["private", "public"] | None = None,
         period: Literal["day", "week", "month", "quarter", "year", "none"] | None = None,
         period_of: str | Mapping[str, str | None] | None = None,
         period_zone: Literal["UTC"] | None = None,

@@ -377,9 +377,14 @@ def warmup() -> None:
 
 
 @main.command(short_help="Check that this installation works.")
+@click.option("--db", "database", default=None, metavar="DATABASE", help="Also look at what is declared in this file.")
 @runs("doctor.run_doctor")
 def doctor() -> None:
-    """Check that this installation works; exit code 1 when something does not."""
+    """Check that this installation works; exit code 1 when something does not.
+
+    With --db it lists the tables whose ENUM columns are read as text, since nothing says that their labels were known
+    without the rows, with the lines that declare them.
+    """
 
 
 for _command in (*PRINCIPAL_COMMANDS, *SERVE_COMMANDS):

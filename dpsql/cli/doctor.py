@@ -33,8 +33,8 @@ _engines = ("polars", "datafusion", "pyspark", "pyspark-client", "pysail")
 _sql_files = 3
 
 
-def run_doctor() -> int:
-    """Run every check, print a table, and return the exit code."""
+def run_doctor(database: str | None = None) -> int:
+    """Run every check, print a table, and return the exit code; of a `database` print what could be declared, too."""
     view = Table("check", "result", "detail", box=box.SQUARE)
     healthy = True
     for name, check in CHECKS.items():
@@ -45,7 +45,28 @@ def run_doctor() -> int:
         healthy = healthy and good
         view.add_row(name, "ok" if good else "FAILED", detail, style=None if good else "red")
     console().print(view)
+    if database is not None:
+        _print_undeclared(database)
     return DONE if healthy else FAILED
+
+
+def _print_undeclared(database: str) -> None:
+    """Print the lines that declare labels of ENUM columns."""
+    from dpsql.connecting import connect
+    from dpsql.engines.duckdb.installation import session_of
+
+    with connect(database) as connection:
+        found = session_of(connection).sources.undeclared_labels()
+    out = console()
+    for name, columns, line in found:
+        out.print(
+            f"{name}: {', '.join(columns)} {'is' if len(columns) == 1 else 'are'} read as text, as rows may have made "
+            "the labels. Where these are known without the rows, paste:",
+            markup=False,
+        )
+        out.print(f"    {line}", markup=False, soft_wrap=True)
+    if not found:
+        out.print("No protected table has an ENUM column with undeclared labels.")
 
 
 def _python() -> str:

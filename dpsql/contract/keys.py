@@ -2,7 +2,8 @@
 
 The keys are the caller's: a list for one column, a struct with a list per column (their product), a list of structs
 (those combinations alone), or the name of a public table with these columns. A column that is not mentioned has all
-values of its type, which is public where the type lists them: BOOLEAN and ENUM. NULL is a key like any other, and
+values of its type, which is public where the type lists them: BOOLEAN, and an ENUM whose labels its owner declared. A
+column with other labels is read as text (`dpsql.engines.duckdb.lineage.labels`). NULL is a key like any other, and
 counts only where it is listed.
 
 Texts are compared only after the cast: '1' and '01' are one key of an integer column, and are refused there.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from dpsql.contract.parameters import fold, show
@@ -126,6 +126,12 @@ def source_sql(source: str) -> str:
     data file, is one identifier whatever characters it contains.
     """
     return ".".join(identifier(part) for part in source_parts(source))
+
+
+def read_as_text(item: str, texts: Iterable[Sequence[str]]) -> str:
+    """Return the FROM item of a source of which columns are read as text: by name, with the SQL that reads each."""
+    listed = ", ".join(f"{sql} AS {identifier(name)}" for name, sql in texts)
+    return f"(SELECT * REPLACE ({listed}) FROM {item})" if listed else item
 
 
 def dataset_name(source: str) -> str:

@@ -40,6 +40,8 @@ class Placement:
         Whether the plan shows that the column of the privacy unit holds integers of at most 64 bits.
     content : str
         Digest of the source's meaning: equal for different spellings, different for different views.
+    earlier : str
+        The same with private labels in it, as earlier versions recorded it; ``''`` where none are read.
     direct : bool
         Whether the source is a table of the catalog, not a view, file or frame.
     checked : bool
@@ -52,6 +54,9 @@ class Placement:
         Digest of the source's bound plan.
     enums : bool
         Whether a column that the plan reads has an ENUM type.
+    texts : tuple of (str, str)
+        The columns whose labels are private, by name, each with the SQL that reads it as text. They do not tell calls
+        apart: what is read is the same.
     read : bool
         Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
     joined : str
@@ -76,9 +81,11 @@ class Placement:
     direct: bool = False
     checked: bool = False
     governed: bool = True
+    earlier: str = field(default="", compare=False)
     views: str = field(default="", compare=False)
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
+    texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
     read: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None

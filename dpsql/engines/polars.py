@@ -44,7 +44,10 @@ _FUNCTIONS = frozenset(
 )
 # Values that are the same in every row; a series would have a value for each.
 _CONSTANTS = (bool, int, float, str, bytes, date, time, timedelta, Decimal, type(None))
-# A code of a category follows from the order of all rows, so what is cast to or from one is not seen.
+# The labels of a category, their order and their codes follow from all rows. So a category is seen where it is handed
+# on, cast to text, or asked whether it equals something.
+_EQUAL = frozenset(f"Operator.{name}" for name in ("Eq", "NotEq", "EqValidity", "NotEqValidity"))
+_ASKS_LABELS = frozenset(f"BooleanFunction.{name}" for name in ("IsNull", "IsNotNull", "IsIn"))
 _PLAIN_TYPES = frozenset(
     (
         *("Boolean", "Int8", "Int16", "Int32", "Int64", "Int128", "UInt8", "UInt16", "UInt32", "UInt64", "Float32"),
@@ -138,11 +141,15 @@ class _Reader:
         self._refuse(number, read)
         return None
 
-    def _refuse(self, number: int, read: dict[str, Any]) -> None:
-        """Raise unless an expression's value in a row follows from that row."""
+    def _refuse(self, number: int, read: dict[str, Any], *, labels: bool = False) -> None:
+        """Raise unless an expression's value in a row follows from that row; a column may have `labels`."""
         expression = self._show_node("view_expression", number)
         kind = type(expression).__name__
-        if kind == "Literal":
+        asks = str(getattr(expression, "op", "")) in _EQUAL
+        if kind == "Column":
+            if not labels and _has_labels(read.get(expression.name)):
+                raise UnseenError("the order of a category's labels, or a value beside them")
+        elif kind == "Literal":
             values = expression.value if isinstance(expression.value, list) else [expression.value]
             if not all(isinstance(value, _CONSTANTS) for value in values):
                 raise UnseenError("a series as a value")
@@ -150,14 +157,21 @@ class _Reader:
             name = str(expression.function_data[0])
             if name not in _FUNCTIONS:
                 raise UnseenError(name)
+            asks = name in _ASKS_LABELS
         elif kind == "Cast":
-            kinds = [expression.dtype, *self._types(expression.expr, read)]
+            asks = expression.dtype == polars.String and self._is_category(expression.expr, read)
+            kinds = [expression.dtype, *(() if asks else self._types(expression.expr, read))]
             if not _PLAIN_TYPES.issuperset(kind.base_type().__name__ for kind in kinds):
                 raise UnseenError("a cast of a category")
-        elif kind not in ("Column", "BinaryExpr", "Ternary"):
+        elif kind not in ("BinaryExpr", "Ternary"):
             raise UnseenError(kind)
         for below in _below(expression):
-            self._refuse(below, read)
+            self._refuse(below, read, labels=asks)
+
+    def _is_category(self, number: int, read: dict[str, Any]) -> bool:
+        """Whether an expression is a column of a category, as it is."""
+        expression = self._show_node("view_expression", number)
+        return type(expression).__name__ == "Column" and _is_category(read.get(expression.name))
 
     def _types(self, number: int, read: dict[str, Any]) -> Iterator[Any]:
         """Yield the types of the columns that an expression reads."""
@@ -166,6 +180,17 @@ class _Reader:
             yield read[expression.name]
         for below in _below(expression):
             yield from self._types(below, read)
+
+
+def _is_category(kind: Any) -> bool:
+    return isinstance(kind, (polars.Categorical, polars.Enum)) or kind in (polars.Categorical, polars.Enum)
+
+
+def _has_labels(kind: Any) -> bool:
+    """Whether a type is a category, or has one in it."""
+    fields = [field.dtype for field in getattr(kind, "fields", ())]
+    inner = getattr(kind, "inner", None)
+    return kind is not None and (_is_category(kind) or any(map(_has_labels, [*fields, inner])))
 
 
 def _expressions(node: Any) -> list[Any]:

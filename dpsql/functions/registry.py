@@ -133,6 +133,13 @@ DECLARATIONS: dict[str, Signature] = {
             choices=("rows", "none", "all"),
         ),
         Argument(
+            "enum_labels",
+            "Whether the labels that ENUM columns have now are public: known without the rows. 'private' reads such "
+            "columns as text.",
+            shown="'private'",
+            choices=("private", "public"),
+        ),
+        Argument(
             "period",
             "The periods by which rows are dated, each with the whole budget for itself. 'none' withdraws them.",
             choices=(*PERIODS, NO_PERIOD),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dpsql.contract.expression.kinds import has_labels
 from dpsql.contract.names import dotted, source_parts, source_sql
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import GatewayError, ParameterError
@@ -18,6 +19,7 @@ from dpsql.ledger.granting import GrantedBudget
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.rows import tables_of
+from dpsql.rendering import text
 
 if TYPE_CHECKING:
     from dpsql.context import Context
@@ -131,8 +133,11 @@ class Granted:
         }
 
     def columns(self, name: str, context: Context) -> pa.Table:
-        """Return name and type of each column; no row is read."""
-        found = context.sql(f"DESCRIBE FROM {source_sql(self.source(name))}")
+        """Return name and type of each column; no row is read, and no label is shown that its owner did not declare."""
+        item = source_sql(self.source(name))
+        found = context.sql(f"DESCRIBE FROM {item}")
+        if any(has_labels(kind) for kind in found.column("column_type").to_pylist()):
+            found = context.sql(f"FROM dp_query({text(f'DESCRIBE {item}')}, epsilon := 1)")
         return found.select(["column_name", "column_type"])
 
     def budgets(self) -> list[dict[str, Any]]:

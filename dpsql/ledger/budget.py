@@ -19,6 +19,8 @@ STATED_NAMES = (*BOUND_NAMES, "target_levels", "keys")
 # Of rows that no plan of DuckDB shows, whose a caller says that they are: where each is seen to come from one row of a
 # file or a frame; never; or always. The first is the default.
 CLAIMS = ("rows", "none", "all")
+# Whether the labels of ENUM columns are public. The first is the default: rows may have made them.
+ENUM_LABELS = ("private", "public")
 NO_UNIT = "row"  # what an owner gives to withdraw a privacy unit
 # What an owner states of periods, by the names of arguments.
 PERIOD_NAMES = ("period", "period_of", "period_zone", "epsilon_total", "delta_total")
@@ -52,6 +54,8 @@ class Budget:
         How releases add up against epsilon and delta (see `dpsql.ledger.composition`).
     claims : {'rows', 'none', 'all'}
         Which sources a caller may claim to hold rows of this dataset (see `CLAIMS`).
+    enum_labels : {'private', 'public'}
+        Whether the labels that ENUM columns have when the budget is stated are public.
     period, period_of, period_zone : str or None
         How rows are dated, so that each period has the budget for itself (see `dpsql.contract.periods`). Of several
         tables, `period_of` is a dict by name, as of `Dated.tables`.
@@ -68,6 +72,7 @@ class Budget:
     bounds: dict[str, object] | None = None
     accountant: str = "basic"
     claims: str = CLAIMS[0]
+    enum_labels: str = ENUM_LABELS[0]
     period: str | None = None
     period_of: str | dict[str, str | None] | None = None
     period_zone: str | None = None
@@ -86,6 +91,7 @@ class Budget:
         max_rows_per_unit: object = None,
         accountant: object = None,
         claims: object = None,
+        enum_labels: object = None,
         period: object = None,
         period_of: object = None,
         period_zone: object = None,
@@ -133,6 +139,9 @@ class Budget:
             bounds=_stated_bounds(bounds),
             accountant=_accountant(accountant, delta_limit, with_epsilon=epsilon is not None),
             claims=CLAIMS[0] if claims is None else parameters.choice("claims", claims, CLAIMS),
+            enum_labels=(
+                ENUM_LABELS[0] if enum_labels is None else parameters.choice("enum_labels", enum_labels, ENUM_LABELS)
+            ),
             period=None if dated is None else dated.period,
             period_of=None if dated is None else dict(dated.tables) or dated.column,
             period_zone=None if dated is None else dated.zone,
@@ -156,7 +165,7 @@ class Budget:
             del kept["delta"]
         if given.get("rho") is None:  # which adds up in one way
             kept["accountant"] = self.accountant
-        kept["claims"] = self.claims
+        kept |= {"claims": self.claims, "enum_labels": self.enum_labels}
         if given.get("period") != NO_PERIOD:
             kept |= {name: getattr(self, name) for name in PERIOD_NAMES if getattr(self, name) is not None}
         if given.get("privacy_unit") == NO_UNIT:
@@ -179,6 +188,8 @@ class Budget:
             parts.append(f"neighbours {self.neighbours}")
         if self.claims != CLAIMS[0]:
             parts.append(f"claims {self.claims}")
+        if self.enum_labels != ENUM_LABELS[0]:
+            parts.append(f"labels of ENUM columns {self.enum_labels}")
         if self.period is not None:
             parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
@@ -243,6 +254,8 @@ class Budget:
             record["accountant"] = self.accountant
         if self.claims != CLAIMS[0]:
             record["claims"] = self.claims
+        if self.enum_labels != ENUM_LABELS[0]:
+            record["enum_labels"] = self.enum_labels
         for name in PERIOD_NAMES:
             stated: str | dict[str, str | None] | Fraction | None = getattr(self, name)
             if stated is not None:

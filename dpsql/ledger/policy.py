@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql.contract.cost import UNITS_PER_ONE
 from dpsql.contract.speaks_of import speaks_of
-from dpsql.ledger.budget import BOUND_NAMES, NO_UNIT, Budget
+from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text
 
@@ -93,6 +93,8 @@ def _limits(budget: Budget) -> Iterator[tuple[str, str | None, str | None]]:
     yield "privacy_unit", None, _sql(budget.privacy_unit or NO_UNIT)
     if budget.max_rows_per_unit is not None:
         yield "max_rows_per_unit", None, _sql(budget.max_rows_per_unit)
+    if budget.enum_labels != ENUM_LABELS[0]:
+        yield "enum_labels", None, _sql(budget.enum_labels)
     for name in ("period", "period_of", "period_zone"):
         stated = getattr(budget, name)
         if isinstance(stated, Mapping):

@@ -230,6 +230,8 @@ class Facts(TypedDict, total=False):
         What the table is called, and how its ids compare.
     rows : int or None
         Of one of several tables: how many rows a person may have, unless a call says otherwise.
+    labels : mapping of str to str
+        The columns whose labels are public, with digests of their types; left out where there are none.
     merged_into : str
         Of a dataset that has ended: the one that took its place.
     in_place : bool
@@ -247,6 +249,7 @@ class Facts(TypedDict, total=False):
     name: str
     kind: str
     rows: int | None
+    labels: Mapping[str, str]
     merged_into: str
     in_place: bool
 

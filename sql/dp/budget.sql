@@ -6,8 +6,8 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
   dataset, epsilon := NULL, delta := NULL, rho := NULL, neighbours := NULL, privacy_unit := NULL,
   max_rows_per_unit := NULL, lower := NULL, upper := NULL, target_lower := NULL, target_upper := NULL,
   target_levels := NULL, keys := NULL, accountant := NULL, public := NULL, tables := NULL, merge := NULL, mark := true,
-  source := true, replace := false, engine := NULL, claims := NULL, period := NULL, period_of := NULL,
-  period_zone := NULL, epsilon_total := NULL, delta_total := NULL, dated_ahead := true
+  source := true, replace := false, engine := NULL, claims := NULL, enum_labels := NULL, period := NULL,
+  period_of := NULL, period_zone := NULL, epsilon_total := NULL, delta_total := NULL, dated_ahead := true
 ) AS
   system.main.dpsql_protect(
     dataset,
@@ -16,8 +16,9 @@ CREATE OR REPLACE TEMP MACRO dp_protect(
       max_rows_per_unit := max_rows_per_unit, lower := lower, upper := upper, target_lower := target_lower,
       target_upper := target_upper, target_levels := target_levels, keys := keys, accountant := accountant,
       public := public, tables := tables, merge := merge, mark := mark, source := source, replace := replace,
-      engine := engine, claims := claims, period := period, period_of := period_of, period_zone := period_zone,
-      epsilon_total := epsilon_total, delta_total := delta_total, dated_ahead := dated_ahead),
+      engine := engine, claims := claims, enum_labels := enum_labels, period := period, period_of := period_of,
+      period_zone := period_zone, epsilon_total := epsilon_total, delta_total := delta_total,
+      dated_ahead := dated_ahead),
     CASE WHEN source AND engine IS NULL AND tables IS NULL THEN dpsql_reads(dataset) END,
     CASE WHEN source AND engine IS NULL THEN dpsql_texts() END,
     CASE WHEN engine IS NULL THEN

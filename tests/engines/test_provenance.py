@@ -100,6 +100,40 @@ def test_polars_shows_nothing_else(folder: Path, way: str) -> None:
             PolarsEngine().provenance(POLARS_UNSEEN[way](rows))
 
 
+CATEGORIES_SEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
+    "handed on": lambda rows: rows.select("e", k="c"),
+    "equal": lambda rows: rows.filter((pl.col("e") == "a") & (pl.col("c") != "q")),
+    "equal, or both missing": lambda rows: rows.filter(pl.col("e").eq_missing("a")),
+    "in a list": lambda rows: rows.filter(pl.col("e").is_in(["a", "b"])),
+    "missing": lambda rows: rows.filter(pl.col("c").is_not_null()),
+    "cast to text": lambda rows: rows.filter(pl.col("e").cast(pl.String) > "a"),
+}
+CATEGORIES_UNSEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
+    "an order": lambda rows: rows.filter(pl.col("e") > pl.lit("a")),
+    "an order of two": lambda rows: rows.filter(pl.col("e") <= pl.col("e")),
+    "between": lambda rows: rows.filter(pl.col("e").is_between(pl.lit("a"), pl.lit("b"))),
+    "the larger": lambda rows: rows.with_columns(m=pl.max_horizontal("e", "e")),
+    "a value beside": lambda rows: rows.with_columns(m=pl.when(pl.col("a") > 1).then("e").otherwise(pl.lit("b"))),
+    "what fills": lambda rows: rows.with_columns(m=pl.col("e").fill_null("b")),
+    "a code": lambda rows: rows.with_columns(m=pl.col("c").to_physical()),
+    "a code by a cast": lambda rows: rows.with_columns(m=pl.col("e").cast(pl.Int64)),
+    "a list of them": lambda rows: rows.filter(pl.col("l") == pl.col("l").list.reverse()),
+    "within a struct": lambda rows: rows.filter(pl.struct("e") == pl.struct("e")),
+}
+
+
+@pytest.mark.parametrize("way", [*CATEGORIES_SEEN, *CATEGORIES_UNSEEN])
+def test_polars_shows_no_order_of_labels(way: str) -> None:
+    """Labels may be made of rows: a filter by their order would keep other rows of one person for another's label."""
+    table = {"a": [1, 2, 3], "e": pl.Series(["a", "b", None], dtype=pl.Enum(["b", "a"]))}
+    rows = pl.DataFrame(table).with_columns(c=pl.col("e").cast(pl.String).cast(pl.Categorical), l=pl.concat_list("e"))
+    if way in CATEGORIES_SEEN:
+        assert PolarsEngine().provenance(CATEGORIES_SEEN[way](rows.lazy())).scans == (Scan(),)
+        return
+    with pytest.raises(UnseenError):
+        PolarsEngine().provenance(CATEGORIES_UNSEEN[way](rows.lazy()))
+
+
 @pytest.mark.parametrize("option", [{"n_rows": 2}, {"row_index_name": "pid"}, {"include_file_paths": "pid"}])
 def test_polars_scans_files_as_they_are(folder: Path, option: dict[str, Any]) -> None:
     with pytest.raises(UnseenError):

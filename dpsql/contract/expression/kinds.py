@@ -6,6 +6,7 @@ extreme values (`tests/conformance/test_expressions.py`), on every version of Du
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -89,6 +90,8 @@ RANGES: Mapping[str, tuple[str, ...]] = {
 RANGED = TEXT | TIMES | {"TIMESTAMP_S"}
 # Collations that are functions of the text alone. Others follow a locale's rules, which differ between libraries.
 _COLLATIONS = frozenset(("nocase", "noaccent", "nfc", "c", "posix", "binary"))
+# The labels of an ENUM in a text of DuckDB's, which may be cut off.
+_LABELS = re.compile(r"\bENUM\s*\((?:\s*'(?:[^']|'')*'\s*,?)*\)?")
 
 
 @dataclass(frozen=True)
@@ -160,6 +163,20 @@ class Type:
         return frozenset((self.kind,)).union(*(part.kinds for _, part in self.fields))
 
     @property
+    def labels(self) -> Iterator[tuple[str, ...]]:
+        """The labels of every ENUM in it."""
+        return (leaf.values for leaf in self.leaves if leaf.kind == "ENUM")
+
+    @property
+    def without_labels(self) -> Type:
+        """The type with VARCHAR in the place of every ENUM, whose labels rows may have made."""
+        if self.kind == "ENUM":
+            return Type("VARCHAR")
+        if not any(self.labels):
+            return self
+        return replace(self, fields=tuple((name, part.without_labels) for name, part in self.fields), alias="")
+
+    @property
     def leaves(self) -> Iterator[Type]:
         """The types of the values in it that have no parts."""
         if not self.fields:
@@ -219,6 +236,16 @@ def type_of(record: Mapping[str, object]) -> Type:
 
 def _records(given: object) -> list[dict[str, dict[str, object]]]:
     return given if isinstance(given, list) else []
+
+
+def has_labels(text: str) -> bool:
+    """Whether types of which a text of DuckDB's speaks have labels."""
+    return _LABELS.search(text) is not None
+
+
+def without_labels(text: str) -> str:
+    """Return a text of DuckDB's in which types stand, without the labels of an ENUM."""
+    return _LABELS.sub("ENUM", text)
 
 
 def may_cast(given: Type, wanted: Type) -> bool:

@@ -72,6 +72,8 @@ class CatalogueTable:
         The column by which rows are dated, where the dataset has periods.
     by_unit : bool
         Whether its budget protects people; False where one row is protected.
+    texts : tuple of (str, str)
+        The columns that are read as text, each with the SQL that reads it: their labels may be private.
     """
 
     path: Path
@@ -82,6 +84,7 @@ class CatalogueTable:
     keys: Mapping[str, PathKey] = field(default_factory=dict)
     date: str | None = None
     by_unit: bool = True
+    texts: tuple[tuple[str, str], ...] = ()
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""

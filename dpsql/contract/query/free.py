@@ -14,8 +14,13 @@ from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import call, identifier, text
 
+# The labels of an ENUM may be made of rows; a catalog does not say whose they are.
+_WITHOUT_LABELS = (
+    call("regexp_replace", "data_type", text(r"ENUM\('(?:[^']|'')*'(?:, '(?:[^']|'')*')*\)"), text("ENUM"), text("g"))
+    + " AS data_type"
+)
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
@@ -78,7 +83,7 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | No
 
 
 def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
-    listed = ", ".join(map(identifier, columns))
+    listed = ", ".join(_WITHOUT_LABELS if name == "data_type" else identifier(name) for name in columns)
     nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
     stub = f"(SELECT {nothing} WHERE false)"
     found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
@@ -103,8 +108,8 @@ def free_function(work: Splitting, source: TableFunction, env: Env) -> PartOfQue
     if source.call.names:
         raise ParameterError("P101", f"sql names an argument of {name}. Write its arguments by their order.")
     writer = PostExpressions(work, env)
-    text = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
-    return released(work, text, text, (), PUBLIC)
+    sql = f"(SELECT * FROM system.main.{name}({', '.join(map(writer.sql, source.call.parts))}))"
+    return released(work, sql, sql, (), PUBLIC)
 
 
 def free_show(work: Splitting, source: Show) -> PartOfQuery:
@@ -126,6 +131,10 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
     whole = ".".join(map(identifier, found.path))
     stub = ", ".join(f"NULL::{one.type.sql} AS {identifier(one.name)}" for one in found.columns)
-    return released(
-        work, f"(SELECT * FROM (DESCRIBE {whole}))", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC
-    )
+    described = f"(DESCRIBE {whole})"
+    if found.texts:
+        types = {one.name: one.type.sql for one in found.columns}
+        kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in found.texts)
+        shown = f"CASE column_name {kinds} ELSE column_type END"
+        described = f"(SELECT * REPLACE ({shown} AS column_type) FROM {described})"
+    return released(work, f"(SELECT * FROM {described})", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)

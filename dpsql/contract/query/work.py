@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from dpsql.contract.expression.kinds import FLOATS, Type
+from dpsql.contract.names import read_as_text
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
@@ -105,7 +106,7 @@ class Splitting:
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
-            whole,
+            read_as_text(whole, table.texts),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),

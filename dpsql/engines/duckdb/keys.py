@@ -88,6 +88,13 @@ _INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT"
 FLOATS = ("FLOAT", "DOUBLE")
 
 
+def text_of_label(column: str) -> str:
+    """Return a column, an ENUM as text; the type of the column is known when a statement is planned."""
+    both = struct({"label": cast(column, "VARCHAR"), "value": column})
+    is_label = call("starts_with", call("typeof", column), text("ENUM("))
+    return call("struct_extract", both, f"CASE WHEN {is_label} THEN 'label' ELSE 'value' END")
+
+
 def identity(column: str) -> tuple[str, str]:
     """Return the identity of a value as a number and bytes: integers are numbers, everything else is bytes.
 

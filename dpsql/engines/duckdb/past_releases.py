@@ -202,6 +202,8 @@ class PastReleases:
 
         def older(before_lineage: bool) -> set[str]:
             records = [plan.public_arguments, *plan.earlier_arguments()]
+            if plan.placement is not None and plan.placement.earlier:  # when labels were in it
+                records += [{**record, "content": plan.placement.earlier} for record in records]
             alone = None if plan.during is None else plan.during.of_one_table
             if alone is not None:  # before its dataset was merged into one of several tables
                 records += [{**record, "during": alone.to_json()} for record in records]

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from dpsql.contract.feature_columns import check_named
 from dpsql.contract.names import dataset_name
-from dpsql.contract.parameters import show, text
+from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
@@ -20,7 +20,7 @@ from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
-from dpsql.engines.duckdb.typed_expression import TYPES, column_types, judged, types_query
+from dpsql.engines.duckdb.typed_expression import TYPES, ColumnTypes, column_types, judged, types_query
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import function_of
@@ -171,7 +171,7 @@ class Planner:
             if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
                 plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
             if plan.condition is not None and typed is not None:
-                types = column_types(plan.condition, typed)
+                types = _as_read(column_types(plan.condition, typed), placement)
                 plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))
             return replace(plan, placement=placement)
 
@@ -245,6 +245,16 @@ class Planner:
         """Return the budget that a source is charged to: its plain name, unless the owner protected this spelling."""
         plain = dataset_name(source)
         return source if plain != source and source and self._ledger.policy(source) is not None else plain
+
+
+def _as_read(types: ColumnTypes | None, placement: Placement | None) -> ColumnTypes | None:
+    """Return the types of columns as a call reads them: text in the place of ENUMs whose labels are private."""
+    if types is None or placement is None or not placement.governed:
+        return types
+    texts = {fold(name) for name, _ in placement.texts}
+    return tuple(
+        (name, kind.without_labels if fold(name) in texts or not placement.seen else kind) for name, kind in types
+    )
 
 
 def condition_queries(source: object, condition: object) -> list[str]:

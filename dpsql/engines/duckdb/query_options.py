@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from dpsql.contract import parameters
 from dpsql.contract.keys import PRIVATE, key_text
-from dpsql.contract.parameters import fold, list_items, show
+from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.query.catalogue import Options
 from dpsql.errors import ParameterError
+from dpsql.functions.query_parts import PlacedCore
 
 Given = Mapping[str, object]
 
@@ -58,3 +60,29 @@ def _bounds(name: str, given: object) -> dict[str, Fraction]:
         checked = parameters.finite_float(name, value, hint=hint)
         found[str(column)] = Fraction(str(checked))
     return found
+
+
+def during_of(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [(one.stated[DATED], one.core.dates) for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or all(known(Dated, stated).is_undated for stated, _ in dated):
+        return given
+    spans: dict[str, None] = {}
+    for found, days in dated:
+        stated = known(Dated, found)
+        if days is None:
+            column = stated.text if stated.tables else stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during := '...', or write WHERE with dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)

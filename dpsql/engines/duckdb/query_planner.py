@@ -12,16 +12,17 @@ import secrets
 import threading
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
 from dpsql.contract.asker import USUAL_AGE
 from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted
-from dpsql.contract.parameters import fold, known, show
-from dpsql.contract.periods import DATED, Dated, block_of
+from dpsql.contract.parameters import known, show
+from dpsql.contract.periods import DATED
 from dpsql.contract.placement import Placement
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
 from dpsql.contract.query.joins import without_unit
@@ -33,13 +34,13 @@ from dpsql.contract.query.tree import check_length, is_catalog, read_tree, table
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, is_direct, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
-from dpsql.engines.duckdb.query_options import Given, read_options
+from dpsql.engines.duckdb.query_options import Given, during_of, read_options
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
-from dpsql.errors import InternalError, ParameterError, SourceError
+from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
@@ -80,6 +81,9 @@ class _Read:
     binding: _Binding
     direct: bool
     names: tuple[tuple[str, str], ...]
+    private: bool = False  # whether a column has private labels
+    before: _Read | None = None  # as earlier versions split it, for which labels were public
+    refusal: DpsqlError | None = None  # of what is not as it was `before`
 
 
 class QueryPlanner:
@@ -138,7 +142,8 @@ class QueryPlanner:
 
     def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
         """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
-        return list(dict.fromkeys(_texts(self._read(sql, tree, given, seen).split, errors=given.get("errors") is True)))
+        read, errors = self._read(sql, tree, given, seen), given.get("errors") is True
+        return list(dict.fromkeys(text for one in _forms(read) for text in _texts(one.split, errors=errors)))
 
     def plan(
         self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
@@ -171,7 +176,19 @@ class QueryPlanner:
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
-            reading.refuse_unpinned(written, [core.name for core in read.split.cores])
+            reading.refuse_unpinned(written, [core.name for one in _forms(read) for core in one.split.cores])
+        if read.before is not None:
+            with suppress(DpsqlError):
+                found, told = self._stated(text_of(sql), given, plans, seen, read.before, replayed=True)
+                if found is not None and self._past.replay(found.plan) is not None:
+                    return found, told
+        if read.refusal is not None:
+            raise read.refusal
+        return self._stated(text_of(sql), given, plans, seen, read)
+
+    def _stated(
+        self, sql: str, given: Given, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool = False
+    ) -> tuple[QueryStatement | None, Split]:
         self._refuse_other_columns(read, given, plans)
         for core in read.split.cores:
             for key in core.keys:
@@ -179,8 +196,8 @@ class QueryPlanner:
                     reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
         if not read.split.cores:
             return None, read.split
-        placed = [self._placed(core, plans, seen, read) for core in read.split.cores]
-        return self._statement(text_of(sql), read, placed, given), read.split
+        placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
+        return self._statement(sql, read, placed, given), read.split
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
@@ -192,14 +209,39 @@ class QueryPlanner:
         known_split = self._split.get(mine)
         if known_split is not None and known_split[0] == key:
             return known_split[1]
-        with pointing(text_of(sql)):
-            found = self._fresh(text_of(sql), _tree(tree), given, dict(seen), binding)
+        asked = text_of(sql), _tree(tree), given, dict(seen), binding
+        try:
+            with pointing(asked[0]):
+                found = self._fresh(*asked)
+            found = replace(found, before=self._before(*asked)) if found.private else found
+        except DpsqlError as error:
+            before = self._before(*asked)
+            if before is None:
+                raise
+            found = replace(before, before=before, refusal=error)
         if len(self._split) > 256:
             self._split.clear()
         self._split[mine] = key, found
         return found
 
-    def _fresh(self, sql: str, tree: str, given: Given, plans: dict[str, str], binding: _Binding) -> _Read:
+    def _before(self, *asked: Any) -> _Read | None:
+        """Return a query as earlier versions split it; None where that is how it is split."""
+        try:
+            found = self._fresh(*asked, replayed=True)
+        except DpsqlError:
+            return None
+        return found if found.private else None
+
+    def _fresh(
+        self,
+        sql: str,
+        tree: str,
+        given: Given,
+        plans: dict[str, str],
+        binding: _Binding,
+        *,
+        replayed: bool = False,
+    ) -> _Read:
         query = read_tree(tree)
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
@@ -207,10 +249,11 @@ class QueryPlanner:
         catalog = binding.catalog.knowing(keys)
 
         def table(path: paths.Path, node: bound.Node, told: str = "") -> reading.SeenTable:
-            return reading.table_of(path, node, views, binding.declarations, catalog, self._ledger.policy, told)
+            known = views, binding.declarations, catalog, self._ledger.policy
+            return reading.table_of(path, node, *known, told, replayed=replayed)
 
-        tables: dict[tuple[str, str, str], CatalogueTable] = {}
-        parents: dict[paths.Path, CatalogueTable] = {}
+        tables: dict[tuple[str, str, str], reading.SeenTable] = {}
+        parents: dict[paths.Path, reading.SeenTable] = {}
         direct = True
         for reference in tables_of(query):
             if is_catalog(reference):
@@ -233,31 +276,35 @@ class QueryPlanner:
                     f"which table {show(name)} stands for cannot be seen. Name its schema: 'main.{reference[-1]}'; of "
                     "a file or a frame make a table.",
                 )
-            place, told = _as_catalogued(path, node), plans[reading.described(reference)]
+            place, told = reading.as_catalogued(path, node), plans[reading.described(reference)]
             keys[place] = reading.single_columns(told)
             found = table(place, node, told)
             direct = direct and found.direct
-            tables[folded(reference)] = found.table
+            tables[folded(reference)] = found
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
                 there, parent = reading.parent_path(text), paths.read_plan(plans[text])
                 if there is not None and parent is not None:
-                    parents[folded(there)] = table(there, parent).table
+                    parents[folded(there)] = table(there, parent)
         original = paths.read_plan(plans[_original(sql)])
-        names = () if original is None else reading.types_of(original)
+        # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
+        private = any(one.private for one in (*tables.values(), *parents.values()))
+        names = () if original is None else reading.types_of(original, as_text=private and not replayed)
         options = read_options(given, binding.now, names or None)
         unbound = ParameterError(
             "P101",
             f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
         )
         try:
-            found_split = split(query, Catalogue(tables, TYPING, parents), options)
+            as_text = private and not replayed
+            catalogue = Catalogue(_tables(tables, as_text), TYPING, _tables(parents, as_text))
+            found_split = split(query, catalogue, options)
         except ParameterError as error:
             if original is None and (isinstance(error, UnboundError) or error.code == "DPSQL-P070"):
                 raise unbound from None  # a function that DuckDB lacks is in no view, either
             raise
         if original is None:
             raise unbound
-        return _Read(found_split, replace(binding, catalog=catalog), direct, names)
+        return _Read(found_split, replace(binding, catalog=catalog), direct, names, private)
 
     def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
         """Raise unless the post text reads nobody's rows, and returns the columns of the query."""
@@ -266,16 +313,20 @@ class QueryPlanner:
         reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
-        wrong = [(mine, theirs) for mine, theirs in zip(found, names, strict=False) if not _alike(mine, theirs)]
+        wrong = [
+            (mine, theirs) for mine, theirs in zip(found, names, strict=False) if not reading.are_alike(mine, theirs)
+        ]
         if node is not None and (wrong or len(found) != len(names)):
             told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
             raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
 
-    def _placed(self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read) -> PlacedCore:
+    def _placed(
+        self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool
+    ) -> PlacedCore:
         """Return a core with where its rows come from, by its own plan."""
         declarations, catalog = _declared(read)
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
-        placement = place_text(SOURCE, plans[core.source], views, declarations, catalog)
+        placement = place_text(SOURCE, plans[core.source], views, declarations, catalog, replayed=replayed)
         if not placement.charged:
             raise InternalError("I037", "a part of the query reads no rows of people. Report it.")
         content = placement.content
@@ -298,7 +349,7 @@ class QueryPlanner:
         filled = ARGUMENTS.fill(given)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
-        filled["during"] = _during(placed, filled["during"])
+        filled["during"] = during_of(placed, filled["during"])
         parts, answers = parts_of_cores(placed, filled, known(type(epsilon), epsilon), delta)  # type: ignore[arg-type]
         charged = tuple(dict.fromkeys(name for one in placed for name in one.placement.charged))
         first = placed[0].placement
@@ -410,6 +461,18 @@ def _views(binding: _Binding) -> list[str]:
     return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
 
 
+def _forms(read: _Read) -> list[_Read]:
+    """Return the forms of a query that may run: it, and what it was in earlier versions."""
+    return [read] if read.before is None else [read, read.before]
+
+
+def _tables(
+    seen: Mapping[tuple[str, str, str], reading.SeenTable], private: bool
+) -> dict[tuple[str, str, str], CatalogueTable]:
+    """Return the tables that were seen; where a column has `private` labels, with text in the place of ENUMs."""
+    return {name: one.as_text() if private else one.table for name, one in seen.items()}
+
+
 def _spellings(reference: reading.Reference, binding: _Binding) -> list[str]:
     return paths.spellings(reading.spelled(reference), binding.search_path, binding.database, [])
 
@@ -434,43 +497,3 @@ def _texts(found: Split, *, errors: bool) -> list[str]:
     keys = [key.query for core in found.cores for key in core.keys if key.query is not None]
     shown = [reading.SHOW_TABLES] if "SHOW " in found.post else []
     return [*(core.source for core in found.cores), *keys, stub_sql(found, errors=errors), *shown]
-
-
-def _during(placed: Sequence[PlacedCore], given: object) -> object:
-    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
-
-    Raises
-    ------
-    ParameterError
-        P110: neither is there, and rows are dated.
-    """
-    dated = [(one.stated[DATED], one.core.dates) for one in placed if isinstance(one.stated.get(DATED), Dated)]
-    if given is not None or all(known(Dated, stated).is_undated for stated, _ in dated):
-        return given
-    spans: dict[str, None] = {}
-    for found, days in dated:
-        stated = known(Dated, found)
-        if days is None:
-            column = stated.text if stated.tables else stated.base or stated.column
-            raise ParameterError(
-                "P110",
-                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
-                f"during := '...', or write WHERE with dates: {column} >= DATE '...' AND {column} < DATE '...'.",
-            )
-        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
-        spans["/".join(dict.fromkeys(blocks))] = None
-    return list(spans)
-
-
-def _alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
-    """Whether two columns have one type and one name; in plans of DuckDB 1.5 a constant may have no name."""
-    return ours[1] == theirs[1] and (ours[0] == theirs[0] or "" in (ours[0], theirs[0]))
-
-
-def _as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
-    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
-    for scan in bound.scans(node) if is_direct(node, path) else ():
-        found = bound.table_of(scan)
-        if found is not None:
-            return found
-    return fold(path[0]), fold(path[1]), fold(path[2])

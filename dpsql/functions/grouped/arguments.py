@@ -41,7 +41,8 @@ BY = Argument(
 KEYS = Argument(
     "keys",
     "The groups, from public knowledge: a list of values, a struct of lists by column (all combinations), or a list "
-    "of structs. BOOLEAN and ENUM columns need none. 'private' releases keys that many units have, and needs delta.",
+    "of structs. BOOLEAN columns need none, nor ENUMs with declared labels. 'private' releases keys that many units "
+    "have, and needs delta.",
     shown="stated by the owner, or by the column's type",
     table_only=True,
     kind="Keys",

@@ -9,6 +9,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
@@ -50,8 +51,9 @@ def place_aggregate(
             _refuse_beside(around, texts, declarations, catalog)
         return Placement(declarations.counter, (claim or dataset,), claimed=governed, governed=governed)
     found = _own_aggregates(node, named=named)
-    content = paths.digest("".join(bound.meaning(aggregate) for aggregate, _ in found))
-    placed = partial(Placement, declarations.counter, content=content, seen=True, governed=governed)
+    labels = EnumLabels(declarations, catalog)
+    content = labels.contents(*(aggregate for aggregate, _ in found))
+    placed = partial(Placement, declarations.counter, **content, seen=True, governed=governed)
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
@@ -73,6 +75,7 @@ def place_aggregate(
             return placed(charged=(claim,), claimed=True)
         if reading.undeclared:
             raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
+        labels.refuse_order(STATEMENT, rows)
         refusals.refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):

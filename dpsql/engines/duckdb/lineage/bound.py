@@ -144,11 +144,25 @@ def whole(value: object, what: str) -> int:
 
 
 def reference(expression: object) -> int | None:
-    """Return the column that an expression passes on unchanged; None for any other expression."""
-    if not isinstance(expression, dict) or expression.get("expression_class") != "BOUND_REF":
+    """Return the column that an expression passes on unchanged; None for any other expression.
+
+    An ENUM that is read as text counts as unchanged: two labels of one type are two texts.
+    """
+    if not isinstance(expression, dict):
+        return None
+    expression = _of_label(expression)
+    if expression.get("expression_class") != "BOUND_REF":
         return None
     found = expression.get("index", 0)
     return found if isinstance(found, int) else None
+
+
+def _of_label(expression: dict[str, object]) -> dict[str, object]:
+    """Return what a cast of an ENUM to VARCHAR reads; any other expression as it is."""
+    if expression.get("type") != "OPERATOR_CAST" or type_of(expression) != "VARCHAR":
+        return expression
+    inner = expression.get("child") or (arguments(expression) or [None])[0]
+    return inner if isinstance(inner, dict) and type_of(inner) == "ENUM" else expression
 
 
 def table_of(node: Node) -> tuple[str, str, str] | None:
@@ -310,12 +324,15 @@ def normal_form(node: Node) -> str:
     return _text(node, whole_tables=True)
 
 
-def meaning(node: Node) -> str:
-    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read."""
-    return _text(node, whole_tables=False)
+def meaning(node: Node, *, labels: bool = True) -> str:
+    """Return a plan's text like `normal_form`, in which a table is only its name and the columns that are read.
+
+    Private `labels` are left out: a digest of the text is the name of a release, and tells of what is in it.
+    """
+    return _text(node, whole_tables=False, labels=labels)
 
 
-def _text(node: Node, *, whole_tables: bool) -> str:
+def _text(node: Node, *, whole_tables: bool, labels: bool = True) -> str:
     numbers: dict[int, int] = {}
 
     def plain(value: object) -> object:
@@ -323,6 +340,8 @@ def _text(node: Node, *, whole_tables: bool) -> str:
             return [plain(part) if part.__class__ in NESTED else part for part in value]
         if not isinstance(value, dict):
             return value
+        if not labels and value.get("type") == "ENUM_TYPE_INFO":
+            return "ENUM"
         if not whole_tables and value.get("type") == "LOGICAL_GET" and function_of(value) == "seq_scan":
             place = numbers.setdefault(number(value, "table_index"), len(numbers))
             return [place, table_of(value), scanned_columns(value)]

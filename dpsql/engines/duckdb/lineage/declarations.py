@@ -72,6 +72,8 @@ class Declaration:
     date: str | None = None  # the column of the date; None where there is none, or the parent has it
     # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
     stated: tuple[str, str | None] | None = None
+    # The columns whose labels are public, folded, with digests of their types when that was declared.
+    labels: Mapping[str, str] = field(default_factory=dict)
 
     # Whether it is one of several tables that share a budget.
     stated_together: bool = False
@@ -108,6 +110,7 @@ class Declaration:
             date=column if stated is None else stated[1] if path is None else None,
             stated=stated,
             stated_together=kind == PROTECT and "name" in facts,
+            labels=dict(facts.get("labels", {})),
         )
 
     @property

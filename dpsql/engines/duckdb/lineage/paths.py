@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from dpsql.contract.expression.kinds import without_labels
 from dpsql.contract.names import (
     ATTACHED,
     FRAME_PREFIX,
@@ -239,5 +240,5 @@ def why_unread(plan: str) -> str:
         message = str(json.loads(plan).get("error_message", ""))
     except ValueError:
         message = ""
-    first = message.splitlines()[0] if message else "there is no plan"
+    first = without_labels(message.splitlines()[0]) if message else "there is no plan"
     return first if first.endswith((".", "!", "?")) else f"{first}."

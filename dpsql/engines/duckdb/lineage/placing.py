@@ -16,6 +16,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
@@ -97,6 +98,7 @@ def place(
         raise refusals.undeclared(catalog.display(own), declarations)
     if not direct and not is_view:
         refusals.refuse_functions(source, bound.functions(node))
+    labels = EnumLabels(declarations, catalog, declared)
     placed = partial(
         Placement,
         declarations.counter,
@@ -105,9 +107,10 @@ def place(
         tables=tuple(reading.tables),
         **reading.limits(rows),
         seen=True,
-        content=source_content(node, own) if named else "",
+        **(labels.contents(node) if named and has_content(node, own) else {}),
         direct=direct,
         checked=direct and bound.is_checked(bound.children(node)[0]),
+        texts=labels.of_source(source, node, direct=direct),
     )
     name = source if own is None else catalog.display(own)
     claim = paths.budget_named(dataset, declarations, catalog)
@@ -121,8 +124,9 @@ def place(
             joined=item,
             tables=tuple(reading.tables),
             **reading.limits(rows),
-            content=paths.digest(bound.meaning(joined)) if named else "",
+            **(labels.contents(joined) if named else {}),
             checked=all(map(bound.is_checked, bound.scans(joined))),
+            texts=labels.of_source(source, joined, direct=False),
         )
     spelled = {fold(source), fold(name)} if own is not None or not charged else set[str]()
     first = _named_first(source, dataset, charged, claim, spelled)
@@ -158,11 +162,14 @@ def place_text(
     seen: Sequence[tuple[str, str]],
     declarations: Declarations,
     catalog: paths.Catalog,
+    *,
+    replayed: bool = False,
 ) -> Placement:
     """Decide which budgets the rows of a query's text are charged to, whose last column holds the privacy unit.
 
     The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
-    views. A text that reads public tables alone is charged to nothing.
+    views. A text that reads public tables alone is charged to nothing. One that is `replayed` reads no row: it is as an
+    earlier version wrote it, for which labels were public.
 
     Raises
     ------
@@ -181,6 +188,8 @@ def place_text(
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     refusals.refuse_functions(source, bound.functions(node))
+    labels = EnumLabels(declarations, catalog)
+    private = not replayed and labels.refuse_shown(source, node)
     charged = tuple(dict.fromkeys((*rows.scans, *reading.scanned)))
     columns, unit, date, undated = bound.output(node) or [], None, None, False
     if charged:
@@ -199,7 +208,7 @@ def place_text(
         date=date,
         dated=declarations.stated_of(reading.declared),
         undated=undated,
-        content=paths.digest(bound.meaning(node)),
+        content=paths.digest(bound.meaning(node, labels=not private)),
         checked=all(map(bound.is_checked, bound.scans(node))),
         plan=paths.digest(plan),
         enums='"id":"ENUM"' in plan,
@@ -361,9 +370,9 @@ def _unseen(
     )
 
 
-def source_content(node: bound.Node, own: paths.Path | None) -> str:
-    """Return a digest of what a source means; ``''`` for a table, whose path says it, and for what no plan shows."""
-    return "" if is_direct(node, own) or not is_shown(node) else paths.digest(bound.meaning(node))
+def has_content(node: bound.Node, own: paths.Path | None) -> bool:
+    """Whether a plan says what a source means: not that of a table, whose path does, nor one that shows nothing."""
+    return not is_direct(node, own) and is_shown(node)
 
 
 def is_direct(node: bound.Node, own: paths.Path | None) -> bool:

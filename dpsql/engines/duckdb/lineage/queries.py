@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, Path
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
 from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
@@ -105,10 +106,29 @@ class SeenTable:
     table : CatalogueTable
     direct : bool
         Whether it is a table, and no view.
+    private : bool
+        Whether it reads a column whose labels are private.
     """
 
     table: CatalogueTable
     direct: bool
+    private: bool = False
+
+    def as_text(self) -> CatalogueTable:
+        """Return the table with text in the place of every ENUM; what was declared of labels stays, as keys."""
+        columns = tuple(
+            replace(
+                one,
+                type=one.type.without_labels,
+                values=one.type.values if one.values is None and self._shows(one) else one.values,
+            )
+            for one in self.table.columns
+        )
+        texts = tuple((one.name, as_text(one.name, one.type)) for one in self.table.columns if any(one.type.labels))
+        return replace(self.table, columns=columns, texts=texts)
+
+    def _shows(self, column: CatalogueColumn) -> bool:
+        return not self.private and column.type.kind == "ENUM"
 
 
 def table_of(
@@ -119,8 +139,13 @@ def table_of(
     catalog: paths.Catalog,
     policy_of: Callable[[str], Budget | None],
     description: str = "",
+    *,
+    replayed: bool = False,
 ) -> SeenTable:
-    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks."""
+    """Return what a table or view is, from the plan of reading all of it, and that of what `described` asks.
+
+    For what is `replayed` a view may go by private labels, as it could in earlier versions.
+    """
     reading = Reading(declarations, catalog)
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
@@ -134,6 +159,8 @@ def table_of(
         ) from None
     policy = policy_of(rows.scans[0]) if rows.scans else None
     direct = is_direct(node, path)
+    labels = EnumLabels(declarations, catalog, declarations.about(catalog.table(path), path[0]))
+    private = labels.private(node) if replayed else labels.of_source(catalog.display(path), node, direct=direct)
     required = required_columns(description) if direct and description else frozenset()
     columns = tuple(_column(name, kind, policy, required) for name, kind in zip(names, types, strict=True))
     dates = [names[place] for place in sorted(rows.date.columns if rows.date is not None else ())]
@@ -147,7 +174,7 @@ def table_of(
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
     )
-    return SeenTable(table, direct)
+    return SeenTable(table, direct, bool(private))
 
 
 def _key(key: Key, catalog: paths.Catalog) -> PathKey | None:
@@ -159,9 +186,10 @@ def _type(expression: object) -> Type:
     return type_of(bound.as_node(bound.as_node(expression).get("return_type")))
 
 
-def types_of(node: bound.Node) -> tuple[tuple[str, str], ...]:
-    """Return names and SQL types of the columns of a query of all columns of another."""
-    types = (_type(expression).sql for expression in bound.listed(node, "expressions"))
+def types_of(node: bound.Node, *, as_text: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return names and SQL types of the columns of a query of all columns of another; of ENUMs those `as_text`."""
+    found = map(_type, bound.listed(node, "expressions"))
+    types = ((kind.without_labels if as_text else kind).sql for kind in found)
     return tuple(zip(bound.output(node) or (), types, strict=True))
 
 
@@ -270,3 +298,17 @@ def read_query_texts(texts: Collection[str], catalogued: Catalogued, *, enums: b
     for text in texts:
         closure.query(text)
     return closure.texts
+
+
+def are_alike(ours: tuple[str, str], theirs: tuple[str, str]) -> bool:
+    """Whether two columns have one type and one name; in plans of DuckDB 1.5 a constant may have no name."""
+    return ours[1] == theirs[1] and (ours[0] == theirs[0] or "" in (ours[0], theirs[0]))
+
+
+def as_catalogued(path: paths.Path, node: bound.Node) -> paths.Path:
+    """Return a path as the catalog spells it, where the plan shows that; otherwise folded, as DuckDB compares names."""
+    for scan in bound.scans(node) if is_direct(node, path) else ():
+        found = bound.table_of(scan)
+        if found is not None:
+            return found
+    return fold(path[0]), fold(path[1]), fold(path[2])

@@ -22,6 +22,7 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import NO_PERIOD
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration
+from dpsql.engines.duckdb.lineage.labels import private_labels_text
 from dpsql.engines.duckdb.lineage.rows import INTEGERS
 from dpsql.engines.duckdb.lineage.sources import Owned, Sources
 from dpsql.errors import BudgetError, ParameterError, SourceError
@@ -124,7 +125,9 @@ def protect_tables(
     before = _standing(sources, name, stated)
     caps = _caps(given.get("max_rows_per_unit"), stated)
     given = {**given, "max_rows_per_unit": max(caps.values())} if caps else given
-    new = _facts(sources, stated, caps)
+    standing, _ = sources.recorded(name)
+    labels = given.get("enum_labels", standing.enum_labels if standing is not None and replace else None) == "public"
+    new = _facts(sources, stated, caps, labels=labels)
     tables = _with(before, new)
     _refuse_endless(tables)
     if len({one["kind"] for one in tables if "kind" in one}) > 1:
@@ -135,7 +138,6 @@ def protect_tables(
         _refuse_merge(sources, name, each, tables)
     units = (str(one["unit"]) for one in tables if one.get("unit") is not None)
     given = {**given, "privacy_unit": next(units), "neighbours": "add_remove"}
-    standing, _ = sources.recorded(name)
     dates = _dates(standing, given, list(zip(stated, new, strict=True)), tables, replace=replace)
     is_longer = _is_longer(standing, dates)
     if dates is not None:
@@ -156,7 +158,7 @@ def protect_tables(
     if mark:
         for one in stated:
             sources.mark(one.table.path)
-        tables = _with(before, _facts(sources, stated, caps))
+        tables = _with(before, _facts(sources, stated, caps, labels=labels))
     facts: Facts = {"table": None, "view": None, "columns": [], "tables": tables}
     merges = {each: _keeps_dates(sources, each, tables, budget) for each in ended}
     alike = sources.second_budget([Declaration.of(PROTECT, name, one) for one in tables], {name, *ended})
@@ -164,7 +166,8 @@ def protect_tables(
         name, budget, facts, public, replace=replace or is_longer, merge=merges, dated_ahead=dated_ahead
     )
     listed = ", ".join(f"{one['name']} ({path_text(one)})" for one in tables)
-    return f"{said}; tables {listed}{alike}"
+    unsaid = private_labels_text(budget.enum_labels, [(one.table.columns, one.table.node) for one in stated])
+    return f"{said}; tables {listed}{unsaid}{alike}"
 
 
 def _standing(sources: Sources, name: str, stated: Sequence[Stated]) -> list[Facts]:
@@ -385,9 +388,9 @@ def _caps(given: object, stated: Sequence[Stated]) -> dict[str, int]:
     return caps
 
 
-def _facts(sources: Sources, stated: Sequence[Stated], caps: Mapping[str, int]) -> list[Facts]:
+def _facts(sources: Sources, stated: Sequence[Stated], caps: Mapping[str, int], *, labels: bool) -> list[Facts]:
     """Return what is recorded of each table."""
-    known = [(one, sources.facts(one.table, kept=True)) for one in stated]
+    known = [(one, sources.facts(one.table, kept=True, labels=labels)) for one in stated]
     out: list[Facts] = []
     for one, facts in known:
         kind = _kind(one, one.column)

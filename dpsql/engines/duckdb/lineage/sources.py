@@ -15,8 +15,9 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
-from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
+from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_alike
@@ -152,7 +153,7 @@ class Sources(Standing):
             source,
             paths.pinned_source(source, own),
             seen=node is not None,
-            content="" if node is None else source_content(node, own),
+            content="" if node is None or not has_content(node, own) else paths.digest(bound.meaning(node)),
             direct=gone or (node is not None and is_direct(node, own)),
             governed=False,
         )
@@ -228,16 +229,16 @@ class Sources(Standing):
             date = None if budget.dated is None else budget.dated.column
             if date and table.columns and fold(date) not in map(fold, table.columns):
                 raise SourceError("S002", f"there is no column {show(date)} in {show(dataset)}. Check its name.")
-            facts = self.facts(table, kept=True)
-        stands = Declaration.of(PROTECT, name, facts, budget.privacy_unit)
+            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
         for each in public:
-            self.refuse_public(each, stands=[stands])
+            self.refuse_public(each, stands=[Declaration.of(PROTECT, name, facts, budget.privacy_unit)])
         if table is not None and mark:  # only now: a refused call leaves no mark that the ledger does not know of
             self.mark(table.path)
-            facts = self.facts(table, kept=True)
+            facts = self.facts(table, kept=True, labels=budget.enum_labels == "public")
         facts = self.with_namesakes(PROTECT, name, facts)
         alike = self.second_budget([Declaration.of(PROTECT, name, facts, budget.privacy_unit)], {name})
         said = self.keep_budget(name, budget, facts, public, replace=replace, dated_ahead=dated_ahead)
+        said += private_labels_text(budget.enum_labels, [] if table is None else [(table.columns, table.node)])
         return f"{said}{'' if table is None or table.checked else _UNCHECKED}{alike}"
 
     def recorded(self, name: str) -> tuple[Budget | None, Facts | None]:
@@ -468,11 +469,11 @@ class Sources(Standing):
         columns = [] if node is None else bound.output(node) or []
         return Owned(own, table, tuple(columns), seen, node, texts)
 
-    def facts(self, table: Owned, *, kept: bool = False) -> Facts:
+    def facts(self, table: Owned, *, kept: bool = False, labels: bool = False) -> Facts:
         """Return the facts about a table that are recorded with its declaration.
 
         What is `kept` outlives the session, and so names a database without a mark by its alias; what else is declared
-        there holds for the object that is attached now.
+        there holds for the object that is attached now. Digests of its `labels` are recorded where these are public.
         """
         view = None
         if table.engine is None:
@@ -485,7 +486,8 @@ class Sources(Standing):
         own = self.catalog().table(table.path)
         if kept and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
-        return {"table": list(own), "view": view, "columns": list(table.columns)}
+        found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
+        return {**found, "labels": digests(table.columns, table.node)} if labels else found
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""

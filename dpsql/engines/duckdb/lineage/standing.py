@@ -12,13 +12,14 @@ import duckdb
 from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
-from dpsql.engines.duckdb.lineage import paths
+from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.refusals import second_budget
 from dpsql.engines.duckdb.spending_record import SpendingRecord
+from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.errors import BudgetError
-from dpsql.ledger.rows import tables_of
-from dpsql.rendering import identifier
+from dpsql.ledger.rows import path_text, tables_of
+from dpsql.rendering import identifier, text
 
 if TYPE_CHECKING:
     from dpsql.contract.placement import Placement
@@ -207,6 +208,37 @@ class Standing:
             except duckdb.Error:
                 return {}
         return {fold(name): kind.partition("(")[0] for name, kind in found}
+
+    def undeclared_labels(self) -> list[tuple[str, list[str], str]]:
+        """Return the budgets of tables that have columns with private labels, these, and the statement to paste."""
+        declarations, catalog, cursor = self.declarations(), self.catalog(), self._cursor()
+        found: dict[str, list[str]] = {}
+        if cursor is None:
+            return []
+        with cursor:
+            for one in declarations.listed:
+                path = None if one.table is None or one.table.engine is not None else catalog.path(one.table)
+                if one.kind != PROTECT or one.table is None or path is None:
+                    continue
+                asked = f"FROM {'.'.join(map(identifier, path))}"
+                [plan] = cursor.execute("SELECT system.main.json_serialize_plan($1)::VARCHAR", [asked]).fetchone() or [
+                    ""
+                ]
+                node = paths.read_plan(plan)
+                labels = EnumLabels(declarations, catalog, declarations.about(one.table, path[0]))
+                private = {} if node is None else labels.private(node)
+                named = [] if node is None else [name for name in bound.output(node) or () if fold(name) in private]
+                listed = found.setdefault(one.dataset, [])
+                listed += [name for name in named if name not in listed]
+        return [(name, columns, self._declaring_labels(name)) for name, columns in found.items() if columns]
+
+    def _declaring_labels(self, name: str) -> str:
+        """Return the statement that declares the labels of a budget's tables."""
+        row = self._ledger.declarations().latest.get(name, {}).get(PROTECT)
+        several = () if row is None or row.lineage is None else row.lineage.get("tables") or ()
+        listed = ", ".join(f"{identifier(str(one['name']))}: {text(path_text(one))}" for one in several)
+        tables = f"tables := {{{listed}}}, " if listed else ""
+        return f"SELECT dp_protect({text(name)}, {tables}enum_labels := 'public', replace := true);"
 
     def mark(self, path: paths.Path) -> None:
         """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dpsql.contract.feature_columns import MISSING
-from dpsql.contract.names import source_sql
+from dpsql.contract.names import read_as_text, source_sql
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import columns_of
-from dpsql.engines.duckdb.keys import NAMED, kept, valid_text
+from dpsql.engines.duckdb.keys import NAMED, kept, text_of_label, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.periods import DATE, dated
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
@@ -32,7 +32,7 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     is_valid = plan.placement is not None and plan.placement.checked
     parts, named = _columns(plan, whole, checked=not (typed or is_valid))
     absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
-    source = (plan.placement.joined if plan.placement is not None else "") or source_sql(plan.source)
+    source = source_of(plan)
     columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
     taken = select(columns, f"{f'(SELECT * FROM {source})' if named else source} AS {whole}")
     rows = (
@@ -47,6 +47,14 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
 
 
+def source_of(plan: Plan) -> str:
+    """Return the FROM item of a call's source, with the joins along its path; private labels are read as text."""
+    placement = plan.placement
+    if placement is None:
+        return source_sql(plan.source)
+    return read_as_text(placement.joined or source_sql(plan.source), placement.texts)
+
+
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
     """Return the columns that are selected from a source by their part in the call, and those that are named.
 
@@ -54,12 +62,14 @@ def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str],
     """
     layout = plan.layout
     named: list[str] = []
+    # Which columns of a file or a frame have labels is known only when the statement is bound.
+    shown = plan.placement is None or plan.placement.seen or not plan.placement.governed
 
     def column(name: str | None) -> str:
         if name is None:
             return "NULL::BOOLEAN"
         named.append(identifier(name))
-        return identifier(name)
+        return identifier(name) if shown else text_of_label(identifier(name))
 
     def valid(name: str | None) -> str:
         return valid_text(column(name)) if checked and name is not None else column(name)

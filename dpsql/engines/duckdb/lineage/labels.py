@@ -1,0 +1,269 @@
+"""Labels of ENUM columns: which are public, and what a source may do with a column whose labels are private.
+
+`CREATE TYPE ... AS ENUM (SELECT ...)`, and every frame with categories, makes labels of rows: which labels there are,
+and their order, follow from people. So a column of a protected table is read as text, until its owner has declared its
+labels. What was declared is known by a digest of the column's type: a column with other labels has private ones again.
+
+A view may hand such a column on, compare it for equality, count it, and cast it to text. Everything else that DuckDB
+does with an ENUM goes by the position of its labels (order, `min`, `max`, ranks) or shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from dpsql.contract.expression.kinds import Type, type_of
+from dpsql.contract.parameters import fold, show
+from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage.declarations import PUBLIC_KIND, Declaration, Declarations
+from dpsql.errors import InternalError, SourceError
+from dpsql.rendering import cast, identifier
+
+# What keeps values as they are, or asks only whether they are equal, by the names in DuckDB's plans.
+_MOVES = frozenset(
+    (
+        *("CASE_EXPR", "OPERATOR_COALESCE", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "BOUND_UNNEST"),
+        *("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_IN", "COMPARE_NOT_IN", "COMPARE_DISTINCT_FROM"),
+        *("COMPARE_NOT_DISTINCT_FROM", "WINDOW_LAG", "WINDOW_LEAD", "WINDOW_FIRST_VALUE", "WINDOW_LAST_VALUE"),
+        *("WINDOW_NTH_VALUE", "WINDOW_ROW_NUMBER", "WINDOW_RANK", "WINDOW_RANK_DENSE", "WINDOW_PERCENT_RANK"),
+        *("WINDOW_CUME_DIST", "WINDOW_NTILE"),
+    )
+)
+_MOVING = frozenset(("struct_pack", "row", "list_value", "struct_extract", "struct_extract_at", "array_extract"))
+_COUNTS = frozenset(("count",))
+_EQUAL = frozenset(
+    ("COMPARE_EQUAL", "COMPARE_NOTEQUAL", "COMPARE_DISTINCT_FROM", "COMPARE_NOT_DISTINCT_FROM", "COMPARE_IN")
+)
+
+
+def digests(columns: Sequence[str], node: bound.Node | None) -> dict[str, str]:
+    """Return a digest of the type of each column of a source that has labels, by its folded name."""
+    types = [] if node is None else output_types(node)
+    found = zip(columns, types, strict=False)
+    return {fold(name): paths.digest(kind.sql) for name, kind in found if any(kind.labels)}
+
+
+def private_labels_text(stated: str, tables: Iterable[tuple[Sequence[str], bound.Node | None]]) -> str:
+    """Return what an owner is told of ENUM columns whose labels stay private; ``''`` where there are none.
+
+    Of each table its columns and its plan are given.
+    """
+    found = [(columns, digests(columns, node)) for columns, node in tables]
+    names = [name for columns, labelled in found for name in columns if fold(name) in labelled]
+    if stated == "public" or not names:
+        return ""
+    return (
+        f"; read as text, as rows may have made their labels: {', '.join(dict.fromkeys(names))} (where these are known "
+        "without the rows: enum_labels := 'public', replace := true)"
+    )
+
+
+def output_types(node: bound.Node) -> list[Type]:
+    """Return the types of a plan's columns; none where no projection gives them."""
+    while bound.kind(node) in ("MATERIALIZED_CTE", "ORDER_BY", "DISTINCT", "LIMIT"):
+        node = bound.children(node)[-1]
+    return [_type(one) for one in bound.listed(node, "expressions")] if bound.kind(node) == "PROJECTION" else []
+
+
+def _type(expression: object) -> Type:
+    shown = bound.as_node(expression).get("return_type")
+    if not isinstance(shown, Mapping):
+        value = bound.as_node(expression).get("value")  # of a constant
+        shown = value.get("type") if isinstance(value, Mapping) else None
+    return type_of(shown) if isinstance(shown, Mapping) else Type("BOOLEAN")
+
+
+class EnumLabels:
+    """Which labels are public, by what is declared.
+
+    Parameters
+    ----------
+    declarations : Declarations
+    catalog : paths.Catalog
+    own : sequence of Declaration
+        What is declared of the source itself; of a view, its labels count for the columns that it reads.
+    """
+
+    def __init__(self, declarations: Declarations, catalog: paths.Catalog, own: Sequence[Declaration] = ()) -> None:
+        self._declarations = declarations
+        self._catalog = catalog
+        self._own = {digest for one in own if one.view is not None for digest in one.labels.values()}
+
+    def private(self, node: bound.Node) -> dict[str, Type]:
+        """Return the columns with private labels that the scans of a plan read, by their folded names."""
+        found: dict[str, Type] = {}
+        for scan in bound.scans(node):
+            table = bound.table_of(scan)
+            if table is None:
+                continue
+            about = self._declarations.about(self._catalog.table(table), table[0])
+            if about and all(one.kind == PUBLIC_KIND for one in about):
+                continue
+            stated = [one.labels for one in about if one.kind != PUBLIC_KIND]
+            for name, kind in _scanned(scan):
+                digest = paths.digest(kind.sql)
+                if digest not in self._own and not any(each.get(fold(name)) == digest for each in stated):
+                    found[fold(name)] = kind
+        return found
+
+    def of_source(self, source: str, node: bound.Node, *, direct: bool) -> tuple[tuple[str, str], ...]:
+        """Return the columns of a source that are read as text, as of `Placement.texts`.
+
+        Of a view these are all that have labels, if any that it reads are private: which labels are alike tells of
+        them.
+
+        Raises
+        ------
+        SourceError
+            S067: a view goes by private labels, or by their order.
+        """
+        private = self.private(node)
+        if not private:
+            return ()
+        if not direct:
+            refuse_order_of_labels(source, node, private)
+        return tuple(
+            (name, as_text(name, kind))
+            for name, kind in zip(bound.output(node) or (), output_types(node), strict=False)
+            if any(kind.labels) and (not direct or fold(name) in private)
+        )
+
+    def refuse_order(self, source: str, node: bound.Node) -> None:
+        """Raise S067 if a plan goes by private labels."""
+        private = self.private(node)
+        if private:
+            refuse_order_of_labels(source, node, private)
+
+    def contents(self, *parts: bound.Node) -> dict[str, Any]:
+        """Return digests of what parts of a plan mean, as of `Placement`: one, and the one of earlier versions.
+
+        Whoever sees a digest can try labels, so no private ones are in it.
+        """
+        private = any(map(self.private, parts))
+        shown = paths.digest("".join(map(bound.meaning, parts)))
+        if not private:
+            return {"content": shown}
+        return {"content": paths.digest("".join(bound.meaning(one, labels=False) for one in parts)), "earlier": shown}
+
+    def refuse_shown(self, source: str, node: bound.Node) -> bool:
+        """Raise if what was written of a query goes by private labels, or returns them; say whether it reads any.
+
+        Raises
+        ------
+        SourceError
+            S067: it goes by them.
+        InternalError
+            I036: it returns them.
+        """
+        private = self.private(node)
+        if private:
+            refuse_order_of_labels(source, node, private)
+            if any(any(kind.labels) for kind in output_types(node)):
+                raise InternalError("I036", f"{source} was written with private labels. Report it.")
+        return bool(private)
+
+
+def _scanned(scan: bound.Node) -> Iterator[tuple[str, Type]]:
+    """Yield the columns that a scan reads whose types have labels."""
+    types = bound.listed(scan, "returned_types")
+    names = [None if name is None else str(name) for name in bound.listed(scan, "names")]
+    read = set(bound.scanned_columns(scan))
+    for name, record in zip(names, types, strict=False):
+        if name in read and name is not None and isinstance(record, Mapping):
+            kind = type_of(record)
+            if any(kind.labels):
+                yield name, kind
+
+
+def as_text(name: str, kind: Type) -> str:
+    """Return the SQL of a column with VARCHAR in the place of every ENUM."""
+    return cast(identifier(name), kind.without_labels.sql)
+
+
+def refuse_order_of_labels(source: str, node: bound.Node, private: Mapping[str, Type]) -> None:
+    """Raise if a plan does more with an ENUM than to hand it on, count it, or ask whether two are equal."""
+    for one in bound.expressions(node):
+        used = [each for each in _operands(one) if any(_type(each).labels)]
+        if not used and not (_is_made(one) and any(_type(one).labels)):
+            continue
+        if _is_made(one):
+            raise goes_by_labels(source, private)
+        if _is_text(one, used) or str(one.get("type")) in _MOVES or bound.called(one) in _MOVING | _COUNTS:
+            continue
+        raise goes_by_labels(source, private)
+    for part in _orders(node):
+        if any(_type(part["expression"]).labels):
+            raise goes_by_labels(source, private)
+    for one in bound.operators(node):
+        for condition in _conditions(one):
+            sides = [condition.get(side) for side in ("left", "right")]
+            ordered = condition.get("comparison") not in _EQUAL
+            if ordered and any(any(_type(side).labels) for side in sides if isinstance(side, dict)):
+                raise goes_by_labels(source, private)
+
+
+def _is_made(one: bound.Node) -> bool:
+    """Whether an expression makes a value of a type, and does not hand one on: a constant, or a cast to the type."""
+    value = one.get("value")
+    if one.get("type") == "VALUE_CONSTANT":
+        return isinstance(value, Mapping) and not value.get("is_null") and any(_type(one).labels)
+    inner = _operands(one)
+    is_null = bool(inner) and all(_is_null(each) for each in inner)
+    return one.get("type") == "OPERATOR_CAST" and any(_type(one).labels) and not is_null
+
+
+def _is_null(one: bound.Node) -> bool:
+    value = one.get("value")
+    return one.get("type") == "VALUE_CONSTANT" and isinstance(value, Mapping) and bool(value.get("is_null"))
+
+
+def _is_text(one: bound.Node, used: Sequence[bound.Node]) -> bool:
+    """Whether an expression is a cast of what it uses to the same type with VARCHAR in the place of every ENUM."""
+    if one.get("type") != "OPERATOR_CAST" or len(used) != 1:
+        return False
+    return _type(one).sql == _type(used[0]).without_labels.sql
+
+
+def _operands(one: bound.Node) -> list[bound.Node]:
+    """Return the expressions that an expression takes values of."""
+    found: list[object] = [one.get(name) for name in ("left", "right", "child", "else_expr", "input", "lower", "upper")]
+    for name in ("children", "case_checks"):
+        several = one.get(name)
+        found += several if isinstance(several, list) else []
+    out: list[bound.Node] = []
+    for each in found:
+        if isinstance(each, dict) and "expression_class" in each:
+            out.append(each)
+        elif isinstance(each, dict):
+            out += [part for part in each.values() if isinstance(part, dict) and "expression_class" in part]
+    return out
+
+
+def _orders(value: object) -> Iterator[Mapping[str, object]]:
+    """Yield what rows or values are ordered by, anywhere in a plan."""
+    open_ones = [value]
+    while open_ones:
+        found = open_ones.pop()
+        if isinstance(found, dict):
+            if "null_order" in found and isinstance(found.get("expression"), dict):
+                yield found
+            open_ones += [part for part in found.values() if part.__class__ in bound.NESTED]
+        elif isinstance(found, list):
+            open_ones += [part for part in found if part.__class__ in bound.NESTED]
+
+
+def _conditions(node: bound.Node) -> Iterator[Mapping[str, object]]:
+    conditions = node.get("conditions")
+    yield from (one for one in conditions if isinstance(one, dict)) if isinstance(conditions, list) else ()
+
+
+def goes_by_labels(source: str, private: Mapping[str, Type]) -> SourceError:
+    """Return the refusal of a source that goes by private labels."""
+    name = next(iter(private))
+    return SourceError(
+        "S067",
+        f"{show(source)} goes by the labels of the ENUM column {show(name)}, or by their order, which rows may have "
+        f"made. Write CAST({identifier(name)} AS VARCHAR) in the view; or, if the labels are known without the rows, "
+        "let the owner declare them: dp_protect(..., enum_labels := 'public', replace := true).",
+    )
