@@ -20,6 +20,7 @@ from dpsql.cli.messages import say
 from dpsql.cli.output import ledger_location, ledger_place
 from dpsql.cli.runner import Runner
 from dpsql.errors import GatewayError
+from dpsql.ledger import clock
 from dpsql.ledger.grants import Grant, Issued
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
@@ -79,6 +80,7 @@ def serve_database(
     if demo and not Path(database).exists():
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
+        import_module("dpsql.gateway.beginning").begin_time(runner.ledger, clock.system())
         datasets = [row.dataset for row in runner.ledger.budgets()]
         for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
             say(

@@ -29,10 +29,12 @@ import pyarrow as pa
 from dpsql.context import Context
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
+from dpsql.gateway.beginning import begin_time
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.frames import receive, send
 from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Rates
+from dpsql.ledger import clock
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
@@ -121,6 +123,13 @@ class Broker:
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket, shared=settings.front_uid is not None)
 
+    def begin(self) -> None:
+        """Let the time of this process begin, and say how far the ledger's last entry is from it."""
+        begin, told = begin_time(self._context.ledger, clock.system())
+        clock.steady(begin)
+        if told:
+            print(f"dpsql: {told}", file=sys.stderr, flush=True)
+
     def serve(self) -> None:
         """Take connections until the listener is closed."""
         while True:
@@ -199,6 +208,7 @@ def serve(settings: BrokerSettings) -> None:
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     broker = Broker(settings)
     try:
+        broker.begin()
         broker.serve()
     finally:
         broker.close()

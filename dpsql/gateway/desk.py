@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -38,6 +37,7 @@ from dpsql.gateway.requests import AskedCall, Request
 from dpsql.gateway.synthetic_tables import synthetic_rows
 from dpsql.gateway.values import query_of
 from dpsql.gateway.watchdog import end_process, watched
+from dpsql.ledger import clock
 from dpsql.ledger.grants import PREFIX, Grants
 
 # Statements of one database that may run side by side.
@@ -153,14 +153,14 @@ class Desk:
     def _principal(self, grants: Grants, token: object) -> str:
         """Return whose a token is, ours or that of the identity provider."""
         if self._login is None or str(token).startswith(PREFIX):
-            return grants.principal_of(token, datetime.now(UTC))
-        return grants.principal_of_subject(self._login(token), datetime.now(UTC))
+            return grants.principal_of(token, clock.now())
+        return grants.principal_of_subject(self._login(token), clock.now())
 
     def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
         told = _told(error)
         if told["code"] == "B001":
-            grants = self._ledger.grants().of(principal, datetime.now(UTC))
+            grants = self._ledger.grants().of(principal, clock.now())
             if not all(grant.total for grant in grants):
                 told["message"] = (
                     "the dataset's budget does not allow this. Ask with less, or repeat an earlier question."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from dpsql.context import Context
@@ -19,6 +18,7 @@ from dpsql.gateway.functions import MOST_CALLS
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.receipts import own_releases
 from dpsql.gateway.values import query_of, standing_in, values_of
+from dpsql.ledger import clock
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import Grants
 
@@ -84,7 +84,7 @@ class Request:
 
     def granted(self, ledger: Any) -> Granted:
         """Return what the principal was granted; of one dataset, where the settings name it."""
-        grants = self._grants.of(self.principal, datetime.now(UTC))
+        grants = self._grants.of(self.principal, clock.now())
         wanted = self.settings.get("dataset")
         if wanted is not None:
             grants = [grant for grant in grants if grant.dataset == fold(wanted)]

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
@@ -177,6 +178,12 @@ class OpenLedger:
             return transaction.head
 
         return self._read(work)
+
+    def last_recorded(self) -> datetime | None:
+        """Return the time of the last entry; None of an empty ledger."""
+        sequence, _ = self.head()
+        row = self._read(lambda transaction: transaction.row_at(sequence)) if sequence else None
+        return None if row is None else datetime.fromisoformat(row["recorded_at"].replace("Z", "+00:00"))
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""

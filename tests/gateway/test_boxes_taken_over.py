@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dpsql.errors import GatewayError
-from dpsql.gateway import box, sandbox, zygote
+from dpsql.gateway import box, frames, sandbox, zygote
 from dpsql.gateway.serving import ONE_THREAD, Process
 from support.gateway_boxes import LOCKED, running
 
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.skipif(not LOCKED, reason="this system has no Landlock 
 # What the code does once it has the box, in place of reading the statement. A futex is a call that a box may make, and
 # waits for as long as nobody wakes it; `_asleep` asks for what ended a box before, and then waits.
 TAKEN_OVER = """
+boxed.warm = lambda _: None
 import ctypes, mmap, os, signal, threading
 _libc = ctypes.CDLL(None, use_errno=True)
 def _asleep(*_):
@@ -33,12 +34,13 @@ def _asleep(*_):
 def _filled(kind):
     kept = []
     try:
-        while len(kept) < 4096:  # MiB
+        while len(kept) < 1100:  # MiB
             kept.append(mmap.mmap(-1, 1 << 20, flags=kind | mmap.MAP_ANONYMOUS))
-            kept[-1][::4096] = b"x" * 256
     except (OSError, ValueError, MemoryError):
         pass
-    return len(kept)
+    found = len(kept)
+    kept.clear()  # so that there is memory to tell it
+    return found
 def _told(word):
     raise statement.GatewayError("G001", word)
 """
@@ -116,7 +118,7 @@ def test_boxes_end_with_the_process_that_they_are_forked_from(tmp_path: Path) ->
     path = tmp_path / "zygote"
     with taken_over(tmp_path, "boxed.read = _asleep") as boxes, boxes.open() as opened:
         listening = forked_from(opened)
-        opened._channel.sendall(b"\0\0\0\2{}")
+        frames.send(opened._channel, {"text": "hold"})
         assert eventually(lambda: locked(listening))
         [process] = alive(listening)
         os.kill(listening, signal.SIGKILL)
@@ -130,7 +132,7 @@ def test_boxes_that_wait_hold_nobody_up_for_good(tmp_path: Path) -> None:
     with taken_over(tmp_path, only_for_some) as boxes:
         held = [boxes.open() for _ in range(16)]
         for one in held:
-            one._channel.sendall(b'\0\0\0\x1a{"text": "hold", "blobs":0}')
+            frames.send(one._channel, {"text": "hold"})
         assert eventually(lambda: len(alive(forked_from(held[0]))) == 16)
         for one in held:
             one.close()
@@ -142,7 +144,7 @@ def test_boxes_that_wait_hold_nobody_up_for_good(tmp_path: Path) -> None:
 def test_no_box_runs_as_root(tmp_path: Path) -> None:
     with taken_over(tmp_path, "boxed.read = _asleep") as boxes, boxes.open() as opened:
         listening = forked_from(opened)
-        opened._channel.sendall(b"\0\0\0\2{}")
+        frames.send(opened._channel, {"text": "hold"})
         assert eventually(lambda: locked(listening))
         for process in (listening, *alive(listening)):
             found = status(process)
