@@ -20,6 +20,7 @@ from dpsql.cli.messages import say
 from dpsql.cli.output import ledger_location, ledger_place
 from dpsql.cli.runner import Runner
 from dpsql.errors import GatewayError
+from dpsql.ledger import clock
 from dpsql.ledger.grants import Grant, Issued
 from dpsql.ledger.ledger import Ledger
 from dpsql.ledger.location import is_url
@@ -41,6 +42,7 @@ def serve_database(
     log_refused: bool,
     seconds: float,
     fixed_time: float | None,
+    least_epsilon: str | None,
     serial: bool,
     without_os_sandbox: bool,
     agent_epsilon: str | None,
@@ -57,7 +59,7 @@ def serve_database(
     front = _needing_extra("dpsql.gateway.front")
     _check_provider(oidc_issuer, oidc_audience, oidc_keys)
     listening, serving = import_module("dpsql.gateway.listening"), import_module("dpsql.gateway.serving")
-    cap = _amount(agent_epsilon)
+    cap, least_epsilon = _amount(agent_epsilon), _amount(least_epsilon, "--least-epsilon")
     _check_seconds(seconds, fixed_time)
     place = listening.Listening(**where)
     place.check()
@@ -78,6 +80,7 @@ def serve_database(
     if demo and not Path(database).exists():
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
+        import_module("dpsql.gateway.beginning").begin_time(runner.ledger, clock.system())
         datasets = [row.dataset for row in runner.ledger.budgets()]
         for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
             say(
@@ -106,6 +109,7 @@ def serve_database(
         log_refused=log_refused,
         seconds=seconds,
         fixed_time=fixed_time,
+        least_epsilon=least_epsilon,
         oidc_issuer=oidc_issuer,
         oidc_audience=oidc_audience,
         oidc_keys=oidc_keys,
@@ -183,13 +187,13 @@ def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | 
     return log
 
 
-def _amount(given: str | None) -> str | None:
+def _amount(given: str | None, option: str = "--agent-epsilon") -> str | None:
     try:
         good = given is None or (Decimal(given).is_finite() and Decimal(given) >= 0)
     except InvalidOperation:
         good = False
     if not good:
-        raise click.UsageError(f"--agent-epsilon must be a number from 0 on; got {given!r}.")
+        raise click.UsageError(f"{option} must be a number from 0 on; got {given!r}.")
     return given
 
 

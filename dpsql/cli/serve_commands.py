@@ -47,6 +47,13 @@ _agent_option = click.option(
 @_agent_option
 @click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
 @click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")
+@click.option(
+    "--least-epsilon",
+    metavar="EPSILON",
+    default="0.01",
+    show_default=True,
+    help="What a new question spends at least, so that its response time has a price; 0 for no such limit.",
+)
 @click.option("--serial", is_flag=True, help="No statement is read while another one's release runs.")
 @click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
 @click.option("--log-refused", is_flag=True, help="Write there what was refused, as it was asked.")

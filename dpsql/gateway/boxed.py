@@ -26,8 +26,6 @@ from dpsql.gateway.statement import Statement, read
 _BATCH = 10_000
 # Whole numbers of more than 127 bits, which Arrow would wrap around or not read.
 _NOWHERE_ELSE = ("UHUGEINT", "BIGNUM", "VARINT")
-# How long a box lives, in seconds; while private calls run it waits.
-_LIFE = 3600
 _OPERATORS = frozenset(
     (
         *("PROJECTION", "FILTER", "AGGREGATE_AND_GROUP_BY", "WINDOW", "LIMIT", "ORDER_BY", "TOP_N", "DISTINCT"),
@@ -59,7 +57,7 @@ def warm(connection: duckdb.DuckDBPyConnection) -> None:
     read("SELECT 1", lambda text: _tree(connection, text))
 
 
-def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, *, locked: bool = True) -> None:
+def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, parent: int, *, locked: bool = True) -> None:
     """Answer one statement over a channel, in a process of its own.
 
     Parameters
@@ -68,12 +66,16 @@ def run(channel: socket.socket, connection: duckdb.DuckDBPyConnection, *, locked
         All that stays open.
     connection : duckdb.DuckDBPyConnection
         What `connect` returned, in this process or in the one that it was forked from.
+    parent : int
+        The process that it was forked from, and ends with.
     locked : bool
         Whether the operating system locks the process; False where it cannot.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.alarm(_LIFE)
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    sandbox.end_with_parent(signal.SIGKILL, parent)
     _close_others(channel.fileno())
     sandbox.limit()
     if locked:

@@ -18,6 +18,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -28,9 +29,12 @@ import pyarrow as pa
 from dpsql.context import Context
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
+from dpsql.gateway.beginning import begin_time
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.frames import receive, send
+from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Rates
+from dpsql.ledger import clock
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
@@ -67,6 +71,8 @@ class BrokerSettings:
         Write what was refused as it was asked.
     fixed_time : float or None
         Seconds after which every answer to a new question leaves; by default there are a few such times.
+    least_epsilon : str or None
+        What a new statement spends at least; by default `dpsql.gateway.least.USUAL`.
     front_uid : int or None
         Of the front, where it is not this process's user.
     """
@@ -78,6 +84,7 @@ class BrokerSettings:
     seconds: float = 120.0
     rates: float = 1.0
     fixed_time: float | None = None
+    least_epsilon: str | None = None
     log_refused: bool = False
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
@@ -108,12 +115,20 @@ class Broker:
             self._context.sql(f"SET GLOBAL {setting}")
         rates = Rates(factor=settings.rates)
         buckets, audit = Buckets(settings.fixed_time), Audit(settings.log, refused=settings.log_refused)
+        least = None if settings.least_epsilon is None else LeastEpsilon(Fraction(settings.least_epsilon))
         self._desk = Desk(
-            self._context, audit, rates, seconds=settings.seconds, buckets=buckets, login=settings.login()
+            self._context, audit, rates, seconds=settings.seconds, buckets=buckets, login=settings.login(), least=least
         )
         self._path, self._front_uid = settings.socket, settings.front_uid
         self._slots = threading.BoundedSemaphore(_MOST_CONNECTIONS)
         self._listener = listen(settings.socket, shared=settings.front_uid is not None)
+
+    def begin(self) -> None:
+        """Let the time of this process begin, and say how far the ledger's last entry is from it."""
+        begin, told = begin_time(self._context.ledger, clock.system())
+        clock.steady(begin)
+        if told:
+            print(f"dpsql: {told}", file=sys.stderr, flush=True)
 
     def serve(self) -> None:
         """Take connections until the listener is closed."""
@@ -193,6 +208,7 @@ def serve(settings: BrokerSettings) -> None:
         ctypes.CDLL(None).prctl(_NO_NEW_PRIVS, 1, 0, 0, 0)
     broker = Broker(settings)
     try:
+        broker.begin()
         broker.serve()
     finally:
         broker.close()
@@ -206,6 +222,7 @@ def serve(settings: BrokerSettings) -> None:
 @click.option("--seconds", type=float, default=120.0)
 @click.option("--rates", type=float, default=1.0)
 @click.option("--fixed-time", type=float)
+@click.option("--least-epsilon")
 @click.option("--log-refused", is_flag=True)
 @click.option("--oidc-issuer")
 @click.option("--oidc-audience")

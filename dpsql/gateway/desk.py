@@ -10,9 +10,8 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from queue import SimpleQueue
 from typing import Any
@@ -30,6 +29,7 @@ from dpsql.gateway.audit import Audit
 from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.functions import SYNTHETIC_ROWS
 from dpsql.gateway.granted import Granted
+from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
 from dpsql.gateway.owned import OwnersDesk
 from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
@@ -37,6 +37,7 @@ from dpsql.gateway.requests import AskedCall, Request
 from dpsql.gateway.synthetic_tables import synthetic_rows
 from dpsql.gateway.values import query_of
 from dpsql.gateway.watchdog import end_process, watched
+from dpsql.ledger import clock
 from dpsql.ledger.grants import PREFIX, Grants
 
 # Statements of one database that may run side by side.
@@ -67,6 +68,8 @@ class Desk:
         When answers leave.
     login : callable, optional
         Returns the subject of a token of an identity provider; None for no such token.
+    least : LeastEpsilon, optional
+        The least that a new statement spends.
     end : callable
         Ends this process, when a release cannot be interrupted.
     """
@@ -80,6 +83,7 @@ class Desk:
         seconds: float = _SECONDS,
         buckets: Buckets | None = None,
         login: Callable[[object], str | None] | None = None,
+        least: LeastEpsilon | None = None,
         end: Callable[[], None] = end_process,
     ) -> None:
         self._session = session_of(context.connection)
@@ -91,6 +95,7 @@ class Desk:
         self._lines = Lines()
         self._buckets = Buckets() if buckets is None else buckets
         self._login = login
+        self._least = LeastEpsilon() if least is None else least
         self._questions = Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
         for _ in range(CONNECTIONS):
@@ -148,14 +153,14 @@ class Desk:
     def _principal(self, grants: Grants, token: object) -> str:
         """Return whose a token is, ours or that of the identity provider."""
         if self._login is None or str(token).startswith(PREFIX):
-            return grants.principal_of(token, datetime.now(UTC))
-        return grants.principal_of_subject(self._login(token), datetime.now(UTC))
+            return grants.principal_of(token, clock.now())
+        return grants.principal_of_subject(self._login(token), clock.now())
 
     def _told(self, error: DpsqlError, principal: str) -> dict[str, object]:
         """Return what is told of an error; what is left of a whole budget, only to those who may see totals."""
         told = _told(error)
         if told["code"] == "B001":
-            grants = self._ledger.grants().of(principal, datetime.now(UTC))
+            grants = self._ledger.grants().of(principal, clock.now())
             if not all(grant.total for grant in grants):
                 told["message"] = (
                     "the dataset's budget does not allow this. Ask with less, or repeat an earlier question."
@@ -165,29 +170,76 @@ class Desk:
     # What may be wanted.
 
     def _call(self, asked: Request) -> Reply:
-        function, source, granted = asked.function, asked.source, asked.granted(self._ledger)
+        """Answer the private calls of one statement: all of them are checked before one of them reads a row."""
+        answers: list[Reply | AskedCall] = [self._looked_up(one) for one in asked.calls]
+        if any(isinstance(one, AskedCall) for one in answers):
+            answers = self._asked_anew(asked.principal, answers)
+        given = [one for one in answers if not isinstance(one, AskedCall)]
+        receipts = [receipt for reply, _ in given for receipt in reply["receipts"]]
+        return {"receipts": receipts}, [table for _, tables in given for table in tables]
+
+    def _looked_up(self, asked: Request) -> Reply | AskedCall:
+        """Return the answer of a call that is free, or the call of a new question."""
+        function, granted = asked.function, asked.granted(self._ledger)
         if function in ("dp_budget", "dp_estimate", SYNTHETIC_ROWS, "show_tables", "describe"):
             return {"receipts": []}, [self._told_table(function, asked, granted)]
-        call = AskedCall(function, source, granted, asked, self._ledger)
+        call = AskedCall(function, asked.source, granted, asked, self._ledger)
         with self._context() as context:
             plan, entry = self._ledger.of_one_state(lambda: call.found(context))
             if plan is None:  # a query that reads nobody's rows
                 return {"receipts": []}, [call.run(context)]
-            if entry is not None:
-                return self._given(call, context, plan, entry)
-        # A new question: asked once for all who ask it now. Nobody who waits has a connection.
-        with self._questions.alone(plan.release or ""), self._lines.alone(asked.principal, plan.charged):
+            return call if entry is None else self._given(call, context, plan, entry)
+
+    def _asked_anew(self, principal: str, answers: list[Reply | AskedCall]) -> list[Reply | AskedCall]:
+        """Return the answers of a statement, once its new questions are asked.
+
+        A statement costs the least epsilon, whatever happens to one of its calls. So the budgets, the caps and the
+        rates allow all of its calls, before the first one reads a row, and nobody else charges its datasets meanwhile;
+        the call with the largest epsilon is the first one; and after a call has failed, the others are answered still.
+        """
+        asked = {one.name: one for one in answers if isinstance(one, AskedCall)}
+        self._least.refuse(list(asked.values()), self._ledger.policy)
+        datasets = [dataset for one in asked.values() for dataset in one.plan.charged]
+        found: dict[AskedCall, Reply] = {}
+        failures: list[Exception] = []
+        with ExitStack() as held:
+            # A question is asked once for all who ask it now. Nobody who waits has a connection.
+            for name in sorted(asked):
+                held.enter_context(self._questions.alone(name))
+            held.enter_context(self._lines.alone(principal, datasets))
             with self._context() as context:
-                # Somebody may have asked it meanwhile; what is to be fresh is asked once more, unless it has a key.
-                entry = context.check(plan)
-                if entry is not None and (not asked.asker.fresh or asked.asker.key):
-                    return self._given(call, context, plan, entry)
-                if entry is not None:
-                    plan = call.plan(context) or plan  # under its next name
-                self._rates.take(asked.principal, "releases")
-            # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
-            with self._buckets.padded(), self._context() as context, self._watched(context, plan):
+                # Somebody may have asked meanwhile.
+                new = [one for one in asked.values() if self._is_new(one, context)]
+                self._least.refuse(new, self._ledger.policy)
+                if len(new) > 1:
+                    self._session.check_together([one.plan for one in new])
+                for _ in new:
+                    self._rates.take(principal, "releases")
+            calls = [one for one in answers if isinstance(one, AskedCall)]
+            for call in sorted(calls, key=lambda one: -one.plan.epsilon):
+                try:
+                    found[call] = self._released(call)
+                except Exception as error:
+                    failures.append(error)
+        if failures:
+            raise failures[0]
+        return [found[one] if isinstance(one, AskedCall) else one for one in answers]
+
+    def _is_new(self, call: AskedCall, context: Context) -> bool:
+        """Whether no stored answer answers a call; a call that asks anew has its next name then."""
+        if context.check(call.plan) is None:
+            return True
+        if call.asks_anew:
+            call.plan_of(context)
+        return call.asks_anew
+
+    def _released(self, call: AskedCall) -> Reply:
+        with self._context() as context:
+            if not self._is_new(call, context):
                 return self._given(call, context)
+        # The next one in line begins when this answer leaves: no sooner, or it would tell how long this one took.
+        with self._buckets.padded(), self._context() as context, self._watched(context, call.plan):
+            return self._given(call, context)
 
     def _given(self, call: AskedCall, context: Context, plan: Plan | None = None, entry: int = 0) -> Reply:
         """Return what a call gives; an `entry` that answers a `plan` is read where nothing follows from a text."""
@@ -214,13 +266,29 @@ class Desk:
             yield
 
     def _estimate(self, asked: Request) -> Reply:
-        granted = asked.granted(self._ledger)
-        call = AskedCall(asked.function, asked.source, granted, asked, self._ledger)
+        """Return the price of each private call of a statement, and what would refuse it."""
+        calls = [
+            AskedCall(one.function, one.source, one.granted(self._ledger), one, self._ledger) for one in asked.calls
+        ]
+        new, prices = {}, []
         with self._context() as context:
-            return {"estimate": call.price(context, lambda error: self._told(error, asked.principal))}, []
+            for call in calls:
+                plan = call.plan_of(context)
+                prices.append(call.price(context, plan, lambda error: self._told(error, asked.principal)))
+                if not prices[-1]["free"]:
+                    new[call.name] = call
+        try:
+            self._least.refuse(list(new.values()), self._ledger.policy)
+        except GatewayError as error:
+            for price in prices:
+                price["refusal"] = price.get("refusal") or (
+                    None if price["free"] else self._told(error, asked.principal)
+                )
+        return {"estimate": prices if "calls" in asked.request else prices[0]}, []
 
     def _datasets(self, asked: Request) -> Reply:
-        return {"datasets": asked.granted(self._ledger).listed()}, []
+        listed = asked.granted(self._ledger).listed()
+        return {"datasets": [{**one, "least_epsilon": str(float(self._least.amount))} for one in listed]}, []
 
     def _describe(self, asked: Request) -> Reply:
         granted, name = asked.granted(self._ledger), asked.text("name")

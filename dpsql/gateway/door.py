@@ -179,17 +179,17 @@ class Door:
             if said is None:
                 with self._opened().open() as box:
                     said = self._parsed(token, sql, box)
-        found = [
-            self._ask(token, {"want": "estimate", **call, "settings": dict(settings)})[0]["estimate"]
-            for call in (one.to_json() for one in said.calls)
-            if call["function"] not in FREE
-        ]
+        calls = [call for call in (one.to_json() for one in said.calls) if call["function"] not in FREE]
+        found = []
+        if calls:
+            asked = {"want": "estimate", "calls": calls, "settings": dict(settings)}
+            found = self._ask(token, asked)[0]["estimate"]
         return {"calls": found, "free": all(one["free"] for one in found)}
 
     def call(
         self, token: str, call: Mapping[str, object], settings: Mapping[str, str]
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """Return the receipts and the table of one private call; the table is an Arrow IPC stream."""
+        """Return the receipts and the tables of a private call, or of ``calls``; a table is an Arrow IPC stream."""
         with self._alone:
             return self._ask(token, {"want": "call", **call, "settings": dict(settings)})
 
@@ -260,12 +260,12 @@ class Door:
 
     def _called(self, token: str, said: _Says, settings: Mapping[str, str]) -> tuple[list[bytes], list[dict[str, Any]]]:
         """Return the answers of the calls of a statement, as Arrow streams, and their receipts."""
-        tables, receipts = [], []
-        for call in said.calls:
-            reply, found = self.call(token, call.to_json(), settings)
-            tables += found
-            receipts += reply["receipts"]
-        return tables, receipts
+        if not said.calls:
+            return [], []
+        calls = [call.to_json() for call in said.calls]
+        # All at once, since what is judged of a statement is judged of the whole.
+        reply, tables = self.call(token, calls[0] if len(calls) == 1 else {"calls": calls}, settings)
+        return tables, reply["receipts"]
 
     def _noted(self, token: str, sql: str, work: Callable[..., Any], given: object) -> Any:
         """Return what a box does; that it refused something is told to the broker, who counts and logs refusals."""

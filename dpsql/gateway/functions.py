@@ -24,6 +24,8 @@ AGGREGATES = LISTED["aggregate"]
 ALLOWED = frozenset().union(*LISTED.values())
 # Rows of a release that is the principal's own: no budget pays for them.
 SYNTHETIC_ROWS = "dp_synthetic_rows"
+# Private calls of one statement.
+MOST_CALLS = 8
 # What may be asked in FROM, with its parameters in their order.
 CALLS: Mapping[str, tuple[str, ...]] = {
     **{name: ("source", *function.plan.arguments) for name, function in FUNCTIONS.items()},

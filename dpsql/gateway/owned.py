@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from dpsql.gateway.audit import Audit
 from dpsql.gateway.granted import asked_as
 from dpsql.gateway.receipts import stored_receipt
 from dpsql.gateway.values import values_of
+from dpsql.ledger import clock
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import Grant, Grants
 from dpsql.ledger.ledger import Ledger
@@ -142,7 +142,7 @@ class OwnersDesk:
         grants = self._grants()
         seen, own = _seen(grants, asked.principal), _of(grants, asked.principal, _OWNER)
         rows = [asdict(one) for one in self._ledger.granted_rows() if one.dataset in seen]
-        names, now = {str(row["principal"]) for row in rows}, datetime.now(UTC)
+        names, now = {str(row["principal"]) for row in rows}, clock.now()
         tokens = [
             {"principal": token.principal, "id": token.id, "expires": token.expires, "stands": token.stands(now)}
             for token in grants.tokens.values()
@@ -226,7 +226,7 @@ class OwnersDesk:
 
 def _of(grants: Grants, principal: str, role: str) -> set[str]:
     """Return the datasets on which a principal has a role."""
-    return {grant.dataset for grant in grants.of(principal, datetime.now(UTC)) if grant.role == role}
+    return {grant.dataset for grant in grants.of(principal, clock.now()) if grant.role == role}
 
 
 def _seen(grants: Grants, principal: str) -> set[str]:
@@ -237,7 +237,7 @@ def _seen(grants: Grants, principal: str) -> set[str]:
     GatewayError
         G019: there is none.
     """
-    found = {grant.dataset for grant in grants.of(principal, datetime.now(UTC)) if grant.role != _ANALYST}
+    found = {grant.dataset for grant in grants.of(principal, clock.now()) if grant.role != _ANALYST}
     if not found:
         raise GatewayError("G019", "this is for owners and auditors of a dataset. Ask for the role.")
     return found

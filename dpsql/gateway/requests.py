@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from dpsql.context import Context
@@ -15,13 +14,16 @@ from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from dpsql.errors import DpsqlError, GatewayError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
+from dpsql.gateway.functions import MOST_CALLS
 from dpsql.gateway.granted import Granted
 from dpsql.gateway.receipts import own_releases
 from dpsql.gateway.values import query_of, standing_in, values_of
+from dpsql.ledger import clock
 from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import Grants
 
 _STATED = ("engine", "release", "dataset")
+_OF_CALL = ("function", "source", "arguments")
 _most_age_hours = 24 * 366
 
 
@@ -55,6 +57,22 @@ class Request:
         return math.inf if found is None else found
 
     @property
+    def calls(self) -> list[Request]:
+        """The private calls of one statement: this request's own, or those that it lists."""
+        listed = self.request.get("calls")
+        if listed is None:
+            return [self]
+        if not isinstance(listed, list) or not 0 < len(listed) <= MOST_CALLS:
+            raise GatewayError("G012", f"calls must be a list of 1 to {MOST_CALLS} calls.")
+        if not all(isinstance(one, Mapping) for one in listed):
+            raise GatewayError("G012", "each call must have a function, a source and arguments.")
+        whole = {name: value for name, value in self.request.items() if name not in ("calls", *_OF_CALL)}
+        return [
+            Request(self.principal, self._grants, {**whole, **{name: one.get(name) for name in _OF_CALL}})
+            for one in listed
+        ]
+
+    @property
     def function(self) -> str:
         """The function that is asked for."""
         return self.text("function")
@@ -66,7 +84,7 @@ class Request:
 
     def granted(self, ledger: Any) -> Granted:
         """Return what the principal was granted; of one dataset, where the settings name it."""
-        grants = self._grants.of(self.principal, datetime.now(UTC))
+        grants = self._grants.of(self.principal, clock.now())
         wanted = self.settings.get("dataset")
         if wanted is not None:
             grants = [grant for grant in grants if grant.dataset == fold(wanted)]
@@ -83,6 +101,13 @@ class Request:
             raise GatewayError("G018", "you have no such release. List your releases.")
 
         return values_of(self.request.get("arguments", {}), named)
+
+    @property
+    def epsilon_text(self) -> str | None:
+        """The epsilon as it was written in the call, or beside the statement."""
+        arguments = self.request.get("arguments")
+        stated = arguments.get("epsilon") if isinstance(arguments, Mapping) else None
+        return stated.get("number") if isinstance(stated, Mapping) else self.settings.get("epsilon")
 
     @property
     def asker(self) -> Asker:
@@ -111,7 +136,19 @@ def _seconds(hours: str | None) -> float:
 
 
 class AskedCall:
-    """One call of a private function."""
+    """One call of a private function.
+
+    Attributes
+    ----------
+    plan : Plan
+        What `plan_of` returned at last; there is none before, and of a call that reads nobody's rows.
+    epsilon_text : str
+        The epsilon, as it was written.
+    in_call : bool
+        Whether it was written in the call, and not beside the statement.
+    """
+
+    plan: Plan
 
     def __init__(self, function: str, source: str | None, granted: Granted, asked: Request, ledger: Any) -> None:
         is_query = function == QUERY
@@ -150,8 +187,11 @@ class AskedCall:
                     "G009", f"{function} is not granted to you. List the datasets that you may ask about."
                 )
         self._arguments, self._grants = given, grants
+        self.in_call = given.get("epsilon") is not None
         taken = QUERY if is_query else function
+        written = asked.epsilon_text
         self._state("epsilon", asked.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
+        self.epsilon_text = show(self._arguments.get("epsilon")) if written is None else written
         if "delta" in _takes(taken):
             self._state("delta", asked.settings.get("delta"), None)
         share = bool(grants) and all(grant.share for grant in grants)
@@ -171,8 +211,19 @@ class AskedCall:
             (g.period_at(receipt["recorded_at"]) for g in self._grants if g.dataset == receipt["dataset"]), None
         )
 
-    def plan(self, context: Context) -> Plan | None:
+    @property
+    def name(self) -> str:
+        """The name of its question, which equal questions have."""
+        return self.plan.release or ""
+
+    def plan_of(self, context: Context) -> Plan | None:
         """Return the plan of the call; None if it reads nobody's rows."""
+        found = self._plan_of(context)
+        if found is not None:
+            self.plan = found
+        return found
+
+    def _plan_of(self, context: Context) -> Plan | None:
         context = context.asked_by(self._asker)
         if self._is_query:
             with standing_in(self._tree, self._source, context.sql):
@@ -182,8 +233,13 @@ class AskedCall:
 
     def found(self, context: Context) -> tuple[Plan | None, int | None]:
         """Return the plan, and the entry that answers it already; errors as of `Context.check`."""
-        plan = self.plan(context)
+        plan = self.plan_of(context)
         return plan, None if plan is None else context.check(plan)
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether a stored answer is no answer to this call."""
+        return self._asker.fresh and not self._asker.key
 
     def run(self, context: Context) -> Any:
         """Return the release."""
@@ -194,9 +250,10 @@ class AskedCall:
             return context.query(self._source, **self._arguments)
         return getattr(context, self._function)(self._source, **self._arguments)
 
-    def price(self, context: Context, told: Callable[[DpsqlError], dict[str, object]]) -> dict[str, Any]:
-        """Return what the call would cost, and what is `told` of the error that would refuse it."""
-        plan = self.plan(context)
+    def price(
+        self, context: Context, plan: Plan | None, told: Callable[[DpsqlError], dict[str, object]]
+    ) -> dict[str, Any]:
+        """Return what the call of a plan would cost, and what is `told` of the error that would refuse it."""
         if plan is None:
             return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
         cost, refusal = plan.event.cost, None

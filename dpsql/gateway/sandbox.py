@@ -14,11 +14,18 @@ import errno
 import os
 import platform
 import resource
+import signal
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
+
+from dpsql.gateway import system_calls
 
 CPU_SECONDS, MOST_DATA, MOST_FILES = 5, 1 << 30, 64
+# The user "nobody" of every Linux, who owns nothing.
+NOBODY = 65_534
+_PARENT_DEATH = 1
 _NO_NEW_PRIVS, _SET_SECCOMP, _FILTER = 38, 22, 2
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _ASK_VERSION, _BENEATH = 444, 445, 446, 1, 1
 _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
@@ -26,58 +33,12 @@ _READ_FILE, _READ_FOLDER = 1 << 2, 1 << 3
 _FILE_RIGHTS = {1: (1 << 13) - 1, 2: (1 << 14) - 1, 3: (1 << 15) - 1, 5: (1 << 16) - 1}
 _NET_RIGHTS, _SCOPES = 3, 3  # since 4: bind and connect; since 6: abstract sockets and signals
 
-# System calls that are refused, by architecture: what begins a process, reads or disturbs another, opens a socket,
-# mounts, or changes what Landlock leaves alone: modes, owners, times and attributes of files, and in its first versions
-# their length.
-_NEWER = {
-    **{"pidfd_send_signal": 424, "io_uring_setup": 425, "io_uring_enter": 426, "io_uring_register": 427},
-    **{"open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432, "fspick": 433},
-    **{"pidfd_open": 434, "clone3": 435, "pidfd_getfd": 438, "process_madvise": 440, "mount_setattr": 442},
-    **{"process_mrelease": 448, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466},
-}
-_CALLS = {
-    "x86_64": {
-        **{"shmget": 29, "socket": 41, "connect": 42, "accept": 43, "bind": 49, "listen": 50, "socketpair": 53},
-        **{"clone": 56, "fork": 57, "vfork": 58, "execve": 59, "kill": 62, "semget": 64, "msgget": 68, "ptrace": 101},
-        **{"pivot_root": 155, "setrlimit": 160, "chroot": 161, "mount": 165, "umount2": 166, "reboot": 169},
-        **{"init_module": 175, "delete_module": 176, "tkill": 200, "tgkill": 234, "mq_open": 240, "kexec_load": 246},
-        **{"add_key": 248, "request_key": 249, "keyctl": 250, "unshare": 272, "accept4": 288, "perf_event_open": 298},
-        **{"prlimit64": 302, "name_to_handle_at": 303, "open_by_handle_at": 304, "setns": 308},
-        **{"process_vm_readv": 310, "process_vm_writev": 311, "kcmp": 312, "finit_module": 313, "memfd_create": 319},
-        **{"bpf": 321, "execveat": 322, "userfaultfd": 323, **_NEWER},
-        **{"truncate": 76, "chmod": 90, "fchmod": 91, "chown": 92, "fchown": 93, "lchown": 94, "utime": 132},
-        **{"setxattr": 188, "lsetxattr": 189, "fsetxattr": 190, "removexattr": 197, "lremovexattr": 198},
-        **{"fremovexattr": 199, "utimes": 235, "fchownat": 260, "futimesat": 261, "fchmodat": 268, "utimensat": 280},
-        **{"shmat": 30, "shmctl": 31, "semop": 65, "semctl": 66, "msgsnd": 69, "msgrcv": 70, "msgctl": 71},
-        **{"semtimedop": 220, "rt_sigqueueinfo": 129, "rt_tgsigqueueinfo": 297, "setpriority": 141},
-        **{"sched_setparam": 142, "sched_setscheduler": 144, "sched_setaffinity": 203, "ioprio_set": 251},
-        **{"sched_setattr": 314, "inotify_add_watch": 254, "fanotify_init": 300},
-    },
-    "aarch64": {
-        **{"umount2": 39, "mount": 40, "pivot_root": 41, "chroot": 51, "unshare": 97, "kexec_load": 104},
-        **{"init_module": 105, "delete_module": 106, "ptrace": 117, "kill": 129, "tkill": 130, "tgkill": 131},
-        **{"reboot": 142, "setrlimit": 164, "mq_open": 180, "msgget": 186, "semget": 190, "shmget": 194},
-        **{"socket": 198, "socketpair": 199, "bind": 200, "listen": 201, "accept": 202, "connect": 203},
-        **{"add_key": 217, "request_key": 218, "keyctl": 219, "clone": 220, "execve": 221, "perf_event_open": 241},
-        **{"accept4": 242, "prlimit64": 261, "name_to_handle_at": 264, "open_by_handle_at": 265, "setns": 268},
-        **{"process_vm_readv": 270, "process_vm_writev": 271, "kcmp": 272, "finit_module": 273, "memfd_create": 279},
-        **{"bpf": 280, "execveat": 281, "userfaultfd": 282, **_NEWER},
-        **{"setxattr": 5, "lsetxattr": 6, "fsetxattr": 7, "removexattr": 14, "lremovexattr": 15, "fremovexattr": 16},
-        **{"truncate": 45, "fchmod": 52, "fchmodat": 53, "fchownat": 54, "fchown": 55, "utimensat": 88},
-        **{"shmctl": 195, "shmat": 196, "semctl": 191, "semtimedop": 192, "semop": 193, "msgctl": 187, "msgrcv": 188},
-        **{"msgsnd": 189, "rt_sigqueueinfo": 138, "rt_tgsigqueueinfo": 240, "setpriority": 140, "sched_setparam": 118},
-        **{"sched_setscheduler": 119, "sched_setaffinity": 122, "ioprio_set": 30, "sched_setattr": 274},
-        **{"inotify_add_watch": 27, "fanotify_init": 262},
-    },
-}
-# What a process with the network and threads needs of these.
-_OF_FRONT = {"socket", "socketpair", "connect", "bind", "listen", "accept", "accept4", "clone", "clone3", "tgkill"}
-_OF_FRONT |= {"prlimit64"}
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32 = 0x40000000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_FIRST_ARGUMENT, _A_THREAD = 16, 0x10000
+_LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _ARGUMENT_SIZE, _A_THREAD = 0, 4, 16, 8, 0x10000
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_Steps = list[tuple[int, int, int, int]]
 
 
 class SandboxError(Exception):
@@ -114,8 +75,13 @@ def available() -> SystemLocks:
 
 
 def limit(cpu_seconds: int = CPU_SECONDS) -> None:
-    """Limit the memory, the processor time and the files of this process; it writes no file and no core."""
+    """Limit the memory, the processor time and the files of this process; it writes no file and no core.
+
+    All of its memory counts, be it shared or not: it may have `MOST_DATA` more than now.
+    """
+    sizes = [(resource.RLIMIT_AS, _size() + MOST_DATA)] if platform.system() == "Linux" else []
     for name, most in (
+        *sizes,
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_CPU, cpu_seconds),
         (resource.RLIMIT_DATA, MOST_DATA),
@@ -123,6 +89,39 @@ def limit(cpu_seconds: int = CPU_SECONDS) -> None:
         (resource.RLIMIT_FSIZE, 0),
     ):
         resource.setrlimit(name, (most, most))
+
+
+def _size() -> int:
+    """Return the bytes of this process's address space."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def become_nobody() -> None:
+    """Take root's rights from this process, for good; a process of another user stays as it is.
+
+    Raises
+    ------
+    SandboxError
+        The system refuses it, as a container does that has no such user.
+    """
+    if os.getuid() != 0 and os.geteuid() != 0:
+        return
+    try:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+    except OSError as error:
+        raise SandboxError(f"root cannot become the user {NOBODY}: {error.strerror}") from None
+    if 0 in (os.getuid(), os.geteuid(), os.getgid(), os.getegid()) or os.getgroups():
+        raise SandboxError(f"root has not become the user {NOBODY}")
+
+
+def end_with_parent(signal_: int, parent: int) -> None:
+    """Let the kernel send this process a signal when its parent ends; end it if the parent has ended already."""
+    if platform.system() == "Linux":
+        _checked(_prctl(_PARENT_DEATH, int(signal_), 0, 0, 0), "the signal of a parent's end")
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def check_alone() -> None:
@@ -164,7 +163,7 @@ def lock_front(readable: Iterable[str | os.PathLike[str]]) -> None:
     SandboxError
         As of `lock`.
     """
-    _lock(readable, network=True, calls=program(platform.machine(), of_front=True))
+    _lock(readable, network=True, calls=program_of_front(platform.machine()))
 
 
 def _lock(readable: Iterable[str | os.PathLike[str]], *, network: bool, calls: bytes) -> None:
@@ -206,22 +205,55 @@ def _allow_reading(rules: int, path: str | os.PathLike[str]) -> None:
         os.close(place)
 
 
-def program(machine: str, *, of_front: bool = False) -> bytes:
-    """Return the filter of system calls for an architecture, as the kernel's instructions."""
-    numbers = _CALLS[machine]
-    refused = sorted({number for name, number in numbers.items() if not (of_front and name in _OF_FRONT)})
-    head = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL), (_LOAD, 0, 0, 0)]
+def program(machine: str) -> bytes:
+    """Return the filter of a box for an architecture, as the kernel's instructions: what is not listed is refused.
+
+    A refused call fails and does not kill the box: libraries try calls that a system may lack, and take another way.
+    """
+    steps = _head(machine)
+    for call in system_calls.BOX.values():
+        number = call.numbers.get(machine)
+        if number is not None:
+            judged = [step for argument in call.arguments for step in _judged(argument)] + [(_RETURN, 0, 0, _ALLOW)]
+            steps += [(_EQUAL, 0, len(judged), number), *judged]
+    steps += [(_AT_LEAST, 0, 1, system_calls.FIRST_UNKNOWN), (_RETURN, 0, 0, _ERROR | system_calls.UNKNOWN)]
+    return _written([*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)])
+
+
+def program_of_front(machine: str) -> bytes:
+    """Return the filter of a front for an architecture."""
+    numbers = system_calls.FRONT[machine]
+    steps = _head(machine)
+    # clone3, whose flags no filter sees, is unknown: so threads begin by clone, which has to be for a thread.
+    steps += [(_EQUAL, 0, 1, numbers["clone3"]), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
+    steps += [(_EQUAL, 0, 4, numbers["clone"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _A_THREAD)]
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    steps += [(_EQUAL, 0, 4, numbers["prlimit64"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0)]  # its own
+    steps += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
+    refused = sorted(set(numbers.values()))
+    steps += [(_EQUAL, len(refused) - place, 0, number) for place, number in enumerate(refused)]
+    return _written([*steps, (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)])
+
+
+def _head(machine: str) -> _Steps:
+    """Return the steps that end the process on another architecture, and load the number of the call."""
+    steps = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, _ARCHITECTURES[machine]), (_RETURN, 0, 0, _KILL)]
+    steps += [(_LOAD, 0, 0, _NUMBER)]
     if machine == "x86_64":  # numbers of the x32 interface
-        head += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
-    if of_front:  # clone3, whose flags no filter sees, is unknown: so threads begin by clone, which has to be for one
-        head += [(_EQUAL, 0, 1, numbers["clone3"]), (_RETURN, 0, 0, _ERROR | errno.ENOSYS)]
-        head += [(_EQUAL, 0, 4, numbers["clone"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_ANY_BIT, 0, 1, _A_THREAD)]
-        head += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-        head += [(_EQUAL, 0, 4, numbers["prlimit64"]), (_LOAD, 0, 0, _FIRST_ARGUMENT), (_EQUAL, 0, 1, 0)]  # its own
-        head += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-    tests = [(_EQUAL, len(refused) - place, 0, number) for place, number in enumerate(refused)]
-    ends = [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _ERROR | errno.EPERM)]
-    return b"".join(struct.pack("=HBBI", *one) for one in (*head, *tests, *ends))
+        steps += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _KILL)]
+    return steps
+
+
+def _judged(argument: system_calls.Argument) -> _Steps:
+    """Return the steps that refuse a call unless an argument has one of its values."""
+    steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.place), (_AND, 0, 0, argument.mask)]
+    count = len(argument.values)
+    steps += [(_EQUAL, count - place, 0, value) for place, value in enumerate(argument.values)]
+    return [*steps, (_RETURN, 0, 0, _ERROR | system_calls.REFUSED)]
+
+
+def _written(steps: _Steps) -> bytes:
+    return b"".join(struct.pack("=HBBI", *step) for step in steps)
 
 
 def _filter_calls(written: bytes) -> None:
@@ -257,8 +289,3 @@ def _checked(outcome: int, what: str) -> int:
     if outcome < 0:
         raise SandboxError(f"{what}: {os.strerror(ctypes.get_errno())}")
     return outcome
-
-
-def refused_calls(machine: str) -> Sequence[str]:
-    """Return the names of the system calls that are refused on an architecture."""
-    return tuple(_CALLS[machine])

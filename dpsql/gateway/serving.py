@@ -146,6 +146,8 @@ class ServeSettings:
         How long one release may take.
     fixed_time : float or None
         After how many seconds every new answer comes.
+    least_epsilon : str or None
+        What a new statement spends at least; by default `dpsql.gateway.least.USUAL`.
     log_refused : bool
         Write what was refused as it was asked.
     oidc_issuer, oidc_audience, oidc_keys : str or None
@@ -168,6 +170,7 @@ class ServeSettings:
     log: str | None = None
     seconds: float = 120.0
     fixed_time: float | None = None
+    least_epsilon: str | None = None
     log_refused: bool = False
     oidc_issuer: str | None = None
     oidc_audience: str | None = None
@@ -205,6 +208,7 @@ class Serving:
         more = [*(["--ledger", given.ledger] if given.ledger else []), *(["--log", given.log] if given.log else [])]
         seconds = ["--seconds", str(given.seconds), "--rates", str(given.rates)]
         seconds += [] if given.fixed_time is None else ["--fixed-time", str(given.fixed_time)]
+        seconds += [] if given.least_epsilon is None else ["--least-epsilon", given.least_epsilon]
         seconds += ["--log-refused"] if given.log_refused else []
         of_file = keys if is_address(given.oidc_keys or "") else given.oidc_keys
         named = {"issuer": given.oidc_issuer, "audience": given.oidc_audience, "keys": of_file}

@@ -33,11 +33,11 @@ from dpsql.contract.query.writer import query_sql
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY
 from dpsql.gateway.errors import GatewayError
-from dpsql.gateway.functions import CALLS
+from dpsql.gateway.functions import CALLS, MOST_CALLS
 from dpsql.gateway.shape import check_shape, check_text, settings_of
 from dpsql.rendering import identifier
 
-MOST_CALLS, MOST_ITEMS, DEEPEST_ARGUMENT, MOST_DIGITS = 8, 10_000, 4, 40
+MOST_ITEMS, DEEPEST_ARGUMENT, MOST_DIGITS = 10_000, 4, 40
 # Arguments that the door states itself, or does not offer.
 _STATED = {
     "engine": "Ask the dataset by its name.",

@@ -22,6 +22,7 @@ from dpsql.contract import parameters
 from dpsql.contract.grant_fields import NEVER, ROLES, USUAL_DAYS
 from dpsql.contract.periods import PERIODS, block_of
 from dpsql.errors import GatewayError, ParameterError
+from dpsql.ledger import clock
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import GRANT, TOKEN, Row
 
@@ -398,7 +399,7 @@ def after_days(days: object) -> str | None:
     if days is None:
         return None
     number = parameters.positive_integer("days", days, hint="Give the days until it expires, such as 90.")
-    return time_text(datetime.now(UTC) + timedelta(days=min(number, _most_days)))
+    return time_text(clock.now() + timedelta(days=min(number, _most_days)))
 
 
 def time_text(when: datetime) -> str:

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from datetime import datetime
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from dpsql.errors import LedgerError
@@ -184,7 +185,7 @@ class OpenLedger:
         """Whether the chain holds an entry of a number, whose hash begins with some digits."""
 
         def work(transaction: Transaction) -> bool:
-            row = transaction.at(sequence)
+            row = transaction.row_at(sequence)
             return row is not None and row["hash"].startswith(digits)
 
         return self._read(work)
@@ -198,6 +199,12 @@ class OpenLedger:
         """Where the ledger is, without a password, and the number of its file on its disk; None without a file."""
         store = self._opened()
         return store.description, store.file_number
+
+    def last_recorded(self) -> datetime | None:
+        """Return the time of the last entry; None of an empty ledger."""
+        sequence, _ = self.head()
+        row = self._read(lambda transaction: transaction.row_at(sequence)) if sequence else None
+        return None if row is None else datetime.fromisoformat(row["recorded_at"].replace("Z", "+00:00"))
 
     def budgets(self) -> list[BudgetRow]:
         """Return one row per dataset, for `dp_budget`."""

@@ -115,7 +115,7 @@ def totals_between(transaction: Transaction, since: int, until: int = _LAST) -> 
 def _budget_of(transaction: Transaction, row: Row) -> str | None:
     """Return the budget in force at the last entry of a dataset."""
     stated = None if row["block"] is not None or row["budget_sequence"] is None else row["budget_sequence"]
-    found = None if stated is None else transaction.at(stated)
+    found = None if stated is None else transaction.row_at(stated)
     return None if found is None else found["budget"]
 
 
@@ -192,7 +192,7 @@ def _last_common(transaction: Transaction, remembered: Sequence[Totals]) -> int:
     low, high = 0, len(remembered)
     while low < high:
         middle = (low + high) // 2
-        row = transaction.at(remembered[middle].sequence)
+        row = transaction.row_at(remembered[middle].sequence)
         if row is not None and row["hash"].startswith(remembered[middle].hash):
             low = middle + 1
         else:

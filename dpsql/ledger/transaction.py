@@ -100,7 +100,7 @@ class Transaction:
         LedgerError
             L030: the first row is not chained to this ledger's id, or the last one is damaged.
         """
-        self.at(1)
+        self.row_at(1)
         self.state("")  # looks at the last row
         return self.head
 
@@ -239,8 +239,8 @@ class Transaction:
 
     def reserved(self, reservation: int, draft: Draft, datasets: Sequence[str]) -> Row | None:
         """Return the entry of a reservation, if it and those after it for further datasets are of this very call."""
-        found = self.at(reservation)
-        rows = (self.at(reservation + offset) for offset in count())
+        found = self.row_at(reservation)
+        rows = (self.row_at(reservation + offset) for offset in count())
         present = takewhile(lambda row: row is not None, rows)
         names = (row["dataset"] for row in present if row and row["kind"] != CHARGE)  # no rows of accounts
         same = completes(draft, found) and list(islice(names, len(datasets))) == list(datasets)
@@ -249,7 +249,7 @@ class Transaction:
     def lost_reservations(self) -> list[Row]:
         """Return the reservations of principals that no row has ended, the first first."""
         numbers = self._connection.execute(self.statements.lost_reservations).all()
-        return [row for (number,) in numbers if (row := self.at(number)) is not None]
+        return [row for (number,) in numbers if (row := self.row_at(number)) is not None]
 
     def _entry(self, row: Row, result: str | None, *, replayed: bool) -> Entry:
         """Return an entry with a result, which is JSON text."""
@@ -267,13 +267,13 @@ class Transaction:
 
     def stands(self, head: tuple[int, str]) -> bool:
         """Whether a row is in the chain, by sequence and hash; where there was none, nothing is missing."""
-        row = self.at(head[0]) if head[0] else None
+        row = self.row_at(head[0]) if head[0] else None
         return not head[0] or (row is not None and row["hash"] == head[1])
 
     def releases_of(self, functions: Sequence[str], dataset: str | None, key: str | int | None) -> list[StoredRelease]:
         """Return what some functions released, in the order of the chain: of one dataset, by name or number, or all."""
         if isinstance(key, int):
-            row = self.at(key)
+            row = self.row_at(key)
             rows = [] if row is None else [row]
         elif key is not None:
             named = (self._row_of_name(each, key) for each in ([dataset] if dataset is not None else self._datasets()))
@@ -288,7 +288,7 @@ class Transaction:
 
     def event_of(self, sequence: int) -> dict[str, object]:
         """Return the event of an entry."""
-        row = self.at(sequence)
+        row = self.row_at(sequence)
         with self._decoding(sequence):
             event: dict[str, object] = json.loads((row and row["event"]) or "")
         return event
@@ -420,7 +420,7 @@ class Transaction:
         found = self._connection.execute(self.statements.last, {"key": key}).first()
         return None if found is None else (found[1], found[2], found[3])
 
-    def at(self, sequence: int) -> Row | None:
+    def row_at(self, sequence: int) -> Row | None:
         """Return the row with a sequence number; None if the chain is shorter."""
         found = self._connection.execute(self.statements.one, {"sequence": sequence}).first()
         if found is not None:

@@ -101,6 +101,7 @@ REFUSED = [
     (["there.duckdb", "--host", "192.0.2.1", "--insecure-plaintext"], "G043.*'192.0.2.1'.*cannot be listened on"),
     (["there.duckdb", "--agent-epsilon", "inf"], "number from 0 on; got 'inf'"),
     (["there.duckdb", "--agent-epsilon", "-1"], "number from 0 on; got '-1'"),
+    (["there.duckdb", "--least-epsilon", "nan"], "--least-epsilon must be a number from 0 on; got 'nan'"),
     (["there.duckdb", "--seconds", "nan"], "must be finite"),
     (["there.duckdb", "--fixed-time", "inf"], "must be finite"),
     (["there.duckdb", "--log", "folder"], "cannot be written to 'folder'"),

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ctypes
 import json
+import mmap
 import os
+import platform
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -21,9 +24,10 @@ from pathlib import Path
 
 import duckdb
 
-from dpsql.gateway import boxed, locked_front, sandbox
+from dpsql.gateway import boxed, locked_front, sandbox, system_calls
 
 FOLDER = Path(os.environ.get("DPSQL_INSIDE", "."))
+HOST, FRONT = socket.gethostname(), system_calls.FRONT[platform.machine()]
 
 
 def outcome(work: Callable[[], object]) -> str:
@@ -63,6 +67,7 @@ def _queue_signal(process: int) -> int:
 
 def reaching() -> dict[str, Callable[[], object]]:
     """Return ways out of a locked process."""
+    parent = os.getppid()
     return {
         "socket.AF_INET": lambda: socket.socket(),
         "socket.AF_UNIX": lambda: socket.socket(socket.AF_UNIX),
@@ -72,7 +77,7 @@ def reaching() -> dict[str, Callable[[], object]]:
         "posix_spawn": lambda: os.posix_spawn("/bin/true", ["true"], {}),
         "subprocess": lambda: subprocess.run(["/bin/true"], check=True),
         "thread": lambda: threading.Thread(target=print).start(),
-        "kill": lambda: os.kill(os.getppid(), 0),
+        "kill": lambda: os.kill(parent, 0),
         "memfd": lambda: os.memfd_create("x"),
         "unshare": lambda: ctypes.CDLL(None, use_errno=True).unshare(0x10000000) and os.strerror(ctypes.get_errno()),
         "write": lambda: (FOLDER / "written").write_text("x"),
@@ -87,29 +92,78 @@ def reaching() -> dict[str, Callable[[], object]]:
         "setxattr": lambda: os.setxattr(FOLDER / "decoy.csv", "user.seen", b"1"),
         "removexattr": lambda: os.removexattr(FOLDER / "decoy.csv", "user.kept"),
         "inotify": lambda: _watch(FOLDER),
-        "queued signal": lambda: _queue_signal(os.getppid()),
-        "affinity of another": lambda: os.sched_setaffinity(os.getppid(), {0}),
-        "priority of another": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 19),
-        "limit of another": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE),
+        "queued signal": lambda: _queue_signal(parent),
+        "affinity of another": lambda: os.sched_setaffinity(parent, {0}),
+        "priority of another": lambda: os.setpriority(os.PRIO_PROCESS, parent, 19),
+        "limit of another": lambda: resource.prlimit(parent, resource.RLIMIT_NOFILE),
         "own limit": lambda: len(resource.getrlimit(resource.RLIMIT_NOFILE)),
         "shared memory": lambda: _called("shmat", 1 << 30, None, 0),
         "listdir /proc": lambda: os.listdir("/proc"),
+        # Calls that reached the kernel, and with root's rights set the system's clock and name; here with values that
+        # change nothing.
+        "clock_settime": lambda: time.clock_settime(time.CLOCK_REALTIME, time.time()),
+        "settimeofday": lambda: _called("syscall", ctypes.c_long(FRONT["settimeofday"]), None, None),
+        "adjtimex": lambda: _called("adjtimex", ctypes.create_string_buffer(512)),
+        "clock_adjtime": lambda: _called("clock_adjtime", 0, ctypes.create_string_buffer(512)),
+        "sethostname": lambda: socket.sethostname(HOST),
+        "setdomainname": lambda: _called("setdomainname", b"(none)", 6),
+        "acct": lambda: _called("acct", os.fsencode(FOLDER / "missing")),
+        "swapoff": lambda: _called("swapoff", os.fsencode(FOLDER / "missing")),
+        "syslog": lambda: _called("klogctl", 10, None, 0),
         **{
             f"open {path}": partial(_beginning, path)
             for path in (
                 *("/etc/passwd", "/proc/self/mem", "/proc/self/environ", "/dev/urandom", "/proc/1/environ"),
-                *(f"/proc/{os.getppid()}/{name}" for name in ("mem", "environ", "maps")),
+                *(f"/proc/{parent}/{name}" for name in ("mem", "environ", "maps")),
                 *(str(FOLDER / name) for name in ("decoy.csv", "decoy.duckdb")),
             )
         },
     }
 
 
+def reaching_of_box() -> dict[str, Callable[[], object]]:
+    """Return what a front may do, and a box may not."""
+    decoy = os.fsencode(FOLDER / "decoy.csv")
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    memory = mmap.mmap(-1, mmap.PAGESIZE, flags=private)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    return {
+        "stat": lambda: os.stat(FOLDER / "decoy.csv").st_size,
+        "lstat": lambda: os.lstat(FOLDER / "decoy.csv").st_mtime,
+        "stat of a write-ahead log": lambda: os.stat(FOLDER / "decoy.duckdb.wal"),
+        "statx": lambda: _called("statx", -100, decoy, 0, 0x7FF, ctypes.create_string_buffer(256)),
+        "access": lambda: _called("access", decoy, 0),
+        "readlink": lambda: os.readlink("/proc/self/exe"),
+        "statvfs": lambda: os.statvfs(FOLDER),
+        "chdir": lambda: os.chdir("/"),
+        "getcwd": os.getcwd,
+        "shared anonymous memory": lambda: mmap.mmap(-1, 1 << 20),
+        "memory to run": lambda: mmap.mmap(-1, 1 << 20, flags=private, prot=7),
+        "memory made to run": lambda: _called("mprotect", ctypes.c_void_p(address), mmap.PAGESIZE, 5),
+        "memory locked": lambda: _called("mlockall", 3),
+        "alarm": lambda: _called("alarm", 0),
+        "timer": lambda: signal.setitimer(signal.ITIMER_REAL, 100),
+        "handler": lambda: signal.signal(signal.SIGALRM, signal.SIG_IGN),
+        "sleep": lambda: time.sleep(0.001),
+        "signal of the parent's end": lambda: _called("prctl", 1, 0, 0, 0, 0),
+        "dumpable": lambda: _called("prctl", 4, 1, 0, 0, 0),
+        "setuid": lambda: os.setuid(0),
+        "setgroups": lambda: os.setgroups([0]),
+        "write to another file": lambda: os.write(2, b"x"),
+        "pipe": os.pipe,
+        "copy of a file": lambda: os.dup(2),
+        "memory of the system": lambda: _called("sysinfo", ctypes.create_string_buffer(256)),
+        "use of the processor": lambda: resource.getrusage(resource.RUSAGE_SELF),
+        "name of the system": os.uname,
+    }
+
+
 def tried_by_front() -> dict[str, str]:
     """Lock this process as the front is, and try everything."""
     _loaded = threading.Thread, subprocess.run, socket.socket
+    ways = reaching()
     sandbox.lock_front(locked_front.readable())
-    found = {name: outcome(work) for name, work in reaching().items()}
+    found = {name: outcome(work) for name, work in ways.items()}
     return found | {"read Python": outcome(lambda: len(Path(os.__file__).read_bytes()) > 1000)}
 
 
@@ -127,8 +181,9 @@ def tried() -> dict[str, str]:
     _loaded = threading.Thread, subprocess.run, socket.socket
     connection = boxed.connect()
     connection.execute("SELECT 1").fetchall()
+    ways = reaching() | reaching_of_box()
     sandbox.lock()
-    found = {name: outcome(work) for name, work in reaching().items()}
+    found = {name: outcome(work) for name, work in ways.items()}
     found |= {name: outcome(partial(_rows, connection, text)) for name, text in sql.items()}
     return found
 
@@ -171,10 +226,16 @@ KINDS = {
 }
 
 if __name__ == "__main__":
+    ours, channel = socket.socketpair()
     child = os.fork()  # so that there is one thread, as in a box
     if child:
+        channel.close()
+        said = b""
+        while piece := ours.recv(1 << 16):
+            said += piece
+        sys.stdout.write(said.decode())
         os.waitpid(child, 0)
     else:
-        sys.stdout.write(json.dumps(KINDS[sys.argv[1]]()))
-        sys.stdout.flush()
+        ours.close()
+        channel.sendall(json.dumps(KINDS[sys.argv[1]]()).encode())  # a locked box writes to sockets alone
         os._exit(0)

@@ -11,7 +11,7 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from dpsql.contract.call import Call
+from dpsql.contract.events import composed
 from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.parameters import show
@@ -194,6 +195,15 @@ class Session(Calls):
         if plan.release is not None and (self.past.replay(plan) is not None or self._is_reserved(plan)):
             return
         self.ledger.check(self._charge(plan))
+
+    def check_together(self, plans: Sequence[Plan]) -> None:
+        """Raise when the budgets do not allow several calls together; charges nothing.
+
+        Calls on different periods of one dataset are taken to be on the same ones.
+        """
+        for plan in plans:
+            events = [one.event for one in plans if set(one.charged) & set(plan.charged)]
+            self.ledger.check(replace(self._charge(plan), event=composed(events), name=None))
 
     def _is_reserved(self, plan: Plan) -> bool:
         """Whether a call of several passes on an engine is charged already, by a driver that died or still runs."""

@@ -301,6 +301,7 @@ def _editor(
     names = [str(one["name"]) for one in listed]
     functions = sorted({name for one in listed for name in one.get("functions", ()) if name != QUERY})
     usual = next((one["default_epsilon"] for one in listed if one.get("default_epsilon")), None)
+    least = next((f", at least {one['least_epsilon']}" for one in listed if float(one.get("least_epsilon", 0))), "")
     refusal = None if problem is None else alert(problem, sql, taking=True)
     editor = h(
         "textarea",
@@ -318,7 +319,10 @@ def _editor(
         "div",
         {"class": "row"},
         text_field(
-            "epsilon", "Epsilon", f"by default {usual}" if usual else "such as 0.5", value=settings.get("epsilon")
+            "epsilon",
+            "Epsilon",
+            (f"by default {usual}" if usual else "such as 0.5") + least,
+            value=settings.get("epsilon"),
         ),
         text_field("delta", "Delta", "none", value=settings.get("delta")),
         text_field("max_age", "Oldest answer, hours", "24", value=settings.get("max_age")),
