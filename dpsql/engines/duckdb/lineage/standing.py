@@ -14,9 +14,9 @@ from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.refusals import second_budget
 from dpsql.engines.duckdb.spending_record import SpendingRecord
-from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import path_text, tables_of
 from dpsql.rendering import identifier, text
