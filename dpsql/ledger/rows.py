@@ -232,6 +232,12 @@ class Facts(TypedDict, total=False):
         Of one of several tables: how many rows a person may have, unless a call says otherwise.
     merged_into : str
         Of a dataset that has ended: the one that took its place.
+    shape : sequence of str
+        Of a public table: its columns with their types.
+    without : sequence of sequence of str
+        Of a public table: the protected and derived tables of its database that were missing when it was declared.
+    forced : bool
+        Of a public table: whether its owner declared it although it may have had the columns of a protected one.
     """
 
     table: Sequence[str] | None
@@ -246,6 +252,9 @@ class Facts(TypedDict, total=False):
     kind: str
     rows: int | None
     merged_into: str
+    shape: Sequence[str]
+    without: Sequence[Sequence[str]]
+    forced: bool
 
 
 def tables_of(facts: Facts | None) -> Sequence[Facts]:

@@ -17,6 +17,9 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import identifier
 
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
+# What a column of the catalog shows instead of its text, which an owner may have written of rows. It stays, as NULL,
+# because drivers ask for it.
+_HIDDEN = frozenset(("column_default",))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
         **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
@@ -78,9 +81,9 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | No
 
 
 def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
-    listed = ", ".join(map(identifier, columns))
-    nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
-    stub = f"(SELECT {nothing} WHERE false)"
+    shown = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
+    listed = ", ".join(shown[name] if name in _HIDDEN else identifier(name) for name in columns)
+    stub = f"(SELECT {', '.join(shown.values())} WHERE false)"
     found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
     return PartOfQuery(
         PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
@@ -126,6 +129,7 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
     whole = ".".join(map(identifier, found.path))
     stub = ", ".join(f"NULL::{one.type.sql} AS {identifier(one.name)}" for one in found.columns)
+    hidden = 'SELECT * REPLACE (NULL::VARCHAR AS "default", NULL::VARCHAR AS extra)'
     return released(
-        work, f"(SELECT * FROM (DESCRIBE {whole}))", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC
+        work, f"({hidden} FROM (DESCRIBE {whole}))", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC
     )

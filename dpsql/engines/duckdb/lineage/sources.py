@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -15,6 +15,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.identities import NUMBERS, folded, missing, numbers_of, shape_of_table
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
@@ -177,9 +178,11 @@ class Sources(Standing):
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
         with read_by(self._cursor):
-            return place_aggregate(
+            placed = place_aggregate(
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
             )
+        self.refuse_other_tables(placed.free, texts.numbers)
+        return placed
 
     def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
         """Raise if the texts behind a source name what no plan shows; return their digest.
@@ -189,7 +192,7 @@ class Sources(Standing):
         """
         try:
             with read_by(self._cursor):
-                found, calls = read_texts(placement, texts, self.declarations(), catalog)
+                found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog)
         except InternalError:
             with self._lock:
                 self._read.discard((placement.source, placement.plan))
@@ -199,6 +202,7 @@ class Sources(Standing):
                 if len(self._read) >= _MOST_READ:
                     self._read.clear()
                 self._read.add((placement.source, placement.plan))
+        self.refuse_other_tables(unseen, texts.numbers)
         return found
 
     def read_query_texts(self, texts: Sequence[str], catalogued: Catalogued, *, enums: bool) -> None:
@@ -304,7 +308,7 @@ class Sources(Standing):
             dated_ahead=dated_ahead,
         )
         for each in public:
-            self._declare(PUBLIC_KIND, each)
+            self._declare_public(each)
         mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
         spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
@@ -331,7 +335,7 @@ class Sources(Standing):
     def public(self, table: Owned, *, force: bool = False) -> str:
         """Record that a table is public."""
         self.refuse_public(table, force=force)
-        self._declare(PUBLIC_KIND, table)
+        self._declare_public(table, forced=force)
         return self.catalog().display(table.path)
 
     def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
@@ -340,6 +344,8 @@ class Sources(Standing):
         if cursor is None:
             return []
         with cursor:
+            numbers = numbers_of(cursor.execute(NUMBERS).fetchall())
+            self.refuse_other_tables(plan.placement.free if plan.placement is not None else (), numbers)
             found = cursor.execute(listed_keys(plan)).fetchone()
         return found[0] or [] if found is not None else []
 
@@ -409,31 +415,6 @@ class Sources(Standing):
         self._declare(DERIVE, table, {"base": parent.dataset, "unit": unit})
         return name
 
-    def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
-        """Return the undeclared tables, each with the statements that would declare it.
-
-        Each comes with what a statement calls it; ``''`` for its shortest spelling.
-        """
-        declarations, catalog = self.declarations(), self.catalog()
-        first = declarations.protected[0] if declarations.protected else "..."
-        own = "one_row_each := true" if declarations.unit(first) is None else "own_rows_only := true"
-        out = []
-        for path, spelled in sorted(tables):
-            table = catalog.table(path)
-            if declarations.about(table, path[0]):
-                continue
-            name = catalog.display(path) if table.engine is None else table.path
-            spelled, engine = spelled or name, table.engine
-            out.append(
-                {
-                    "table_name": name,
-                    "if_public": declaring("dp_public", spelled, engine=engine) + ";",
-                    "if_derived": declaring("dp_derive", spelled, first, more=own, engine=engine) + ";",
-                    "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
-                }
-            )
-        return out
-
     def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
         """Whether the plan of a view already shows what a declaration would say."""
         try:
@@ -491,6 +472,17 @@ class Sources(Standing):
         if kept and own.database.startswith(ATTACHED):
             own = TableName.of(*table.path)
         return {"table": list(own), "view": view, "columns": list(table.columns)}
+
+    def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
+        """Record that a table is public: under its name, with its columns and types, and by its number."""
+        catalog, numbers = self.catalog(), folded(table.texts.numbers)
+        more: Facts = {}
+        if table.engine is None:
+            shape, without = shape_of_table(table.node), missing(table.path, numbers, self.declarations(), catalog)
+            more = {"shape": shape, "without": without, "forced": forced}
+        self._declare(PUBLIC_KIND, table, more)
+        if table.engine is None:
+            self.identities.note_public(table.path, numbers, self.catalog())
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,18 @@ from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.identities import (
+    NUMBERS,
+    Identities,
+    Numbers,
+    folded,
+    numbers_of,
+    refuse_other_columns,
+)
+from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, text
 
 if TYPE_CHECKING:
     from dpsql.contract.placement import Placement
@@ -51,6 +60,7 @@ class Standing:
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
         self._here: dict[TableName, Declaration] = {}
         self._changes = 0
+        self.identities = Identities()
         self._lock = threading.Lock()
         self._known: tuple[tuple[str, int], Declarations] | None = None
 
@@ -105,6 +115,7 @@ class Standing:
             return paths.Catalog(self._main)
         with cursor:
             rows = cursor.execute(mark.ROWS).fetchall()
+            numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
         found = mark.marks(rows)
         for alias, one in found.items():
             if one not in self._mine:
@@ -114,7 +125,15 @@ class Standing:
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        catalog = paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        self.identities.note(numbers, self.declarations(), catalog)
+        return catalog
+
+    def refuse_other_tables(self, read: Iterable[paths.Path], numbers: Numbers) -> None:
+        """Raise if what is read as public may be another table, see `Identities.refuse_other_tables`."""
+        listed = list(read)
+        if listed:
+            self.identities.refuse_other_tables(listed, folded(numbers), self.declarations(), self.catalog())
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
         """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
@@ -150,12 +169,47 @@ class Standing:
 
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""
-        return paths.public_path(table, self.declarations(), self.catalog())
+        catalog = self.catalog()
+        found = paths.public_path(table, self.declarations(), catalog)
+        cursor = self._cursor() if self.governed else None
+        if cursor is not None:
+            with cursor:
+                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + found)})::VARCHAR"
+                [(plan,)] = cursor.execute(query).fetchall()
+            node = paths.read_plan(plan)  # none of a table of the caller's transaction
+            if node is not None:
+                refuse_other_columns(node, self.declarations(), catalog)
+        return found
 
     def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
         """Return what is declared about a table."""
         declarations = self.declarations() if declarations is None else declarations
         return declarations.about(self.catalog().table(path), path[0])
+
+    def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
+        """Return the undeclared tables, each with the statements that would declare it.
+
+        Each comes with what a statement calls it; ``''`` for its shortest spelling.
+        """
+        declarations, catalog = self.declarations(), self.catalog()
+        first = declarations.protected[0] if declarations.protected else "..."
+        own = "one_row_each := true" if declarations.unit(first) is None else "own_rows_only := true"
+        out = []
+        for path, spelled in sorted(tables):
+            table = catalog.table(path)
+            if declarations.about(table, path[0]):
+                continue
+            name = catalog.display(path) if table.engine is None else table.path
+            spelled, engine = spelled or name, table.engine
+            out.append(
+                {
+                    "table_name": name,
+                    "if_public": declaring("dp_public", spelled, engine=engine) + ";",
+                    "if_derived": declaring("dp_derive", spelled, first, more=own, engine=engine) + ";",
+                    "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
+                }
+            )
+        return out
 
     def mark(self, path: paths.Path) -> None:
         """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""
