@@ -260,7 +260,7 @@ def test_a_prepared_query_is_checked_when_it_runs(con: Any) -> None:
     con.execute(f"PREPARE asked AS {WAYS['a query without private parts']}")
     con.execute("EXECUTE asked").fetchall()
     con.execute(MOVES["swapped"])
-    with pytest.raises(duckdb.Error, match="B02[01]"):
+    with pytest.raises(duckdb.Error, match=r"B02[01]"):
         con.execute("EXECUTE asked").fetchall()
 
 

@@ -44,6 +44,10 @@ _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
 _TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
+# Folders whose names may be values, which a reader takes for a column of a type that all of them have; and what says
+# which type, or that they are none.
+_FOLDERS = re.compile(r"""(\*\*|\*[^'"/]*/|=[^'"/]*/)[^'"]*\.parquet|\bhive_partitioning\b""", re.I)
+_FOLDERS_TYPED = re.compile(r"\bhive_types(_autocast)?\b|\bhive_partitioning\W+(false\b|(CAST\()?'f)", re.I)
 _UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
 
 
@@ -62,6 +66,12 @@ def _refuse_sniffed(dataset: str, table: Owned) -> None:
                 "S020",
                 f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
                 "tell of them. Give the reader columns := {...} in the view, then protect it.",
+            )
+        if view.path == table.path and _FOLDERS.search(view.sql) and not _FOLDERS_TYPED.search(view.sql):
+            raise SourceError(
+                "S020",
+                f"the types of {show(dataset)} may follow from the names of folders, which rows make. Give the reader "
+                "hive_types := {'ward': VARCHAR}, or hive_partitioning := false, in the view, then protect it.",
             )
 
 
