@@ -27,7 +27,9 @@ def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Pa
         made(con, kind, folder, people)
         shown.append({name: said(con, sql, folder) for name, sql in LOCAL_DOORS.items()})
         # The owner sees what was made, so the kind does tell the two apart.
-        shown[-1]["owner"] = str([con.execute(sql).fetchall() for sql in KINDS[kind].owner])
+        shown[-1]["owner"] = str(
+            [con.execute(sql.replace("{path}", str(folder))).fetchall() for sql in KINDS[kind].owner]
+        )
         con.close()
     without, with_person = shown
     assert without.pop("owner") != with_person.pop("owner"), "the rows make no metadata"

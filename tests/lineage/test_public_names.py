@@ -16,7 +16,7 @@ from support.sessions import session_of
 
 TABLES = """
 CREATE TABLE lookup AS SELECT i AS code, i % 2 AS label FROM range(3) AS r(i);
-CREATE TABLE patients AS SELECT i + 100 AS code, i % 3 AS label, i AS person FROM range(60) AS r(i);
+CREATE TABLE patients AS SELECT i + 880000 AS code, i % 3 AS label, i AS person FROM range(60) AS r(i);
 CREATE TABLE scored AS SELECT code + 500 AS code, label, person FROM patients;
 CREATE VIEW codes AS SELECT code FROM lookup;
 CREATE TABLE base AS SELECT i AS code, i % 2 AS label FROM range(3) AS r(i);
@@ -29,7 +29,7 @@ DECLARED = (
     "dp_public('codes')",
     "dp_public('bases')",
 )
-# Every way in which a call reads a public table. Each reads values above 99 if the table holds rows of patients.
+# Every way in which a call reads a public table. Each reads values above 880000 if the table holds rows of patients.
 WAYS = {
     "a query without private parts": "FROM dp_query('SELECT code FROM lookup', epsilon := 1)",
     "a query that no row passes": "FROM dp_query('SELECT code FROM lookup WHERE label = 77', epsilon := 1)",
@@ -119,7 +119,7 @@ def asked(con: Any, sql: str) -> str:
         con.execute(sql).fetchall()
     except duckdb.Error as error:
         assert totals(con) == before, error
-        assert not any(str(number) in str(error) for number in range(100, 160)), "the error shows a value"
+        assert "880" not in str(error), "the error shows a value"
         return code_of(error)
     return ""
 
