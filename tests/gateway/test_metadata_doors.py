@@ -185,7 +185,7 @@ def neighbours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[tuple[
 def same_for_all(text: str, folder: Path) -> str:
     """Return a text without times, and what each process makes at random."""
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?Z?", "TIME", without_names(text, folder))
-    return re.sub(r'(name="csrf" value=|nonce[-=]"?)"?[\w=+/-]+', r"\1", text)
+    return re.sub(r'(name="(?:csrf|key)" value=|nonce[-=]"?)"?[\w=+/-]+', r"\1", text)
 
 
 def apart(one: str, other: str) -> tuple[str, str]:
