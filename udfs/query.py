@@ -116,6 +116,18 @@ def gate(session: Session) -> Callable[..., pa.Array]:
     return run
 
 
+def free(session: Session) -> Callable[..., pa.Array]:
+    """Bind (paths of public tables, all tables with their numbers) → true, if these are what was declared public."""
+
+    def run(paths: pa.Array, tables: pa.Array) -> pa.Array:
+        for read, found in zip(paths.to_pylist(), tables.to_pylist(), strict=True):
+            session.sources.catalog()
+            session.sources.refuse_other_tables(map(tuple, read), catalogued({"views": (), "tables": found}).numbers)
+        return pa.array([True] * len(paths))
+
+    return run
+
+
 def learn_rows(session: Session) -> Callable[..., pa.Array]:
     """Bind (ticket of a part, ticket of the part that draws its limit) → the ticket, after the part has learned it."""
 
@@ -221,6 +233,7 @@ SPECS = (
     UdfSpec("dpsql_expected_cores", expected_cores, _TEXTS, native=True),
     UdfSpec("dpsql_expected", expected, ESTIMATED, native=True),
     UdfSpec("dpsql_query_gate", gate, GATE),
+    UdfSpec("dpsql_query_free", free, "BOOLEAN"),
     UdfSpec("dpsql_learn_rows", learn_rows, "BIGINT"),
     UdfSpec("dpsql_learn_bounds", learn_bounds, "BIGINT"),
     UdfSpec("dpsql_limit", limit, "BIGINT", native=True),

@@ -65,6 +65,8 @@ class Placement:
         How many rows of one privacy unit count, by what is stated of the tables that are read.
     once : bool
         Whether the plan leaves each privacy unit one row at most, so that no more need to count.
+    free : tuple of (str, str, str)
+        The paths of tables that are read as public.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -95,6 +97,7 @@ class Placement:
     dated: tuple[tuple[str, str | None], ...] = ()
     undated: bool = False
     numbered: bool = field(default=False, compare=False)
+    free: tuple[tuple[str, str, str], ...] = field(default=(), compare=False)
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.

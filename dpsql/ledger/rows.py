@@ -236,6 +236,12 @@ class Facts(TypedDict, total=False):
         Of a dataset that has ended: the one that took its place.
     in_place : bool
         Of a derived table: whether a budget of its own that nothing was charged to has ended.
+    shape : sequence of str
+        Of a public table: its columns with their types.
+    without : sequence of sequence of str
+        Of a public table: the protected and derived tables of its database that were missing when it was declared.
+    forced : bool
+        Of a public table: whether its owner declared it although it may have had the columns of a protected one.
     """
 
     table: Sequence[str] | None
@@ -252,6 +258,9 @@ class Facts(TypedDict, total=False):
     labels: Mapping[str, str]
     merged_into: str
     in_place: bool
+    shape: Sequence[str]
+    without: Sequence[Sequence[str]]
+    forced: bool
 
 
 def tables_of(facts: Facts | None) -> Sequence[Facts]:

@@ -14,7 +14,7 @@ CREATE OR REPLACE TEMP MACRO dpsql_tables() AS (
     WHERE NOT internal AND NOT system.main.starts_with(schema_name, 'dpsql_ledger_')
     UNION ALL SELECT view_name FROM system.main.duckdb_views() WHERE NOT internal));
 
--- dpsql_texts() → the texts of views and macros, the types that users made, and the paths of tables, for `catalogued`.
+-- dpsql_texts() → the texts of views and macros, the types that users made, and the tables, for `catalogued`.
 -- Where a view stands on files, its texts are how it is known again. Not for direct use.
 CREATE OR REPLACE TEMP MACRO dpsql_texts() AS (
   SELECT system.main.struct_pack(
@@ -31,7 +31,8 @@ CREATE OR REPLACE TEMP MACRO dpsql_texts() AS (
       SELECT system.main.list(system.main.struct_pack(name := type_name, "is" := logical_type))
       FROM system.main.duckdb_types() WHERE NOT internal),
     tables := (
-      SELECT system.main.list(system.main.list_value(database_name, schema_name, table_name))
+      SELECT system.main.list(system.main.struct_pack(
+        path := system.main.list_value(database_name, schema_name, table_name), number := table_oid))
       FROM system.main.duckdb_tables() WHERE NOT internal)));
 
 -- dpsql_typed(source, condition) → [{query, plan}] with the types of the columns that a condition names.

@@ -22,6 +22,9 @@ _WITHOUT_LABELS = (
     + " AS data_type"
 )
 _GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat"))
+# What a column of the catalog shows instead of its text, which an owner may have written of rows. It stays, as NULL,
+# because drivers ask for it.
+_HIDDEN = frozenset(("column_default",))
 _VIEWS: Mapping[str, Mapping[str, str]] = {
     "columns": {
         **dict.fromkeys(("table_catalog", "table_schema", "table_name", "column_name"), "VARCHAR"),
@@ -83,9 +86,10 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | No
 
 
 def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
-    listed = ", ".join(_WITHOUT_LABELS if name == "data_type" else identifier(name) for name in columns)
-    nothing = ", ".join(f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items())
-    stub = f"(SELECT {nothing} WHERE false)"
+    shown = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
+    written = {"data_type": _WITHOUT_LABELS} | {name: shown[name] for name in _HIDDEN}
+    listed = ", ".join(written.get(name, identifier(name)) for name in columns)
+    stub = f"(SELECT {', '.join(shown.values())} WHERE false)"
     found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
     return PartOfQuery(
         PUBLIC, tuple(Column(name, name, kind) for name, kind in found), f"(SELECT {listed} FROM {source})", stub
@@ -131,10 +135,10 @@ def free_show(work: Splitting, source: Show) -> PartOfQuery:
         raise SourceError("S001", f"sql: table {show(inner.source.names[2])} cannot be found. Check its name.")
     whole = ".".join(map(identifier, found.path))
     stub = ", ".join(f"NULL::{one.type.sql} AS {identifier(one.name)}" for one in found.columns)
-    described = f"(DESCRIBE {whole})"
+    replaced = ['NULL::VARCHAR AS "default"', "NULL::VARCHAR AS extra"]
     if found.texts:
         types = {one.name: one.type.sql for one in found.columns}
         kinds = " ".join(f"WHEN {text(name)} THEN {text(types[name])}" for name, _ in found.texts)
-        shown = f"CASE column_name {kinds} ELSE column_type END"
-        described = f"(SELECT * REPLACE ({shown} AS column_type) FROM {described})"
-    return released(work, f"(SELECT * FROM {described})", f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)
+        replaced.append(f"CASE column_name {kinds} ELSE column_type END AS column_type")
+    described = f"(SELECT * REPLACE ({', '.join(replaced)}) FROM (DESCRIBE {whole}))"
+    return released(work, described, f"(SELECT * FROM (DESCRIBE SELECT {stub}))", (), PUBLIC)

@@ -17,6 +17,7 @@ from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import checked
 from dpsql.engines.duckdb.keys import ONE
+from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.refusals import undated
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources, columns_of_source
 from dpsql.engines.duckdb.past_releases import PastReleases
@@ -170,6 +171,9 @@ class Planner:
             plan: Plan = function_of(function).plan.from_arguments(name, {**arguments, "dataset": dataset}, stated)
             if isinstance(plan, GroupedPlan) and plan.keys_table is not None:
                 plan = replace(plan, keys_table=self._sources.public_path(plan.keys_table))
+                if placement is not None and placement.governed and plan.keys_table is not None:
+                    listing = paths.path_of_pinned(plan.keys_table)
+                    return replace(plan, placement=replace(placement, free=(*placement.free, listing)))
             if plan.condition is not None and typed is not None:
                 types = _as_read(column_types(plan.condition, typed), placement)
                 plan = plan if types is None else replace(plan, judged=judged(plan.condition, types, ONE))

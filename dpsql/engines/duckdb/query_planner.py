@@ -38,7 +38,7 @@ from dpsql.engines.duckdb.lineage.placing import declared_views, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
 from dpsql.engines.duckdb.query_options import Given, during_of, read_options
-from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, stub_sql
+from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
@@ -159,45 +159,52 @@ class QueryPlanner:
         """
         if parameters.boolean("estimate", False if given.get("estimate") is None else given["estimate"]):
             return None, expected_sql(self.expected(sql, tree, given, seen, texts))
-        found, told = self._judged(sql, tree, given, seen, texts)
-        return found, "" if found is not None else f"SELECT * FROM (\n{told.post}\n)"
+        found, told, free = self._judged(sql, tree, given, seen, texts)
+        return found, "" if found is not None else post_sql(told.post, free)
 
     def expected(
         self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
     ) -> list[Expected]:
         """Return what a query would cost and how noisy its columns would be; errors as of `plan`."""
-        found, told = self._judged(sql, tree, given, seen, texts)
+        found, told, _ = self._judged(sql, tree, given, seen, texts)
         return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
 
     def _judged(
         self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
-    ) -> tuple[QueryStatement | None, Split]:
-        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows."""
+    ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
+        """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows.
+
+        Third are the public tables that the query reads beside its cores.
+        """
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
             reading.refuse_unpinned(written, [core.name for one in _forms(read) for core in one.split.cores])
         if read.before is not None:
             with suppress(DpsqlError):
-                found, told = self._stated(text_of(sql), given, plans, seen, read.before, replayed=True)
+                found, told, free = self._stated(text_of(sql), given, plans, seen, read.before, replayed=True)
                 if found is not None and self._past.replay(found.plan) is not None:
-                    return found, told
+                    return found, told, free
         if read.refusal is not None:
             raise read.refusal
         return self._stated(text_of(sql), given, plans, seen, read)
 
     def _stated(
         self, sql: str, given: Given, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool = False
-    ) -> tuple[QueryStatement | None, Split]:
-        self._refuse_other_columns(read, given, plans)
+    ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
+        free = dict.fromkeys(self._refuse_other_columns(read, given, plans))
         for core in read.split.cores:
             for key in core.keys:
                 if key.query is not None:
-                    reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
+                    free |= dict.fromkeys(
+                        reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
+                    )
+        free = free if read.binding.declarations.governed else {}
         if not read.split.cores:
-            return None, read.split
+            return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
-        return self._statement(sql, read, placed, given), read.split
+        free |= dict.fromkeys(path for one in placed for path in one.placement.free)
+        return self._statement(sql, read, placed, given, tuple(free)), read.split, tuple(free)
 
     def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
         """Return the split of a query; it is the same in both steps that ask for it."""
@@ -306,11 +313,11 @@ class QueryPlanner:
             raise unbound
         return _Read(found_split, replace(binding, catalog=catalog), direct, names, private)
 
-    def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> None:
-        """Raise unless the post text reads nobody's rows, and returns the columns of the query."""
+    def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> tuple[paths.Path, ...]:
+        """Raise unless the post text reads nobody's rows, and returns the columns of the query; return its tables."""
         errors = given.get("errors") is True
         node = _node(plans, stub_sql(read.split, errors=errors))
-        reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
+        free = reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
         wrong = [
@@ -319,6 +326,7 @@ class QueryPlanner:
         if node is not None and (wrong or len(found) != len(names)):
             told = f"{wrong[0][0]} for {wrong[0][1]}" if wrong else f"{len(found)} for {len(names)}"
             raise InternalError("I036", f"the query was written with other columns than it has: {told}. Report it.")
+        return free
 
     def _placed(
         self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool
@@ -344,8 +352,10 @@ class QueryPlanner:
         claimed = not read.binding.claimed.isdisjoint(placement.tables)
         return PlacedCore(core, replace(placement, content=content, claimed=claimed), stated)
 
-    def _statement(self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given) -> QueryStatement:
-        """Return the plan of the parts of a query, under its name."""
+    def _statement(
+        self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given, free: tuple[paths.Path, ...]
+    ) -> QueryStatement:
+        """Return the plan of the parts of a query, which reads `free` tables, under its name."""
         filled = ARGUMENTS.fill(given)
         epsilon = EPSILON.read(filled)
         delta = ARGUMENTS["delta"].read(filled)
@@ -379,6 +389,7 @@ class QueryPlanner:
             unit=unit,
             direct=read.direct,
             enums=any(one.placement.enums for one in placed),
+            free=free,
         )
         release = filled["release"]
         plan = QueryPlan(

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known
+from dpsql.contract.query.catalogue import Path
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.query_answers import stored_query
-from dpsql.engines.duckdb.result_rows import catalogued_sql
+from dpsql.engines.duckdb.result_rows import catalogued_sql, tables_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
 from dpsql.engines.duckdb.steps.step import Frame, Step
@@ -35,7 +36,7 @@ CORES = (
 )
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the step of the gate.
-_DP, _WHOLE = "__dp", "whole"
+_DP, _WHOLE, _CHECKED = "__dp", "whole", "__checked"
 
 
 @dataclass(frozen=True)
@@ -85,24 +86,28 @@ class QueryStatement:
 
     def sql(self, *, noted: bool = False) -> str:
         """Return the statement that asks, charges and releases."""
-        return self._over(self._release(noted=noted), noted=noted)
+        return self._over(self._release(noted=noted), self._free, noted=noted)
 
     def stored_sql(self) -> str:
         """Return the statement that reads the stored release; no table of people is touched."""
         released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), _texts(self.plan))
-        return self._over(f"SELECT {released} AS release")
+        return self._over(f"SELECT {released} AS release", self._free)
 
     def answer(self, zone: str) -> str:
         """Return how rows follow from a stored release, see `dpsql.engines.duckdb.query_answers.stored_answer`."""
         return json.dumps({"sql": self._over(stored_query()), "asked": self.asked, "zone": zone})
 
-    def _over(self, release: str, *, noted: bool = False) -> str:
-        """Return the post text over the released tables of a release."""
+    @property
+    def _free(self) -> Sequence[Path]:
+        return () if self.plan.placement is None else self.plan.placement.free
+
+    def _over(self, release: str, free: Sequence[Path] = (), *, noted: bool = False) -> str:
+        """Return the post text over the released tables of a release, which checks what `free` tables are."""
         note = "-- What follows from the answers; it reads no row of people.\n" if noted else ""
         tables = [f"{identifier(_DP)} AS MATERIALIZED (\n{release}\n)"]
         for number, core in enumerate(self.split.cores):
             tables.append(f"{identifier(core.name)} AS (\n  {self._released(number, core)}\n)")
-        return "WITH\n" + ",\n".join(tables) + f"\n{note}SELECT * FROM (\n{self.split.post}\n)"
+        return post_sql(self.split.post, free, tables, note=note)
 
     def _released(self, number: int, core: QueryCore) -> str:
         """Return the query of the released table of a core."""
@@ -156,11 +161,26 @@ class QueryStatement:
         )
 
 
+def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, note: str = "") -> str:
+    """Return the statement of a post text over `tables` of WITH.
+
+    What it reads of `free` tables is checked before a row leaves the statement, whatever DuckDB makes of the text: a
+    materialized query of WITH runs before all that follows it.
+    """
+    checked = f"WHERE (SELECT checked FROM {identifier(_CHECKED)})" if free else ""
+    if free:
+        listed = call("list_value", *(call("list_value", *map(text, path)) for path in free))
+        asked = call("dpsql_query_free", listed, tables_sql())
+        tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {asked} AS checked)", *tables]
+    before = "WITH\n" + ",\n".join(tables) + "\n" if tables else ""
+    return f"{before}{note}SELECT * FROM (\n{post}\n){checked}"
+
+
 def _texts(plan: QueryPlan) -> str:
     """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
-    if plan.placement is None or plan.placement.direct:
+    if plan.placement is None or (plan.placement.direct and not plan.placement.free):
         return "NULL"
-    return catalogued_sql(made=True, tables=True)
+    return catalogued_sql(made=not plan.placement.direct, tables=True)
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

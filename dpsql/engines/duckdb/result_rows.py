@@ -19,6 +19,8 @@ from dpsql.rendering import call, cast, element, field, identifier, struct, text
 
 # The name under which rows are cast to their types.
 ROWS = f"{FRAME_PREFIX}rows"
+# A table of the catalog: its path, and the number that it keeps as long as the instance lives.
+TABLE = struct({"path": call("list_value", "database_name", "schema_name", "table_name"), "number": "table_oid"})
 
 
 def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
@@ -42,12 +44,18 @@ def _witnesses(types: Sequence[str]) -> str:
 
 
 def texts_sql(plan: Plan) -> str:
-    """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for a table."""
-    if plan.placement is None or plan.placement.direct:
-        return "NULL"
+    """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for one table."""
     placement = plan.placement
+    if placement is None or (placement.direct and not placement.free):
+        return "NULL"
     unseen = placement.governed and not placement.seen
-    return catalogued_sql(made=placement.governed and not placement.read, tables=unseen or not placement.read)
+    made = placement.governed and not placement.read and not placement.direct
+    return catalogued_sql(made=made, tables=unseen or not placement.read or bool(placement.free))
+
+
+def tables_sql() -> str:
+    """Return the tables of the catalog with their numbers, as one value."""
+    return f"(SELECT {call('list', TABLE)} FROM {call('duckdb_tables')} WHERE NOT internal)"
 
 
 def catalogued_sql(*, made: bool, tables: bool) -> str:
@@ -55,12 +63,10 @@ def catalogued_sql(*, made: bool, tables: bool) -> str:
 
     To list macros takes DuckDB as long as the rest of a small call.
     """
-    path = [
-        call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
-    ]
+    path = [call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function")]
     rows = {"views": ("duckdb_views", struct({"path": path[0], "sql": "sql"}), "")}
     if tables:
-        rows["tables"] = ("duckdb_tables", path[2], "")
+        rows["tables"] = ("duckdb_tables", TABLE, "")
     if made:
         macro = {
             "path": path[1],

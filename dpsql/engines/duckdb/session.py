@@ -119,6 +119,8 @@ class Session(Calls):
         if placement is not None and not placement.direct:
             views = self.sources.read_texts(placement, texts, catalog)
             plan = replace(plan, placement=replace(placement, views=views))
+        if placement is not None:
+            self.sources.refuse_other_tables(placement.free, texts.numbers)
         return plan
 
     def gate_query(self, plan: QueryPlan, texts: Catalogued) -> None:
@@ -129,6 +131,8 @@ class Session(Calls):
         if placement is not None and not placement.direct:
             items = {part.plan.placement.joined for part in plan.parts if part.plan.placement is not None}
             self.sources.read_query_texts(sorted(items), texts, enums=placement.enums)
+        if placement is not None:
+            self.sources.refuse_other_tables(placement.free, texts.numbers)
 
     def stored_query(self, plan: QueryPlan, texts: Catalogued) -> Entry:
         """Return the stored answers of a query, and note in the ledger that they were asked for again."""

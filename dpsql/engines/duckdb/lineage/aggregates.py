@@ -9,6 +9,7 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
@@ -76,6 +77,7 @@ def place_aggregate(
         if reading.undeclared:
             raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
         labels.refuse_order(STATEMENT, rows)
+        refuse_other_columns(rows, declarations, catalog)
         refusals.refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):
@@ -86,7 +88,7 @@ def place_aggregate(
                 f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
                 "Aggregate the table, or a query that only filters and computes columns.",
             )
-    return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
+    return placed(charged=(claim or dataset,), tables=tuple(reading.tables), free=tuple(reading.free))
 
 
 def _read_text(around: Around, texts: Catalogued) -> Closure:

@@ -70,6 +70,11 @@ class Declaration:
     claims: str = "rows"  # of a budget: which claims of callers it answers, as of `Budget`
     period: str | None = None  # of a budget: the kind of periods by which it is kept
     date: str | None = None  # the column of the date; None where there is none, or the parent has it
+    # Of a public table: its columns with their types when it was declared; none in ledgers that did not keep these. And
+    # the protected and derived tables of its database that were missing then.
+    shape: tuple[str, ...] = ()
+    without: tuple[TableName, ...] = ()
+    forced: bool = False  # its owner declared it although a protected table had its columns
     # Of one of several tables whose budget has periods: what it is called there, and what is stated of its dates.
     stated: tuple[str, str | None] | None = None
     # The columns whose labels are public, folded, with digests of their types when that was declared.
@@ -108,10 +113,20 @@ class Declaration:
             claims=claims,
             period=None if dated is None else dated.period,
             date=column if stated is None else stated[1] if path is None else None,
+            shape=tuple(facts.get("shape", ())),
+            without=tuple(TableName(*table) for table in facts.get("without", ())),
+            forced=facts.get("forced") is True,
             stated=stated,
             stated_together=kind == PROTECT and "name" in facts,
             labels=dict(facts.get("labels", {})),
         )
+
+    def place_in(self, alias: str) -> tuple[str, str, str] | None:
+        """Return where the table would be in a database that is attached under `alias`; None for rows of no catalog."""
+        if self.anywhere:
+            schema, name = (["main"] + [fold(part) for part in _old_parts(self.dataset)])[-2:]
+            return alias, "main" if schema == fold(alias) else schema, name
+        return None if self.table is None or self.table.engine is not None else (alias, *self.table[1:])
 
     @property
     def telling(self) -> tuple[str, ...]:
@@ -159,6 +174,11 @@ class Declarations:
     def governed(self) -> bool:
         """Whether anything is protected."""
         return any(one.kind == PROTECT for one in self.listed)
+
+    @property
+    def has_public(self) -> bool:
+        """Whether anything is protected, and something is public beside it."""
+        return self.governed and any(one.kind == PUBLIC_KIND for one in self.listed)
 
     def about(self, table: TableName, alias: str) -> list[Declaration]:
         """Return what is declared about a table."""

@@ -229,6 +229,12 @@ def pinned(own: Path) -> str:
     return ".".join(part if re.fullmatch(r"[a-z_][a-z0-9_]*", part) else identifier(part) for part in map(fold, own))
 
 
+def path_of_pinned(text: str) -> Path:
+    """Return the path that `pinned` spells."""
+    database, schema, name = parts_of(text)
+    return database, schema, name
+
+
 def pinned_source(source: str, own: Path | None) -> str:
     """Return the canonical spelling of a source that has a path; any other source as the caller wrote it."""
     return source if own is None else pinned(own)

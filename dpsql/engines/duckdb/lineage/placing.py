@@ -15,7 +15,8 @@ from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
-from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import DERIVE, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
@@ -35,6 +36,7 @@ class Reading:
     undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
     declared: set[TableName | None] = field(default_factory=set)  # as they were declared
+    free: dict[paths.Path, None] = field(default_factory=dict)  # what is read as public
 
     def limits(self, rows: Rows) -> dict[str, Any]:
         """Return what is known of how many rows a person has in `rows`, which read these tables, for a `Placement`.
@@ -43,10 +45,10 @@ class Reading:
         mistake here would cost rows and not privacy.
         """
         stated = self.declarations.rows_per_unit(self.declared)
-        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit)}
+        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit), "free": tuple(self.free)}
 
-    def leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
-        """Note that a table is read, and return what is declared about it; `covered` below a declared view."""
+    def leaf(self, path: paths.Path, covered: Leaf | None = None) -> Leaf | None:
+        """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
         name = self.catalog.display(path)
         self.tables[name] = path
         found = self.declarations.leaf(self.catalog.table(path), path[0])
@@ -55,8 +57,11 @@ class Reading:
             self.scanned.update(dict.fromkeys(found.datasets))
             if found.unit is not None and fold(found.unit) in self.catalog.single(path):
                 return replace(found, single=True)
-        elif not covered:
+        elif covered is None:
             self.undeclared[name] = path
+        of = covered if found is None else found
+        if of is not None and not of.datasets:
+            self.free[path] = None
         return found
 
 
@@ -85,6 +90,8 @@ def place(
         rows = None if node is None else walk(node, reading.leaf, views)
     except bound.UnreadableError:
         node = rows = None  # something is read that no plan shows
+    if node is not None:
+        refuse_other_columns(node, declarations, catalog)
     if node is None or rows is None:
         form = paths.view_form(seen[0][1])
         return _unseen(source, own, declared, mine, reading, dataset, "" if form is None else paths.digest(form))
@@ -185,6 +192,7 @@ def place_text(
         node = rows = None
     if node is None or rows is None or not is_shown(node):
         raise refusals.cannot_see(source, "a file, a frame, or a form that is not known")
+    refuse_other_columns(node, declarations, catalog)
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
     refusals.refuse_functions(source, bound.functions(node))
@@ -348,6 +356,8 @@ def _unseen(
     declarations, catalog = reading.declarations, reading.catalog
     if own is not None and any(stands_still(one) and one.view != form for one in declared):
         raise replaced(catalog.display(own))
+    if own is not None and any(one.kind == PUBLIC_KIND and one.shape for one in declared):
+        raise refusals.other_columns(catalog.display(own))  # it was a table
     claim = paths.budget_named(dataset, declarations, catalog)
     if not mine and not declared and claim is None:
         raise refusals.cannot_see(source, "a file or a frame")

@@ -19,6 +19,7 @@ from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, Path
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
+from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
 from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
@@ -147,6 +148,7 @@ def table_of(
     For what is `replayed` a view may go by private labels, as it could in earlier versions.
     """
     reading = Reading(declarations, catalog)
+    refuse_other_columns(node, declarations, catalog)
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
     try:
@@ -215,8 +217,8 @@ def _bound_of(given: object, name: str) -> Fraction | None:
 
 def refuse_people(
     node: bound.Node | None, source: str, declarations: Declarations, catalog: paths.Catalog, listing: str = ""
-) -> None:
-    """Raise unless a plan reads public tables, lists and the catalog alone.
+) -> tuple[paths.Path, ...]:
+    """Return the tables that a plan reads; raise unless it reads public tables, lists and the catalog alone.
 
     `listing` is the plan of `SHOW_TABLES`, which counts as the catalog where it is a part of the plan.
 
@@ -232,10 +234,11 @@ def refuse_people(
     forms = {bound.normal_form(one) for one in below}
     listed = [one for one in bound.operators(node) if bound.normal_form(one) in forms] if forms else []
     within = {id(scan) for one in listed for scan in bound.scans(one)}
+    reading = Reading(declarations, catalog)
     for scan in bound.scans(node):
         table, function = bound.table_of(scan), bound.function_of(scan)
         if table is not None:
-            leaf = Reading(declarations, catalog).leaf(table, covered=False)
+            leaf = reading.leaf(table)
             if leaf is None:
                 raise undeclared(catalog.display(table), declarations)
             if leaf.datasets:
@@ -247,6 +250,8 @@ def refuse_people(
     for name in bound.functions(node):
         if name.startswith("dpsql_"):
             raise function_refused(source, name)
+    refuse_other_columns(node, declarations, catalog)
+    return tuple(reading.free)
 
 
 def _own_with(node: Mapping[str, object]) -> Iterator[object]:

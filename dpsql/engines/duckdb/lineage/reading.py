@@ -20,8 +20,10 @@ from dpsql.errors import BudgetError, InternalError
 
 def read_texts(
     placement: Placement, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog
-) -> tuple[str, bool]:
+) -> tuple[str, bool, tuple[paths.Path, ...]]:
     """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
+
+    Third are the tables without a budget that the texts name where there is no plan.
 
     Raises
     ------
@@ -34,11 +36,11 @@ def read_texts(
         I006: the texts call something by now, and macros were not asked for.
     """
     if paths.is_nameless(placement.written):
-        return "", False
+        return "", False, ()
     database, schema, name = parts_of(placement.source)
     own = database, schema, name
     if not placement.governed or (placement.seen and placement.read):
-        return _digest(behind(own[2], texts)), True
+        return _digest(behind(own[2], texts)), True, ()
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
     if not placement.seen:
@@ -46,10 +48,12 @@ def read_texts(
     if texts.macros is None and closure.calls:
         raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
     _refuse_unwritten(placement, own, texts)
+    free: tuple[paths.Path, ...] = ()
     if not placement.seen:
         charged = () if placement.claimed else placement.charged
         refuse_unseen(placement.written, closure, declarations, catalog, charged=charged, claimed=placement.claimed)
-    return _digest(behind(own[2], texts)), closure.calls
+        free = _without_budget(closure, declarations, catalog)
+    return _digest(behind(own[2], texts)), closure.calls, free
 
 
 def behind(name: str, texts: Catalogued) -> dict[str, str]:
@@ -112,6 +116,12 @@ def refuse_unseen(
     for path in closure.catalogued.tables:
         if claimed and fold(path[2]) in closure.named and fold(path[2]) not in said:
             raise refusals.undeclared(catalog.display(path), declarations)
+
+
+def _without_budget(closure: Closure, declarations: Declarations, catalog: paths.Catalog) -> tuple[paths.Path, ...]:
+    """Return the tables that texts name and of which none has rows of people, as far as names tell."""
+    named = (path for path in closure.catalogued.tables if fold(path[2]) in closure.named)
+    return tuple(path for path in named if not declarations.roots(declarations.about(catalog.table(path), path[0])))
 
 
 def text_digest(own: paths.Path, texts: Catalogued) -> str:

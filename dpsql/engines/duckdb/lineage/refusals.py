@@ -97,6 +97,35 @@ def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
     )
 
 
+def other_columns(table: str) -> BudgetError:
+    """Return the refusal of a public table that has other columns or types than were declared."""
+    return BudgetError(
+        "B020",
+        f"the public table {show(table)} has other columns or types than its owner declared. Declare it again: "
+        f"SELECT dp_public({literal(table)});",
+    )
+
+
+def other_table(table: str, moved: str) -> BudgetError:
+    """Return the refusal of a public name that may stand for a table with rows of people."""
+    return BudgetError(
+        "B021",
+        f"{show(moved)}, which has a budget or is derived, is missing or was renamed. The public name {show(table)} "
+        f"may stand for its rows. If {show(table)} tells of nobody, its owner declares it again: "
+        f"SELECT dp_public({literal(table)});",
+    )
+
+
+def alike(table: str, other: str) -> BudgetError:
+    """Return the refusal of a public name that may stand for a table with the same columns and with rows of people."""
+    return BudgetError(
+        "B021",
+        f"{show(other)} has a budget or is derived, and has the columns of the public table {show(table)}. After "
+        f"a table was made or a file opened, dpsql cannot tell the two apart. If {show(table)} tells of nobody, "
+        f"its owner declares it again: SELECT dp_public({literal(table)}, force := true);",
+    )
+
+
 def order_decides(source: str, function: str) -> SourceError:
     """Return the refusal of an aggregate whose value follows from the order of rows."""
     return SourceError(

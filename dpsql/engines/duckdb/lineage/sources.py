@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
@@ -15,16 +15,16 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.identities import NUMBERS, folded, missing, numbers_of, shape_of_table
 from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
-from dpsql.engines.duckdb.lineage.refusals import declaring, refuse_alike
+from dpsql.engines.duckdb.lineage.refusals import refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
-from dpsql.engines.duckdb.mark import parse
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import ENDED, Budget
@@ -45,6 +45,10 @@ _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
 )
 _TYPED = re.compile(r"\b(columns|types|dtypes)\b", re.I)
+# Folders whose names may be values, which a reader takes for a column of a type that all of them have; and what says
+# which type, or that they are none.
+_FOLDERS = re.compile(r"""(\*\*|\*[^'"/]*/|=[^'"/]*/)[^'"]*\.parquet|\bhive_partitioning\b""", re.I)
+_FOLDERS_TYPED = re.compile(r"\bhive_types(_autocast)?\b|\bhive_partitioning\W+(false\b|(CAST\()?'f)", re.I)
 _UNCHECKED = "; its text is not checked: a file with text that is not UTF-8 ends a call, a table is checked when filled"
 
 
@@ -63,6 +67,12 @@ def _refuse_sniffed(dataset: str, table: Owned) -> None:
                 "S020",
                 f"the types of {show(dataset)} follow from the rows of a CSV or JSON file, so an error would "
                 "tell of them. Give the reader columns := {...} in the view, then protect it.",
+            )
+        if view.path == table.path and _FOLDERS.search(view.sql) and not _FOLDERS_TYPED.search(view.sql):
+            raise SourceError(
+                "S020",
+                f"the types of {show(dataset)} may follow from the names of folders, which rows make. Give the reader "
+                "hive_types := {'ward': VARCHAR}, or hive_partitioning := false, in the view, then protect it.",
             )
 
 
@@ -162,9 +172,11 @@ class Sources(Standing):
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
         with read_by(self._cursor):
-            return place_aggregate(
+            placed = place_aggregate(
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
             )
+        self.refuse_other_tables(placed.free, texts.numbers)
+        return placed
 
     def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
         """Raise if the texts behind a source name what no plan shows; return their digest.
@@ -174,7 +186,7 @@ class Sources(Standing):
         """
         try:
             with read_by(self._cursor):
-                found, calls = read_texts(placement, texts, self.declarations(), catalog)
+                found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog)
         except InternalError:
             with self._lock:
                 self._read.discard((placement.source, placement.plan))
@@ -184,6 +196,7 @@ class Sources(Standing):
                 if len(self._read) >= _MOST_READ:
                     self._read.clear()
                 self._read.add((placement.source, placement.plan))
+        self.refuse_other_tables(unseen, texts.numbers)
         return found
 
     def read_query_texts(self, texts: Sequence[str], catalogued: Catalogued, *, enums: bool) -> None:
@@ -290,7 +303,7 @@ class Sources(Standing):
             dated_ahead=dated_ahead,
         )
         for each in public:
-            self._declare(PUBLIC_KIND, each)
+            self._declare_public(each)
         mine = [row for row in self._ledger.budgets() if fold(row.dataset) == fold(name)]
         spent = next(row for row in mine if row.block in (None, EVERY_OTHER))
         left = [spent.rho_remaining] if budget.rho is not None else [spent.epsilon_remaining]
@@ -317,7 +330,7 @@ class Sources(Standing):
     def public(self, table: Owned, *, force: bool = False) -> str:
         """Record that a table is public."""
         self.refuse_public(table, force=force)
-        self._declare(PUBLIC_KIND, table)
+        self._declare_public(table, forced=force)
         return self.catalog().display(table.path)
 
     def listed(self, plan: GroupedPlan) -> list[list[str | None]]:
@@ -326,6 +339,8 @@ class Sources(Standing):
         if cursor is None:
             return []
         with cursor:
+            numbers = numbers_of(cursor.execute(NUMBERS).fetchall())
+            self.refuse_other_tables(plan.placement.free if plan.placement is not None else (), numbers)
             found = cursor.execute(listed_keys(plan)).fetchone()
         return found[0] or [] if found is not None else []
 
@@ -407,29 +422,6 @@ class Sources(Standing):
         if own and (not ends or self._ledger.states([name])[name].spent.releases):
             raise BudgetError("B009", f"{show(name)} has a budget of its own, so it is not derived.")
 
-    def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
-        """Return the undeclared tables, each with the statements that would declare it.
-
-        Each comes with what a statement calls it; ``''`` for its shortest spelling.
-        """
-        declarations, catalog = self.declarations(), self.catalog()
-        out = []
-        for path, spelled in sorted(tables):
-            table = catalog.table(path)
-            if declarations.about(table, path[0]) or parse(path[1]) is not None:
-                continue
-            name = catalog.display(path) if table.engine is None else table.path
-            spelled, engine = spelled or name, table.engine
-            out.append(
-                {
-                    "table_name": name,
-                    "if_public": declaring("dp_public", spelled, engine=engine) + ";",
-                    "if_derived": declaring("dp_derive", spelled, "...", more="...", engine=engine) + ";",
-                    "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
-                }
-            )
-        return out
-
     def _keeps(self, name: str, seen: Seen, unit: str | None) -> bool:
         """Whether the plan of a view already shows what a declaration would say."""
         try:
@@ -488,6 +480,17 @@ class Sources(Standing):
             own = TableName.of(*table.path)
         found: Facts = {"table": list(own), "view": view, "columns": list(table.columns)}
         return {**found, "labels": digests(table.columns, table.node)} if labels else found
+
+    def _declare_public(self, table: Owned, *, forced: bool = False) -> None:
+        """Record that a table is public: under its name, with its columns and types, and by its number."""
+        catalog, numbers = self.catalog(), folded(table.texts.numbers)
+        more: Facts = {}
+        if table.engine is None:
+            shape, without = shape_of_table(table.node), missing(table.path, numbers, self.declarations(), catalog)
+            more = {"shape": shape, "without": without, "forced": forced}
+        self._declare(PUBLIC_KIND, table, more)
+        if table.engine is None:
+            self.identities.note_public(table.path, numbers, self.catalog())
 
     def _declare(self, kind: str, table: Owned, more: Facts | None = None) -> None:
         """Record a declaration that was checked; `more` are facts of its own kind."""

@@ -98,12 +98,12 @@ def is_shown(node: bound.Node, beside: Collection[str] = ()) -> bool:
 
 @dataclass
 class _Walk:
-    leaf: Callable[[tuple[str, str, str], bool], Leaf | None]
+    leaf: Callable[[tuple[str, str, str], Leaf | None], Leaf | None]
     views: Mapping[str, Leaf]
     definitions: Mapping[int, bound.Node]  # of WITH queries that are defined outside the part that is walked
     defined: dict[int, Rows] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)  # the scans met so far, by their address
-    covered: int = 0  # how many declared views enclose the present operator
+    covered: Leaf | None = None  # of the outermost declared view that encloses the present operator
     unneeded: set[int] = field(default_factory=set)  # scans of no column, which show rowid instead, by their address
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
@@ -144,9 +144,9 @@ class _Walk:
         leaf = self.views.get(bound.normal_form(node))
         if leaf is None:
             return None
-        self.covered += 1
+        outer, self.covered = self.covered, self.covered or leaf
         below = _RULES[name](self, node)
-        self.covered -= 1
+        self.covered = outer
         rows = leaf_rows(leaf, bound.output(node) or [])
         if below.public:
             return rows
@@ -162,14 +162,14 @@ class _Walk:
 
 def walk(
     node: bound.Node,
-    leaf: Callable[[tuple[str, str, str], bool], Leaf | None],
+    leaf: Callable[[tuple[str, str, str], Leaf | None], Leaf | None],
     views: Mapping[str, Leaf],
     within: bound.Node | None = None,
 ) -> Rows:
     """Return what a plan returns, or the part of one that is defined `within` a whole plan.
 
-    `leaf` takes a table's path, and whether a declared view encloses the scan. It returns the declaration about the
-    table; None counts as public here, and the caller then refuses the source. `views` has what was declared about
+    `leaf` takes a table's path, and what is declared of a view that encloses the scan. It returns the declaration about
+    the table; None counts as public here, and the caller then refuses the source. `views` has what was declared about
     views, by the normal form of their plans.
 
     Raises
@@ -196,7 +196,7 @@ def _get(walking: _Walk, node: bound.Node) -> Rows:
     if table is not None:
         if bound.children(node):
             raise bound.UnreadableError("GET")
-        rows = leaf_rows(walking.leaf(table, walking.covered > 0) or PUBLIC, names)
+        rows = leaf_rows(walking.leaf(table, walking.covered) or PUBLIC, names)
         return rows.broken("rowid") if None in names and id(node) not in walking.unneeded else rows
     if bound.function_of(node) not in GENERATORS:
         raise bound.UnreadableError(bound.function_of(node))

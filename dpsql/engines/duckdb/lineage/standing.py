@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,16 @@ from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.identities import (
+    NUMBERS,
+    Identities,
+    Numbers,
+    folded,
+    numbers_of,
+    refuse_other_columns,
+)
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
-from dpsql.engines.duckdb.lineage.refusals import second_budget
+from dpsql.engines.duckdb.lineage.refusals import declaring, second_budget
 from dpsql.engines.duckdb.spending_record import SpendingRecord
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import path_text, tables_of
@@ -58,6 +66,7 @@ class Standing:
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
         self._here: dict[TableName, Declaration] = {}
         self._changes = 0
+        self.identities = Identities()
         self._lock = threading.Lock()
         self._known: tuple[tuple[str, int], Declarations] | None = None
 
@@ -112,11 +121,20 @@ class Standing:
             return paths.Catalog(self._main)
         with cursor:
             rows, found = self.compare(cursor)
+            numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
         # The temporary database is each connection's own, so its number here is not that of the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        catalog = paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        self.identities.note(numbers, self.declarations(), catalog)
+        return catalog
+
+    def refuse_other_tables(self, read: Iterable[paths.Path], numbers: Numbers) -> None:
+        """Raise if what is read as public may be another table, see `Identities.refuse_other_tables`."""
+        listed = list(read)
+        if listed:
+            self.identities.refuse_other_tables(listed, folded(numbers), self.declarations(), self.catalog())
 
     def compare(
         self, cursor: duckdb.DuckDBPyConnection, *, only: str | None = None
@@ -170,7 +188,17 @@ class Standing:
 
     def public_path(self, table: str) -> str:
         """Return the full path of a table that was declared public; see `paths.public_path`."""
-        return paths.public_path(table, self.declarations(), self.catalog())
+        catalog = self.catalog()
+        found = paths.public_path(table, self.declarations(), catalog)
+        cursor = self._cursor() if self.governed else None
+        if cursor is not None:
+            with cursor:
+                query = f"SELECT system.main.json_serialize_plan({text(paths.FROM + found)})::VARCHAR"
+                [(plan,)] = cursor.execute(query).fetchall()
+            node = paths.read_plan(plan)  # none of a table of the caller's transaction
+            if node is not None:
+                refuse_other_columns(node, self.declarations(), catalog)
+        return found
 
     def about(self, path: paths.Path, declarations: Declarations | None = None) -> list[Declaration]:
         """Return what is declared about a table."""
@@ -239,6 +267,29 @@ class Standing:
         listed = ", ".join(f"{identifier(str(one['name']))}: {text(path_text(one))}" for one in several)
         tables = f"tables := {{{listed}}}, " if listed else ""
         return f"SELECT dp_protect({text(name)}, {tables}enum_labels := 'public', replace := true);"
+
+    def unplaced(self, tables: Iterable[tuple[paths.Path, str]]) -> list[dict[str, str]]:
+        """Return the undeclared tables, each with the statements that would declare it.
+
+        Each comes with what a statement calls it; ``''`` for its shortest spelling.
+        """
+        declarations, catalog = self.declarations(), self.catalog()
+        out = []
+        for path, spelled in sorted(tables):
+            table = catalog.table(path)
+            if declarations.about(table, path[0]) or mark.parse(path[1]) is not None:
+                continue
+            name = catalog.display(path) if table.engine is None else table.path
+            spelled, engine = spelled or name, table.engine
+            out.append(
+                {
+                    "table_name": name,
+                    "if_public": declaring("dp_public", spelled, engine=engine) + ";",
+                    "if_derived": declaring("dp_derive", spelled, "...", more="...", engine=engine) + ";",
+                    "if_protected": declaring("dp_protect", spelled, more="epsilon := 3.0", engine=engine) + ";",
+                }
+            )
+        return out
 
     def mark(self, path: paths.Path) -> None:
         """Mark a table's database with the ledger; a database in memory has none, it ends with the process."""

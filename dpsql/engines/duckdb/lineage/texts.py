@@ -183,7 +183,12 @@ class Catalogued:
     views: Sequence[View] = ()
     macros: Sequence[Macro] | None = None
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    tables: Sequence[Path] = ()
+    numbers: Mapping[Path, int] = field(default_factory=dict)  # of tables, by their paths
+
+    @property
+    def tables(self) -> Sequence[Path]:
+        """The paths of all tables."""
+        return tuple(self.numbers)
 
 
 def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
@@ -191,9 +196,9 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
     if found is None:
         return Catalogued()
     views = [View(_path(one["path"]), one["sql"] or "") for one in found["views"] or ()]
-    tables = [_path(path) for path in found.get("tables") or ()]
+    numbers = {_path(one["path"]): one["number"] for one in found.get("tables") or ()}
     if "macros" not in found:
-        return Catalogued(views, tables=tables)
+        return Catalogued(views, numbers=numbers)
     macros = [
         Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
         for one in found["macros"] or ()
@@ -202,7 +207,7 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
     for one in found["types"] or ():
         name = fold(one["name"])
         types[name] = types.get(name, frozenset()) | {str(one["is"])}
-    return Catalogued(views, macros, types, tables)
+    return Catalogued(views, macros, types, numbers)
 
 
 def _path(parts: Sequence[str]) -> Path:

@@ -1,0 +1,68 @@
+"""Metadata that rows can make: two databases that differ in one person look the same wherever nothing is charged.
+
+A *kind* is a statement that makes metadata of the rows. A *door* asks what costs nothing, or is refused. Doors of the
+gateway are in `tests/gateway/test_metadata_doors.py`. The table in `docs/privacy.md` lists each kind.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+import dpsql
+from support.metadata import KINDS, LOCAL_DOORS, listed_in_docs, made, said
+
+PRIVACY = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Path) -> None:
+    shown = []
+    for people in (5, 6):
+        folder = tmp_path / str(people)
+        folder.mkdir()
+        con = dpsql.connect()
+        made(con, kind, folder, people)
+        shown.append({name: said(con, sql, folder) for name, sql in LOCAL_DOORS.items()})
+        # The owner sees what was made, so the kind does tell the two apart.
+        shown[-1]["owner"] = str(
+            [con.execute(sql.replace("{path}", str(folder))).fetchall() for sql in KINDS[kind].owner]
+        )
+        con.close()
+    without, with_person = shown
+    assert without.pop("owner") != with_person.pop("owner"), "the rows make no metadata"
+    assert without == with_person
+
+
+def test_every_kind_is_in_the_docs() -> None:
+    told = listed_in_docs(PRIVACY.read_text(encoding="utf-8"))
+    assert set(told.values()) <= {"public", "hidden", "refused"}
+    assert {name: told.get(one.in_docs) for name, one in KINDS.items()} == dict.fromkeys(KINDS, "hidden")
+
+
+@pytest.mark.parametrize(
+    ("view", "fix"),
+    [
+        ("FROM read_parquet('{path}/*/*.parquet')", "hive_types := {'ward': VARCHAR}"),
+        ("FROM '{path}/**/*.parquet'", "hive_types := {'ward': VARCHAR}"),
+        ("FROM read_parquet('{path}/ward=1/*.parquet')", "hive_partitioning := false"),
+        (
+            "FROM read_parquet(['{path}/ward=1/data_0.parquet'], hive_partitioning := true)",
+            "hive_types_autocast := false",
+        ),
+    ],
+)
+def test_folders_do_not_choose_types(view: str, fix: str, tmp_path: Path) -> None:
+    con = dpsql.connect()
+    con.execute("CREATE TABLE rows AS SELECT i AS id, i % 2 AS ward FROM range(4) AS r(i)")
+    con.execute(f"COPY rows TO '{tmp_path}/lake' (FORMAT parquet, PARTITION_BY (ward))")
+    text = view.format(path=f"{tmp_path}/lake")
+    con.execute(f"CREATE VIEW lake AS {text}")
+    with pytest.raises(duckdb.Error, match="S020"):
+        con.execute("SELECT dp_protect('lake', epsilon := 1)").fetchall()
+    file = text.removeprefix("FROM ").removeprefix("read_parquet(").removesuffix(")").split(", hive")[0]
+    con.execute(f"CREATE OR REPLACE VIEW lake AS SELECT id FROM read_parquet({file}, {fix})")
+    con.execute("SELECT dp_protect('lake', epsilon := 1)").fetchall()
+    con.close()
