@@ -14,6 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.contract.asker import Asker
+from dpsql.contract.boundary import public_methods
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
 from dpsql.contract.parameters import show
@@ -49,6 +50,7 @@ from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
 
 
+@public_methods(statements=("__init__", "sql", "explain"))
 class Context(ContextMethods):
     """A DuckDB connection with dpsql installed, and its ledger.
 

@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public, public_methods
 from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
@@ -36,6 +37,7 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 _contexts: dict[str, Context] = {}
 
 
+@public
 def use(*, ledger: str | PathLike[str] | None = None, strict: bool = False) -> Context:
     """Choose the ledger of all frames; by default they share one in memory, which ends with the process.
 
@@ -59,6 +61,7 @@ def _context() -> Context:
     return _contexts.get("frames") or use()
 
 
+@public_methods()
 class Frames(FrameMethods, Generic[Frame]):
     """Private releases from a Polars frame.
 

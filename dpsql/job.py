@@ -16,6 +16,7 @@ from dpsql.cli.job_statement import JobError, read_statements
 from dpsql.cli.output import Result
 from dpsql.cli.runner import Runner
 from dpsql.context import Context
+from dpsql.contract.boundary import public_sql
 from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
 from dpsql.released.release import Release
@@ -43,6 +44,7 @@ class JobResult:
     rows: pa.Table | None = None
 
 
+@public_sql
 def run(
     job: str | PathLike[str],
     *,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.boundary import public_methods
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
@@ -42,6 +43,7 @@ def _needing(library: str) -> Iterator[None]:
         ) from None
 
 
+@public_methods()
 @dataclass(frozen=True, repr=False)
 class Release:
     """A private result and what it cost.

@@ -1,0 +1,251 @@
+"""What leaves a public function of Python when it fails: an error that holds no row.
+
+An argument may hold rows where its name was meant: a column of a frame, a list of values, a frame as text. So may the
+frames of a traceback, and the exceptions of Polars, NumPy or DuckDB, which quote values. Each public function and
+method is wrapped (`public`, `public_methods`), and what it raises
+
+* has no ``__cause__``, no ``__context__`` and no traceback of dpsql but the line that raises it, which has the error
+  alone as a local variable;
+* is an error of dpsql, or of Python's own about a file, a missing package or a call that fits no signature. Any other
+  is replaced by I040, which names its type and the line of dpsql where it arose;
+* shows no element of a list, an array or a mapping (`show` shows literals alone), unless it is a public name: a
+  column, a table or a word of dpsql's. Elements are shown by their place, as in ``by[0]``.
+
+SQL needs none of this: the elements of its lists are literals of the statement.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import wraps
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from dpsql.contract.parameters import MOST_ITEMS, fold, list_items
+from dpsql.errors import DpsqlError, InternalError
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class", bound=type)
+
+# Exceptions whose texts hold no value of an argument but a path, a package or a module.
+_PLAIN = (OSError, ImportError, MemoryError, NotImplementedError)
+_OF_DUCKDB = ("duckdb", "_duckdb")
+# Exceptions of DuckDB about names, files, connections and syntax; those about values quote them.
+_OF_NAMES = frozenset(
+    f"{kind}Exception"
+    for kind in (
+        *("Binder", "Catalog", "Connection", "Dependency", "HTTP", "IO", "Interrupt", "NotImplemented", "OutOfMemory"),
+        *("Parser", "Permission", "ResourceInUse", "Syntax", "Transaction"),
+    )
+)
+_DEEPEST = 4
+# Where modules of dpsql are: in a checkout udfs/ is beside the package.
+_HOME = Path(__file__).resolve().parents[1]
+_HOMES = (f"{_HOME}/", f"{_HOME.parent / 'udfs'}/")
+# What a message quotes.
+_QUOTED = re.compile(r"""(?<!\w)'((?:[^']|'')*)'(?!\w)|"((?:[^"]|"")*)\"""")
+_HIDDEN = "'...'"
+
+
+def public(function: Callable[_Given, _Result], *, statements: bool = False) -> Callable[_Given, _Result]:
+    """Return a public function that fails without showing a row.
+
+    Parameters
+    ----------
+    function : callable
+    statements : bool
+        It runs a statement that its caller wrote: DuckDB's errors about it are raised as they are.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            given = {name: _read_once(value) for name, value in given.items()}
+            return function(*args, **given)
+        except BaseException as error:
+            failure = _leaving(function, error, args, given, statements=statements)
+        del args, given
+        throw(failure)
+
+    return call
+
+
+def public_sql(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a public function that runs statements of its caller, see `public`."""
+    return public(function, statements=True)
+
+
+def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _Class]:
+    """Return a decorator of a class whose public methods fail without showing a row.
+
+    Parameters
+    ----------
+    statements : collection of str
+        Methods that run statements of their caller, see `public`.
+    """
+
+    def dress(owner: _Class) -> _Class:
+        for name, found in list(vars(owner).items()):
+            if name.startswith("_") and name not in ("__init__", "__call__"):
+                continue
+            if inspect.isfunction(found):
+                setattr(owner, name, public(found, statements=name in statements))
+            elif isinstance(found, classmethod | staticmethod):
+                setattr(owner, name, type(found)(public(found.__func__, statements=name in statements)))
+        return owner
+
+    return dress
+
+
+def throw(error: BaseException) -> NoReturn:
+    """Raise an error; this frame, which its traceback shows as the innermost, holds nothing else."""
+    raise error
+
+
+def cut(error: BaseException) -> BaseException:
+    """Return an error without the exceptions and the frames that it came from."""
+    error.__cause__ = error.__context__ = None
+    error.__suppress_context__ = True
+    return error.with_traceback(None)
+
+
+def origin(error: BaseException) -> str:
+    """Return the line of dpsql where an error arose, such as ``dpsql/frames.py:159``; ``''`` where there is none."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if path.startswith(_HOMES) and path != __file__:
+            found = f"{Path(path).relative_to(_HOME.parent).as_posix()}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def stack(error: BaseException) -> str:
+    """Return the lines that an error came through and the types in its chain, without the texts of other packages."""
+    parts: list[str] = []
+    shown: BaseException | None = error
+    while shown is not None and len(parts) < 100:
+        lines = _lines(shown.__traceback__)
+        text = str(shown) if isinstance(shown, DpsqlError) else ""
+        parts.append("".join([*lines, f"{type(shown).__name__}: {text}" if text else type(shown).__name__, "\n"]))
+        shown = shown.__cause__ or shown.__context__
+    return "\n".join(reversed(parts))
+
+
+def _lines(trace: TracebackType | None) -> Iterator[str]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}\n"
+        trace = trace.tb_next
+
+
+def _leaving(
+    function: Callable[..., Any], error: BaseException, args: tuple[Any, ...], given: Mapping[str, Any], **how: bool
+) -> BaseException:
+    """Return what to raise for an error of a public function."""
+    if isinstance(error, DpsqlError):
+        message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args))
+        return cut(error if message == error.message else error.saying(message))
+    if not isinstance(error, Exception) or isinstance(error, _PLAIN):
+        return cut(error)
+    if type(error).__module__.partition(".")[0] in _OF_DUCKDB and (
+        how["statements"] or type(error).__name__ in _OF_NAMES
+    ):
+        return cut(error)
+    trace = error.__traceback__
+    if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
+        return cut(error)  # of Python: the call fits no signature
+    if isinstance(error, AttributeError) and error.obj is None and error.name is None:
+        return cut(error)  # raised on purpose
+    where = origin(error)
+    return InternalError(
+        "I040",
+        f"{function.__name__} failed with {type(error).__name__}{where and f' at {where}'}, whose text may quote rows "
+        f"and is not shown. Check the types of the arguments: help({function.__qualname__}).",
+    )
+
+
+def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call by name."""
+    names = list(inspect.signature(function).parameters)
+    own = args[1:] if names[:1] in (["self"], ["cls"]) else args
+    names = [name for name in names if name not in ("self", "cls")]
+    return {**dict(zip(names, own, strict=False)), **given}
+
+
+def _names(args: tuple[Any, ...]) -> Collection[str]:
+    """Return the public names that the object of a method knows: columns, tables, words."""
+    known = getattr(args[0], "_public_names", None) if args else None
+    try:
+        return () if known is None else known(*args[1:2])
+    except Exception:  # they are for a better message alone
+        return ()
+
+
+def _read_once(value: object) -> object:
+    """Return what an iterator yields as a list, so that it can be read again; any other value as it is."""
+    if hasattr(type(value), "__next__") and not hasattr(value, "__arrow_c_stream__"):
+        return list(islice(value, MOST_ITEMS + 1))  # type: ignore[call-overload]
+    return value
+
+
+def without_elements(message: str, given: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
+    """Return a message in which no text that it quotes is an element of an argument, unless it is a public name.
+
+    Parameters
+    ----------
+    message : str
+    given : mapping of str to object
+        The arguments of the call.
+    names : callable
+        Returns public names; it is called where an element is quoted.
+    """
+    quoted = {fold(_spelled(found)): found for found in _QUOTED.finditer(message)}
+    if not quoted:
+        return message
+    places: dict[str, str] = {}
+    for name, value in given.items():
+        for place, element in _elements(name, value):
+            if fold(element) in quoted:
+                places.setdefault(fold(element), place)
+    if not places:
+        return message
+    for name in map(fold, names()):
+        places.pop(name, None)
+    typed = {fold(value) for value in given.values() if type(value) is str}
+    places = {text: place for text, place in places.items() if text not in typed}
+    if not places:
+        return message
+    shown = _QUOTED.sub(lambda found: _HIDDEN if fold(_spelled(found)) in places else found[0], message)
+    which = " and ".join(list(dict.fromkeys(places.values()))[:3])
+    return f"{shown} ({_HIDDEN} is {which}: elements are not shown, because they may be rows.)"
+
+
+def _spelled(found: re.Match[str]) -> str:
+    single, double = found[1], found[2]
+    return single.replace("''", "'") if double is None else double.replace('""', '"')
+
+
+def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
+    """Yield the texts in a container of an argument, each with its place."""
+    if depth and isinstance(value, str):
+        yield place, value
+        return
+    if depth > _DEEPEST or isinstance(value, str) or hasattr(value, "columns"):  # a frame is no list of names
+        return
+    if isinstance(value, Mapping):
+        for name, one in islice(value.items(), MOST_ITEMS):
+            yield from _elements(f"a name in {place}" if depth == 0 else place, name, _DEEPEST)
+            yield from _elements(f"an element of {place}" if depth == 0 else place, one, depth + 1)
+        return
+    try:
+        items = list_items(value) or (value if isinstance(value, set | frozenset) else ())
+    except Exception:  # a class of the caller's
+        return
+    for number, one in enumerate(items):
+        yield from _elements(f"{place}[{number}]" if depth == 0 else place, one, depth + 1)
