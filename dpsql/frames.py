@@ -200,6 +200,10 @@ class Frames(FrameMethods, Generic[Frame]):
             known = {f"dp_{one}" for one in dir(Frames) if not one.startswith("_")}
             raise AttributeError(no_method("frame.dp", name, known))
 
+    def _public_names(self, source: object = None) -> list[str]:
+        """Return the names that messages show: the frame's columns."""
+        return self._frame.collect_schema().names()
+
     def _check(self, column: str) -> None:
         """Raise if the frame has no such column."""
         names = self._frame.collect_schema().names()

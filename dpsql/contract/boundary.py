@@ -25,7 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from dpsql.contract.parameters import MOST_ITEMS, fold, list_items
+from dpsql.contract.parameters import MOST_ITEMS, fold, is_shown, list_items
 from dpsql.errors import DpsqlError, InternalError
 
 _Given = ParamSpec("_Given")
@@ -149,7 +149,7 @@ def _leaving(
 ) -> BaseException:
     """Return what to raise for an error of a public function."""
     if isinstance(error, DpsqlError):
-        message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args))
+        message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args, given))
         return cut(error if message == error.message else error.saying(message))
     if not isinstance(error, Exception) or isinstance(error, _PLAIN):
         return cut(error)
@@ -178,11 +178,11 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping
     return {**dict(zip(names, own, strict=False)), **given}
 
 
-def _names(args: tuple[Any, ...]) -> Collection[str]:
-    """Return the public names that the object of a method knows: columns, tables, words."""
+def _names(args: tuple[Any, ...], given: Mapping[str, Any]) -> Collection[str]:
+    """Return the public names that the object of a method knows: columns of the source, and tables."""
     known = getattr(args[0], "_public_names", None) if args else None
     try:
-        return () if known is None else known(*args[1:2])
+        return () if known is None else known(args[1] if len(args) > 1 else given.get("source"))
     except Exception:  # they are for a better message alone
         return ()
 
@@ -205,20 +205,18 @@ def without_elements(message: str, given: Mapping[str, Any], names: Callable[[],
     names : callable
         Returns public names; it is called where an element is quoted.
     """
-    quoted = {fold(_spelled(found)): found for found in _QUOTED.finditer(message)}
-    if not quoted:
-        return message
+    for value in given.values():
+        if isinstance(value, str) and len(value) > 1 and not is_shown(value):  # a cell, or a frame as text
+            message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "...", message)
+    quoted = {fold(_spelled(found)) for found in _QUOTED.finditer(message)}
     places: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in given.items() if quoted else ():
         for place, element in _elements(name, value):
             if fold(element) in quoted:
                 places.setdefault(fold(element), place)
-    if not places:
-        return message
-    for name in map(fold, names()):
-        places.pop(name, None)
-    typed = {fold(value) for value in given.values() if type(value) is str}
-    places = {text: place for text, place in places.items() if text not in typed}
+    typed = {fold(value) for value in given.values() if isinstance(value, str) and is_shown(value)}
+    known = {*typed, *map(fold, names())} if places else typed
+    places = {text: place for text, place in places.items() if text not in known}
     if not places:
         return message
     shown = _QUOTED.sub(lambda found: _HIDDEN if fold(_spelled(found)) in places else found[0], message)
@@ -233,15 +231,16 @@ def _spelled(found: re.Match[str]) -> str:
 
 def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
     """Yield the texts in a container of an argument, each with its place."""
-    if depth and isinstance(value, str):
-        yield place, value
+    if isinstance(value, str):
+        if depth:
+            yield place, str(value)
         return
-    if depth > _DEEPEST or isinstance(value, str) or hasattr(value, "columns"):  # a frame is no list of names
+    if depth > _DEEPEST or hasattr(value, "columns"):  # a frame is no list of names
         return
     if isinstance(value, Mapping):
-        for name, one in islice(value.items(), MOST_ITEMS):
-            yield from _elements(f"a name in {place}" if depth == 0 else place, name, _DEEPEST)
-            yield from _elements(f"an element of {place}" if depth == 0 else place, one, depth + 1)
+        for number, (name, one) in enumerate(islice(value.items(), MOST_ITEMS), start=1):
+            yield from _elements(f"name {number} of {place}" if depth == 0 else place, name, _DEEPEST)
+            yield from _elements(f"the value of name {number} of {place}" if depth == 0 else place, one, depth + 1)
         return
     try:
         items = list_items(value) or (value if isinstance(value, set | frozenset) else ())

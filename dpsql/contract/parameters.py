@@ -114,10 +114,26 @@ def _literal(value: object) -> str | None:
     return repr(value) if kind is Unreadable else _CONTAINERS.get(kind)
 
 
+def is_shown(value: str) -> bool:
+    """Whether a message shows a text: it is short, has one line, and is no cell of an array."""
+    return type(value) is str and len(value) <= _LONGEST_SHOWN and "\n" not in value and "\r" not in value
+
+
 def _text(value: str) -> str:
-    if "\n" in value or "\r" in value:
-        return "a text of many lines"
-    return repr(value) if len(value) <= _LONGEST_SHOWN else f"a text of more than {_LONGEST_SHOWN} characters"
+    if is_shown(value):
+        return repr(value)
+    if len(value) > _LONGEST_SHOWN:
+        return f"a text of more than {_LONGEST_SHOWN} characters"
+    return "a text of many lines"
+
+
+def stored_text(value: object) -> str:
+    """Return a checked value that the ledger keeps and everybody may read, such as bounds that an owner stated."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(stored_text, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {stored_text(one)}' for name, one in value.items())}}}"
+    return show(value)
 
 
 def _decimal(number: Fraction) -> str:

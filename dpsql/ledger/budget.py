@@ -182,7 +182,7 @@ class Budget:
         if self.period is not None:
             parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
-        parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
+        parts += [f"{name} {parameters.stored_text(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
 
     @property
