@@ -16,6 +16,7 @@ from rich.console import RenderableType
 
 from dpsql.cli.messages import DONE, LEDGER, console, say, say_error
 from dpsql.cli.output import budget_view, ledger_location, ledger_place, ledger_view, open_ledger, policy_view
+from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.mark import adopt
 from dpsql.ledger.copies import Restored, accept, backup, restore
 from dpsql.ledger.ledger import Ledger
@@ -109,7 +110,7 @@ def adopt_ledger(database: str, ledger: str | None) -> None:
     """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
     place = ledger_place(database, ledger)
     if not Path(database).is_file():
-        raise click.UsageError(f"there is no database {database!r}.")
+        raise click.UsageError(f"there is no database {show(database)}.")
     with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
         before, after = adopt(connection, opened)
     was = "no ledger" if before is None else f"ledger {before.ledger}…"

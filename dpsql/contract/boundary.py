@@ -19,13 +19,15 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import date
 from functools import wraps
 from itertools import islice
+from numbers import Number
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from dpsql.contract.parameters import MOST_ITEMS, fold, is_shown, list_items
+from dpsql.contract.parameters import MOST_ITEMS, as_double, fold, is_literal, is_shown, list_items
 from dpsql.errors import DpsqlError, InternalError
 
 _Given = ParamSpec("_Given")
@@ -49,6 +51,7 @@ _HOME = Path(__file__).resolve().parents[1]
 _HOMES = (f"{_HOME}/", f"{_HOME.parent / 'udfs'}/")
 # What a message quotes.
 _QUOTED = re.compile(r"""(?<!\w)'((?:[^']|'')*)'(?!\w)|"((?:[^"]|"")*)\"""")
+_NUMBER = re.compile(r"(?<![\w.'\"])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w|\.\w)")
 _HIDDEN = "'...'"
 
 
@@ -195,7 +198,9 @@ def _read_once(value: object) -> object:
 
 
 def without_elements(message: str, given: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
-    """Return a message in which no text that it quotes is an element of an argument, unless it is a public name.
+    """Return a message in which no text and no number is an element of an argument, unless it is a public name.
+
+    Texts are looked for where they are quoted, and numbers, but for 0 and 1, before the hint.
 
     Parameters
     ----------
@@ -208,20 +213,39 @@ def without_elements(message: str, given: Mapping[str, Any], names: Callable[[],
     for value in given.values():
         if isinstance(value, str) and len(value) > 1 and not is_shown(value):  # a cell, or a frame as text
             message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "...", message)
-    quoted = {fold(_spelled(found)) for found in _QUOTED.finditer(message)}
-    places: dict[str, str] = {}
-    for name, value in given.items() if quoted else ():
+    first, end, hint = message.partition(". ")  # a hint has numbers of its own, and none of the caller's
+    quoted = {key for found in _QUOTED.finditer(message) for key in _keys(_spelled(found))}
+    numbers = {float(found[0]) for found in _NUMBER.finditer(first)} - {0.0, 1.0}
+    if not quoted and not numbers:
+        return message
+    typed = {key for value in given.values() if is_literal(value) for key in _keys(value)}
+    places: dict[str | float, str] = {}
+    for name, value in given.items():
         for place, element in _elements(name, value):
-            if fold(element) in quoted:
-                places.setdefault(fold(element), place)
-    typed = {fold(value) for value in given.values() if isinstance(value, str) and is_shown(value)}
-    known = {*typed, *map(fold, names())} if places else typed
-    places = {text: place for text, place in places.items() if text not in known}
+            for key in _keys(element):
+                if (key in quoted or key in numbers) and key not in typed:
+                    places.setdefault(key, place)
+    for name in map(fold, names()) if places else ():
+        places.pop(name, None)
     if not places:
         return message
-    shown = _QUOTED.sub(lambda found: _HIDDEN if fold(_spelled(found)) in places else found[0], message)
+    first = _NUMBER.sub(lambda found: _HIDDEN if float(found[0]) in places else found[0], first)
+    shown = _QUOTED.sub(
+        lambda found: found[0] if places.keys().isdisjoint(_keys(_spelled(found))) else _HIDDEN, first + end + hint
+    )
     which = " and ".join(list(dict.fromkeys(places.values()))[:3])
     return f"{shown} ({_HIDDEN} is {which}: elements are not shown, because they may be rows.)"
+
+
+def _keys(value: Any) -> Iterator[str | float]:
+    """Yield what a text or a number is compared by; a text that is a number is both, and a date is text."""
+    if isinstance(value, str | date):
+        yield fold(str(value))
+    number = as_double(value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value)
+    if number is not None:
+        yield number
 
 
 def _spelled(found: re.Match[str]) -> str:
@@ -229,11 +253,11 @@ def _spelled(found: re.Match[str]) -> str:
     return single.replace("''", "'") if double is None else double.replace('""', '"')
 
 
-def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, str]]:
-    """Yield the texts in a container of an argument, each with its place."""
-    if isinstance(value, str):
+def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the texts and numbers in a container of an argument, each with its place."""
+    if isinstance(value, str | date | Number):
         if depth:
-            yield place, str(value)
+            yield place, value
         return
     if depth > _DEEPEST or hasattr(value, "columns"):  # a frame is no list of names
         return

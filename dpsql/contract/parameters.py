@@ -114,6 +114,11 @@ def _literal(value: object) -> str | None:
     return repr(value) if kind is Unreadable else _CONTAINERS.get(kind)
 
 
+def is_literal(value: object) -> bool:
+    """Whether a message shows a value as it was given."""
+    return is_shown(value) if isinstance(value, str) else type(value) not in _CONTAINERS and _literal(value) is not None
+
+
 def is_shown(value: str) -> bool:
     """Whether a message shows a text: it is short, has one line, and is no cell of an array."""
     return type(value) is str and len(value) <= _LONGEST_SHOWN and "\n" not in value and "\r" not in value

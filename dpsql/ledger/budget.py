@@ -298,7 +298,7 @@ def _in_units(name: str, number: Fraction) -> Fraction:
 def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
     unknown = [name for name in given if name not in STATED_NAMES]
     if unknown:
-        raise ParameterError("P016", f"dp_protect has no argument {unknown[0]!r}.")
+        raise ParameterError("P016", f"dp_protect has no argument {parameters.show(unknown[0])}.")
     bounds = {name: value for name, value in given.items() if value is not None}
     hint = "Give both sides from domain knowledge, or neither."
     for low, high in (BOUND_NAMES[:2], BOUND_NAMES[2:]):

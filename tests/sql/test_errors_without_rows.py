@@ -225,26 +225,30 @@ def valid(context: dpsql.Context, name: str) -> dict[str, Any]:
     return {argument: python_value(context, value) for argument, value in CALLS[name][0].items()}
 
 
-# Arguments are checked in few places: with these functions every kind of rows is tried, with others a sixth in turns.
-SHARE = {"dp_count": 1, "dp_linear_regression": 1}
+# Arguments are checked in few places: every kind of rows is tried with two functions, a sixth of the kinds with others,
+# in turns; and some in every run.
+ALL = ("dp_count", "dp_linear_regression")
+TRIED = [
+    ("dp_count", 12),
+    *(pytest.param(name, 1 if name in ALL else 6, marks=pytest.mark.long) for name in FUNCTIONS),
+]
 
 
 def arguments_of(name: str) -> list[str]:
     return ["source", *FUNCTIONS[name].plan.arguments]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long_but_one) for name in FUNCTIONS])
-def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str) -> None:
+@pytest.mark.parametrize(("name", "share"), TRIED)
+def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
-    watch.each(name, getattr(duck, name), given, arguments_of(name), share=SHARE.get(name, 6))
+    watch.each(name, getattr(duck, name), given, arguments_of(name), share=share)
     watch.nothing()
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.long_but_one) for name in FUNCTIONS])
-def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, name: str) -> None:
+@pytest.mark.parametrize(("name", "share"), TRIED)
+def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = valid(duck, name)
     context = dpsql.polars.use()
-    share = SHARE.get(name, 6)
     watch.each(name, getattr(context, name), {"source": table(), **given}, arguments_of(name), share=share)
     method = getattr(table().dp.of("people").dp, name.removeprefix("dp_"))
     watch.each(f"frame.dp.{name}", method, given, FUNCTIONS[name].plan.arguments, share=share)
@@ -254,9 +258,11 @@ def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, n
 def test_queries(watch: Watch, duck: dpsql.Context) -> None:
     given = {"sql": "SELECT b, count(*) AS n FROM t GROUP BY b", "epsilon": 1, "keys": {"b": [True, False]}}
     names = inspect.signature(duck.query).parameters
-    watch.each("query", duck.query, given, names)
+    watch.each("query", duck.query, given, names, share=5)
     frame = table().dp.of("people")
-    watch.each("frame.dp.query", frame.dp.query, {**given, "sql": given["sql"].replace("FROM t", "FROM self")}, names)
+    watch.each(
+        "frame.dp.query", frame.dp.query, {**given, "sql": given["sql"].replace("FROM t", "FROM self")}, names, share=5
+    )
     watch.nothing()
 
 
@@ -295,6 +301,7 @@ def test_other_methods(watch: Watch, duck: dpsql.Context) -> None:
     watch.nothing()
 
 
+@pytest.mark.long
 def test_functions_of_the_package(watch: Watch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     places = {"database": tmp_path / "x.duckdb", "path": tmp_path / "y.duckdb", "job": "SELECT 1;", "name": "polars"}
@@ -333,10 +340,10 @@ class Gateway(Remote):
         raise _refusal(400, b"answered")
 
 
-@pytest.mark.parametrize("name", ["dp_count", pytest.param("dp_sis", marks=pytest.mark.long)])
-def test_methods_of_a_gateway(watch: Watch, duck: dpsql.Context, name: str) -> None:
+@pytest.mark.parametrize(("name", "share"), TRIED)
+def test_methods_of_a_gateway(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
-    watch.each(name, getattr(Gateway(duck), name), given, arguments_of(name))
+    watch.each(name, getattr(Gateway(duck), name), given, arguments_of(name), share=share)
     watch.nothing()
 
 
