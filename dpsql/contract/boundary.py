@@ -117,6 +117,22 @@ def cut(error: BaseException) -> BaseException:
     return error.with_traceback(None)
 
 
+def quotes_values(error: BaseException) -> bool:
+    """Whether an error is one of DuckDB's about values, which its text may quote."""
+    return _is_from_duckdb(error) and type(error).__name__ not in _OF_NAMES
+
+
+def _is_from_duckdb(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _OF_DUCKDB
+
+
+def unshown(what: str, error: BaseException, hint: str) -> InternalError:
+    """Return the error that stands for one of another package, by its type and the line of dpsql where it arose."""
+    where = origin(error)
+    failed = f"{what} failed with {type(error).__name__}{where and f' at {where}'}"
+    return InternalError("I040", f"{failed}, whose text may quote rows and is not shown. {hint}")
+
+
 def origin(error: BaseException) -> str:
     """Return the line of dpsql where an error arose, such as ``dpsql/frames.py:159``; ``''`` where there is none."""
     found, trace = "", error.__traceback__
@@ -156,21 +172,14 @@ def _leaving(
         return cut(error if message == error.message else error.saying(message))
     if not isinstance(error, Exception) or isinstance(error, _PLAIN):
         return cut(error)
-    if type(error).__module__.partition(".")[0] in _OF_DUCKDB and (
-        how["statements"] or type(error).__name__ in _OF_NAMES
-    ):
+    if _is_from_duckdb(error) and (how["statements"] or not quotes_values(error)):
         return cut(error)
     trace = error.__traceback__
     if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
         return cut(error)  # of Python: the call fits no signature
     if isinstance(error, AttributeError) and error.obj is None and error.name is None:
         return cut(error)  # raised on purpose
-    where = origin(error)
-    return InternalError(
-        "I040",
-        f"{function.__name__} failed with {type(error).__name__}{where and f' at {where}'}, whose text may quote rows "
-        f"and is not shown. Check the types of the arguments: help({function.__qualname__}).",
-    )
+    return unshown(function.__name__, error, f"Check the types of the arguments: help({function.__qualname__}).")
 
 
 def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:

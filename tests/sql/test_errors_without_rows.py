@@ -258,7 +258,7 @@ def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, n
 def test_queries(watch: Watch, duck: dpsql.Context) -> None:
     given = {"sql": "SELECT b, count(*) AS n FROM t GROUP BY b", "epsilon": 1, "keys": {"b": [True, False]}}
     names = inspect.signature(duck.query).parameters
-    watch.each("query", duck.query, given, names, share=5)
+    watch.each("query", duck.query, given, names, share=15)
     frame = table().dp.of("people")
     watch.each(
         "frame.dp.query", frame.dp.query, {**given, "sql": given["sql"].replace("FROM t", "FROM self")}, names, share=5
