@@ -17,7 +17,7 @@ from dpsql.contract.asker import Asker
 from dpsql.contract.boundary import public_methods
 from dpsql.contract.json import Json
 from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
@@ -360,7 +360,8 @@ class Context(ContextMethods):
         with self._errors_in_python():
             refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
-        return self.sql(f"FROM dp_unplaced({'' if engine is None else f'engine := {literal(str(engine))}'})")
+        named = "" if engine is None else f"engine := {literal(text('engine', engine, hint='Give its name.'))}"
+        return self.sql(f"FROM dp_unplaced({named})")
 
     def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
         """Return arguments, with the engine that holds the sources of every call."""

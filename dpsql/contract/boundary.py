@@ -52,6 +52,10 @@ _HOMES = (f"{_HOME}/", f"{_HOME.parent / 'udfs'}/")
 # What a message quotes.
 _QUOTED = re.compile(r"""(?<!\w)'((?:[^']|'')*)'(?!\w)|"((?:[^"]|"")*)\"""")
 _NUMBER = re.compile(r"(?<![\w.'\"])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w|\.\w)")
+# Arguments that are texts of a language or places: messages quote the parts that they speak of.
+_WRITTEN = frozenset(("condition", "database", "job", "ledger", "path", "sql", "statement", "url"))
+# Arguments that hold rows: no message speaks of a value in them.
+_SOURCES = frozenset(("X", "frame", "rows", "sample_weight", "source", "y"))
 _HIDDEN = "'...'"
 
 
@@ -230,7 +234,10 @@ def without_elements(message: str, given: Mapping[str, Any], names: Callable[[],
     typed = {key for value in given.values() if is_literal(value) for key in _keys(value)}
     places: dict[str | float, str] = {}
     for name, value in given.items():
-        for place, element in _elements(name, value):
+        if isinstance(value, str) and not is_shown(value) and name not in _WRITTEN:
+            parts = (key for key in quoted if isinstance(key, str) and len(key) > 1 and key in fold(value))
+            places.update(dict.fromkeys(parts, f"a part of {name}"))
+        for place, element in _elements(name, value) if name not in _SOURCES else ():
             for key in _keys(element):
                 if (key in quoted or key in numbers) and key not in typed:
                     places.setdefault(key, place)
@@ -268,7 +275,7 @@ def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any
         if depth:
             yield place, value
         return
-    if depth > _DEEPEST or hasattr(value, "columns"):  # a frame is no list of names
+    if depth > _DEEPEST:
         return
     if isinstance(value, Mapping):
         for number, (name, one) in enumerate(islice(value.items(), MOST_ITEMS), start=1):

@@ -267,8 +267,8 @@ def test_queries(watch: Watch, duck: dpsql.Context) -> None:
 
 
 def public_methods(owner: object) -> dict[str, Callable[..., object]]:
-    found = {name: getattr(owner, name) for name in dir(type(owner)) if not name.startswith("_")}
-    return {name: method for name, method in found.items() if inspect.ismethod(method)}
+    known = (name for name in dir(type(owner)) if not name.startswith("_"))
+    return {name: getattr(owner, name) for name in known if inspect.isroutine(getattr(type(owner), name))}
 
 
 # Methods that are tried above, and those that have no arguments or end what the others need.
