@@ -172,6 +172,8 @@ def _leaving(
 ) -> BaseException:
     """Return what to raise for an error of a public function."""
     if isinstance(error, DpsqlError):
+        if args and getattr(args[0], "_asker", None) is not None:  # a gateway, which is asked in SQL
+            return cut(error)
         message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args, given))
         return cut(error if message == error.message else error.saying(message))
     if not isinstance(error, Exception) or isinstance(error, _PLAIN):
@@ -191,7 +193,11 @@ def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping
     names = list(inspect.signature(function).parameters)
     own = args[1:] if names[:1] in (["self"], ["cls"]) else args
     names = [name for name in names if name not in ("self", "cls")]
-    return {**dict(zip(names, own, strict=False)), **given}
+    named = {**dict(zip(names, own, strict=False)), **given}
+    if isinstance(named.get("arguments"), Mapping):  # of a call that is planned
+        inner = dict(named["arguments"])
+        named |= {**inner, "arguments": list(inner)}
+    return named
 
 
 def _names(args: tuple[Any, ...], given: Mapping[str, Any]) -> Collection[str]:

@@ -28,6 +28,7 @@ from test_arguments_at_extremes import CALLS
 import dpsql
 import dpsql.polars
 from dpsql.contract import boundary, parameters
+from dpsql.contract.asker import Asker
 from dpsql.contract.parameters import show
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.functions.registry import FUNCTIONS
@@ -392,6 +393,12 @@ def test_messages_keep_the_words_of_the_caller(duck: dpsql.Context) -> None:
         with pytest.raises(DpsqlError) as caught:
             duck.dp_count("t", **{"epsilon": 1, **given})
         assert text in str(caught.value)
+    with pytest.raises(DpsqlError, match="by 'wrad' is not a column"):
+        table().dp.count(by="wrad", keys=["A"], epsilon=1)
+    with pytest.raises(DpsqlError, match=r"'\.\.\.' is by\[0\]"):
+        table().dp.count(by=["wrad"], keys=["A"], epsilon=1)
+    with pytest.raises(DpsqlError, match="by 'wrad' is not a column"):
+        duck.asked_by(Asker("ana")).planned("dp_count", "t", {"by": ["wrad"], "keys": ["A"], "epsilon": 1})
     with pytest.raises(duckdb.Error, match="by 'wrad' is not a column"):
         duck.connection.execute("FROM dp_count('t', by := ['wrad'], keys := ['A'], epsilon := 1)")
 
