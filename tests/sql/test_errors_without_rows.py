@@ -397,8 +397,10 @@ def test_messages_keep_the_words_of_the_caller(duck: dpsql.Context) -> None:
         table().dp.count(by="wrad", keys=["A"], epsilon=1)
     with pytest.raises(DpsqlError, match=r"'\.\.\.' is by\[0\]"):
         table().dp.count(by=["wrad"], keys=["A"], epsilon=1)
-    with pytest.raises(DpsqlError, match="by 'wrad' is not a column"):
-        duck.asked_by(Asker("ana")).planned("dp_count", "t", {"by": ["wrad"], "keys": ["A"], "epsilon": 1})
+    with pytest.raises(DpsqlError, match=r"keys holds '\.\.\.' twice"):
+        duck.planned("dp_count", "t", {"by": ["b"], "keys": ["A", "A"], "epsilon": 1})
+    with pytest.raises(DpsqlError, match="keys holds 'A' twice"):
+        duck.asked_by(Asker("ana")).planned("dp_count", "t", {"by": ["b"], "keys": ["A", "A"], "epsilon": 1})
     with pytest.raises(duckdb.Error, match="by 'wrad' is not a column"):
         duck.connection.execute("FROM dp_count('t', by := ['wrad'], keys := ['A'], epsilon := 1)")
 
