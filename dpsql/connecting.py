@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import duckdb
 
+from dpsql.contract.boundary import public_sql
 from dpsql.engines.duckdb import installation
 from dpsql.engines.duckdb.installation import ConnectOptions
 from dpsql.ledger.location import LedgerPlace
@@ -26,6 +27,7 @@ def connect(
 ) -> duckdb.DuckDBPyConnection: ...
 @overload
 def connect(path: str, *, token: str | None) -> Remote: ...
+@public_sql
 def connect(path: str | PathLike[str] = ":memory:", *, token: str | None = None, **options: Any) -> Any:
     """Open a DuckDB database with dpsql installed, or a gateway by its address.
 

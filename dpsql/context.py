@@ -14,9 +14,10 @@ import duckdb
 import pyarrow as pa
 
 from dpsql.contract.asker import Asker
+from dpsql.contract.boundary import public_methods
 from dpsql.contract.json import Json
-from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown, source_sql
-from dpsql.contract.parameters import show
+from dpsql.contract.names import FRAME_PREFIX, NAMELESS, in_python, refuse_unknown
+from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
 from dpsql.engines import driver
 from dpsql.engines.attached import Attached, engine_of, engines_of
@@ -49,6 +50,7 @@ from dpsql.rendering import text as literal
 from dpsql.udfs.release import releases
 
 
+@public_methods(statements=("__init__", "sql", "explain"))
 class Context(ContextMethods):
     """A DuckDB connection with dpsql installed, and its ledger.
 
@@ -214,9 +216,8 @@ class Context(ContextMethods):
             try:
                 return self.sql(predictions_sql(found, name))
             except NAMING_ERRORS as error:
-                reason = str(error).splitlines()[0]
-                shown = show(source if isinstance(source, str) else type(source).__name__)
-                raise SourceError("S002", f"source {shown}: {reason} Check the source's columns.") from None
+                reason = f"{str(error).splitlines()[0]} Check the source's columns."
+                raise SourceError("S002", f"source {show(source)}: {reason}") from None
 
     def planned(self, function: str, source: object, arguments: Mapping[str, object]) -> Plan:
         """Return the checked plan of a call, such as of ``'dp_count'``; nothing is read, drawn or charged.
@@ -257,14 +258,14 @@ class Context(ContextMethods):
 
     def columns_of(self, source: object) -> list[str]:
         """Return the names of a source's columns, as a message shows them; none where the source cannot be read."""
+        if isinstance(source, str):
+            return self._turns.columns(source)
         names = getattr(source, "columns", None)
-        if not isinstance(source, str):
-            return list(names) if isinstance(names, list) else []
-        try:
-            rows = self._turns.rows(f"DESCRIBE FROM {source_sql(source)}")
-        except (duckdb.Error, DpsqlError):
-            return []
-        return [row[0] for row in rows]
+        return list(names) if isinstance(names, list) else []
+
+    def _public_names(self, source: object = None) -> list[str]:
+        """Return the names that messages show: columns of a source, and tables."""
+        return [*self.columns_of(source), *self._turns.tables()]
 
     @contextmanager
     def _planned(self, function: str, source: object, arguments: dict[str, object]) -> Iterator[Plan]:
@@ -359,7 +360,8 @@ class Context(ContextMethods):
         with self._errors_in_python():
             refuse_unknown(asked, DECLARATIONS["dp_unplaced"], "dp_unplaced")
         engine = self._with_engine(asked).get("engine")
-        return self.sql(f"FROM dp_unplaced({'' if engine is None else f'engine := {literal(str(engine))}'})")
+        named = "" if engine is None else f"engine := {literal(text('engine', engine, hint='Give its name.'))}"
+        return self.sql(f"FROM dp_unplaced({named})")
 
     def _with_engine(self, said: dict[str, object]) -> dict[str, object]:
         """Return arguments, with the engine that holds the sources of every call."""
@@ -372,11 +374,8 @@ class Context(ContextMethods):
             refuse_unknown(said, DECLARATIONS[function], function)
             for name in (table, *more):
                 if not isinstance(name, str | None):
-                    raise ParameterError(
-                        "P013",
-                        f"{function} takes names of tables; got {show(type(name).__name__)}. What a frame holds is "
-                        "said in each call: dataset='...'.",
-                    )
+                    held = "What a frame holds is said in each call: dataset='...'."
+                    raise ParameterError("P013", f"{function} takes names of tables; got {show(name)}. {held}")
             names = ", ".join(f"{name} := ?" for name in said)
             places = ", ".join("?" for _ in more)
             listed = ", ".join(part for part in ("?", places, names) if part)

@@ -14,6 +14,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public
 from dpsql.engines.attached import PARTS, Attached
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dpsql.engines.datafusion import DataFusionEngine
 
 
+@public
 def engine(session: SessionContext) -> DataFusionEngine:
     """Return the engine of a session, for `dpsql.attach_engine`."""
     from dpsql.engines.datafusion import DataFusionEngine
@@ -29,6 +31,7 @@ def engine(session: SessionContext) -> DataFusionEngine:
     return DataFusionEngine(session)
 
 
+@public
 def context(
     session: SessionContext,
     *,

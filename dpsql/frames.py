@@ -16,6 +16,7 @@ import polars as pl
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public, public_methods
 from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
@@ -36,6 +37,7 @@ Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 _contexts: dict[str, Context] = {}
 
 
+@public
 def use(*, ledger: str | PathLike[str] | None = None, strict: bool = False) -> Context:
     """Choose the ledger of all frames; by default they share one in memory, which ends with the process.
 
@@ -59,6 +61,7 @@ def _context() -> Context:
     return _contexts.get("frames") or use()
 
 
+@public_methods()
 class Frames(FrameMethods, Generic[Frame]):
     """Private releases from a Polars frame.
 
@@ -196,6 +199,10 @@ class Frames(FrameMethods, Generic[Frame]):
                 return object.__getattribute__(self, name)
             known = {f"dp_{one}" for one in dir(Frames) if not one.startswith("_")}
             raise AttributeError(no_method("frame.dp", name, known))
+
+    def _public_names(self, source: object = None) -> list[str]:
+        """Return the names that messages show: the frame's columns."""
+        return self._frame.collect_schema().names()
 
     def _check(self, column: str) -> None:
         """Raise if the frame has no such column."""

@@ -16,6 +16,7 @@ from dpsql.cli.job_statement import JobError, read_statements
 from dpsql.cli.output import Result
 from dpsql.cli.runner import Runner
 from dpsql.context import Context
+from dpsql.contract.boundary import public_sql, quotes_values, unshown
 from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
 from dpsql.released.release import Release
@@ -43,6 +44,7 @@ class JobResult:
     rows: pa.Table | None = None
 
 
+@public_sql
 def run(
     job: str | PathLike[str],
     *,
@@ -78,8 +80,8 @@ def run(
     Raises
     ------
     DpsqlError, duckdb.Error
-        What the first failing statement raised; a note says where. What was charged before stays charged, and named
-        releases among it cost nothing when the job is run again.
+        What the first failing statement raised; a note says where. I040 replaces an error of DuckDB's about values.
+        What was charged before stays charged, and named releases among it cost nothing when the job is run again.
     """
     is_file = not isinstance(job, str) or job.endswith(".sql")
     text = Path(job).read_text(encoding="utf-8") if is_file else fspath(job)
@@ -103,6 +105,8 @@ def run(
             error = failure.error
             ours = original(error) if isinstance(error, Exception) else None
             raised = error if ours is None else ours
+            if ours is None and quotes_values(error):
+                raised = unshown("a statement", error, "Run it in dpsql shell to read what DuckDB says.")
             if failure.statement is not None:
                 raised.add_note(f"statement {failure.statement.number}, line {failure.statement.line} of the job")
             raise raised from None

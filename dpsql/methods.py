@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.arguments import Signature
+from dpsql.contract.boundary import public, public_methods
 from dpsql.contract.documented import takes
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, FUNCTIONS, QUERY, Function, function_of
@@ -29,6 +30,7 @@ OF_TABLES = ("source", "engine", "tables", "merge")
 _OF_RELEASE = "With `release` alone, the result is read off a named release at no cost, and comes as a table."
 
 
+@public_methods()
 class ContextMethods:
     """The methods of `dpsql.Context` that are SQL functions of the same names, with the same arguments."""
 
@@ -82,6 +84,7 @@ class ContextMethods:
         return self._estimate(function, arguments)
 
 
+@public_methods()
 class FrameMethods:
     """The methods of the namespace `dp` of Polars frames that are SQL functions: `count` is `dp_count`."""
 
@@ -137,7 +140,7 @@ def _dressed(
 ) -> Callable[..., object]:
     """Return a method with its name, its arguments and their documentation."""
     method.__name__, method.__qualname__ = name, f"{owner.__name__}.{name}"
-    return takes(arguments, [column for column in function.shape.columns if column != KEYS])(method)
+    return public(takes(arguments, [column for column in function.shape.columns if column != KEYS])(method))
 
 
 for _name, _function in FUNCTIONS.items():

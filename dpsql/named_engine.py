@@ -5,10 +5,12 @@ from __future__ import annotations
 import duckdb
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public_sql
 from dpsql.engines.attached import PARTS, Attached, engines_of
 from dpsql.engines.port import Engine
 
 
+@public_sql
 def attach_engine(
     connection: duckdb.DuckDBPyConnection | Context, name: str, engine: Engine, *, parts: int = PARTS
 ) -> None:

@@ -22,6 +22,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public
 from dpsql.engines.attached import PARTS, Attached
 from dpsql.engines.polars import PolarsEngine
 from dpsql.frames import register, use
@@ -33,6 +34,7 @@ __all__ = ["context", "engine", "use"]
 register()
 
 
+@public
 def context(
     frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None,
     *,
@@ -64,6 +66,7 @@ def context(
     return Context(ledger=ledger, strict=strict, engine=Attached(name, engine(frames), parts))
 
 
+@public
 def engine(frames: Mapping[str, polars.LazyFrame | polars.DataFrame] | None = None) -> PolarsEngine:
     """Return an engine over Polars frames, for `dpsql.attach_engine`; parameters as of `context`."""
     return PolarsEngine(frames)

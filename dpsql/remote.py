@@ -19,6 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, ProxyHandler, Request, build_opener
 
+from dpsql.contract.boundary import public, public_methods
 from dpsql.contract.literals import literal_of
 from dpsql.contract.names import in_python, refuse_unknown
 from dpsql.contract.parameters import show
@@ -79,6 +80,7 @@ def saved_token(url: str) -> str:
     raise GatewayError("G040", f"there is no token for {url}. Set {TOKEN_VARIABLE}, or write a line to {path}.")
 
 
+@public_methods()
 class Remote(ContextMethods):
     """A gateway, asked with a token.
 
@@ -261,6 +263,7 @@ class Remote(ContextMethods):
             raise GatewayError("G041", f"the gateway {self.url} cannot be reached: {reason}. Try again.") from None
 
 
+@public
 def connect_remote(url: str, token: str | None = None, *, insecure_plaintext: bool = False) -> Remote:
     """Return a gateway to ask; see `Remote`."""
     return Remote(url, token, insecure_plaintext=insecure_plaintext)

@@ -13,6 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public
 from dpsql.engines.attached import PARTS, Attached
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from dpsql.engines.spark import SparkEngine
 
 
+@public
 def engine(session: SparkSession, *, tasks: int | None = None) -> SparkEngine:
     """Return the engine of a session, for `dpsql.attach_engine`; `tasks` as for `context`."""
     from dpsql.engines.spark import SparkEngine
@@ -28,6 +30,7 @@ def engine(session: SparkSession, *, tasks: int | None = None) -> SparkEngine:
     return SparkEngine(session, tasks)
 
 
+@public
 def context(
     session: SparkSession,
     *,

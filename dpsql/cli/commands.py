@@ -34,6 +34,7 @@ from dpsql.cli.options import (
 from dpsql.cli.principal_commands import PRINCIPAL_COMMANDS
 from dpsql.cli.serve_commands import SERVE_COMMANDS
 from dpsql.cli.stopping import Terminated, raise_on_terminate
+from dpsql.contract.boundary import unshown
 from dpsql.version import __version__
 
 
@@ -53,9 +54,10 @@ class _Main(click.Group):
         except BrokenPipeError:
             raise  # click exits quietly: nobody reads the output any more
         except Exception as error:
-            if isinstance(error, (click.ClickException, click.exceptions.Exit)) or not is_expected(error):
+            if isinstance(error, (click.ClickException, click.exceptions.Exit)):
                 raise
-            say_error(clean_message(error))
+            known = is_expected(error)
+            say_error(clean_message(error) if known else str(unshown("the command", error, "Report it.")))
             ctx.exit(exit_code_of(error))
 
     def resolve_command(

@@ -31,6 +31,8 @@ from dpsql.cli.messages import (
 from dpsql.cli.output import DeliveryError, Destination, Result, empty_view, try_to_replace
 from dpsql.cli.runner import Runner, RunnerOptions, protects, replay_text
 from dpsql.cli.stopping import Terminated
+from dpsql.contract.boundary import quotes_values, unshown
+from dpsql.errors import original
 from dpsql.ledger.charge import Receipt
 from dpsql.version import __version__
 
@@ -48,7 +50,9 @@ class TextLog(JobLog):
         error, statement = job_error.error, job_error.statement
         where = "" if statement is None else f"statement {statement.number}, line {statement.line}: "
         if isinstance(error, Exception):
-            message = f"{where}{clean_message(error)}"
+            shown = unshown("it", error, "Run it in dpsql shell to read what DuckDB says.")
+            is_value = original(error) is None and quotes_values(error)
+            message = f"{where}{shown if is_value else clean_message(error)}"
             if not job_error.ran:
                 message += f"{'.' * message[-1].isalnum()} Nothing was run."
             say_error(message)

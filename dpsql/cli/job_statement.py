@@ -183,7 +183,7 @@ def literal(name: str, value: object) -> str:
     """
     shown = literal_of(value)
     if shown is None:
-        raise ParameterError("P090", f"parameter {name} cannot be a value of SQL; got {show(value)}. {_hint}")
+        raise ParameterError("P090", f"parameter {show(name)} cannot be a value of SQL; got {show(value)}. {_hint}")
     return shown if shown.startswith("'") else f"({shown})"
 
 
@@ -216,7 +216,7 @@ def filled(
         found.append(replace(statement, text=_with_values(connection, statement.text, values)) if wanted else statement)
     unused = sorted(values.keys() - used)
     if unused:
-        raise ParameterError("P090", f"parameter {unused[0]} is given, and no statement has ${unused[0]}.")
+        raise ParameterError("P090", f"parameter {show(unused[0])} is given, and no statement has it. Write it with $.")
     return found
 
 

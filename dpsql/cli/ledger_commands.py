@@ -17,6 +17,7 @@ from rich.console import RenderableType
 
 from dpsql.cli.messages import DONE, LEDGER, console, say, say_error
 from dpsql.cli.output import budget_view, ledger_location, ledger_place, ledger_view, open_ledger, policy_view
+from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.spending_record import Accepted, lost
 from dpsql.engines.duckdb.spending_record import accept as accept_record
 from dpsql.ledger.copies import Restored, accept, backup, restore
@@ -158,7 +159,7 @@ def adopt_ledger(database: str, ledger: str | None) -> None:
     """Tie a database to a ledger, whatever ledger it was tied to, and record it there."""
     place = ledger_place(database, ledger)
     if not Path(database).is_file():
-        raise click.UsageError(f"there is no database {database!r}.")
+        raise click.UsageError(f"there is no database {show(database)}.")
     with duckdb.connect(database) as connection, closing(Ledger.open(place)) as opened:
         accepted = accept_record(connection, opened, adopt=True)
         ledger_id = opened.id

@@ -10,6 +10,7 @@ import click
 
 from dpsql.cli.messages import console, say
 from dpsql.cli.output import Destination, Result, as_arrow, empty_view, ledger_location, open_ledger
+from dpsql.contract.parameters import show
 from dpsql.functions.registry import check_askable
 from dpsql.ledger.granting import GrantedRow
 from dpsql.ledger.grants import Grant
@@ -86,7 +87,7 @@ def print_principals(database: str | None, ledger: str | None, form: str) -> Non
 def _read_days(text: str) -> int:
     found = _days(text)
     if found is None:
-        raise click.UsageError(f"--expires must be a number of days, such as 90d; got {text!r}.")
+        raise click.UsageError(f"--expires must be a number of days, such as 90d; got {show(text)}.")
     return int(found.group(1))
 
 

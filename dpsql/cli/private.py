@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import click
 import duckdb
 
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.rendering import text as literal
 
@@ -42,7 +43,7 @@ class Private:
             try:
                 float(value or 0)
             except ValueError:
-                raise click.UsageError(f"{name} must be a number; got {value!r}.") from None
+                raise click.UsageError(f"{name} must be a number; got {show(value)}.") from None
         return cls(epsilon, delta)
 
     def written(self, statement: str) -> str:

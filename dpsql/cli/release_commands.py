@@ -50,10 +50,12 @@ def print_release(
         if not found and release.isdigit():
             found = opened.releases((*FUNCTIONS, QUERY), dataset, int(release))
     if not found:
-        raise ParameterError("P030", f"nothing was released as {release!r}. dpsql ledger lists what was.")
+        raise ParameterError("P030", f"nothing was released as {show(release)}. dpsql ledger lists what was.")
     if destination is not None:
         if len(found) > 1:
-            raise ParameterError("P055", f"more than one dataset has a release {release!r}. Give --dataset as well.")
+            raise ParameterError(
+                "P055", f"more than one dataset has a release {show(release)}. Give --dataset as well."
+            )
         destination.deliver(Result(_rows_of(found[0]), False, 0.0))
         return
     for one in found:

@@ -19,6 +19,7 @@ from dpsql.cli.messages import say
 from dpsql.cli.output import Result, budget_view, ledger_view, policy_view
 from dpsql.cli.stopping import noting_stops
 from dpsql.context import Context
+from dpsql.contract.parameters import show
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.rows import replay_of
@@ -248,5 +249,6 @@ def _refuse_missing(database: str) -> None:
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise LedgerError(
         "L055",
-        f"there is no database {database!r}.{hint} A new one begins with an empty ledger: give --create to make it.",
+        f"there is no database {show(database)}.{hint} "
+        "A new one begins with an empty ledger: give --create to make it.",
     )

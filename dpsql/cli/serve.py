@@ -19,6 +19,7 @@ import click
 from dpsql.cli.messages import say
 from dpsql.cli.output import ledger_location, ledger_place
 from dpsql.cli.runner import Runner
+from dpsql.contract.parameters import show
 from dpsql.errors import GatewayError
 from dpsql.ledger import clock
 from dpsql.ledger.grants import Grant, Issued
@@ -71,7 +72,9 @@ def serve_database(
     if database is None and not demo:
         raise click.UsageError("give DATABASE, or --demo for the example tables.")
     if database is not None and not demo and not Path(database).exists():
-        raise click.UsageError(f"there is no database {database!r}. Give one whose tables have a budget, or --demo.")
+        raise click.UsageError(
+            f"there is no database {show(database)}. Give one whose tables have a budget, or --demo."
+        )
     owners = None if owner_port is None else listening.Listening(port=owner_port)
     flight = None if no_flight else replace(place, port=flight_port)
     _check_ports(place, owners, flight)
@@ -183,7 +186,7 @@ def _log_of(database: str | None, log: str | None, ledger: str | None) -> str | 
     if path.resolve() in [other.resolve() for other in others]:
         raise click.UsageError("--log would write into the database or the ledger. Give another file.")
     if path.is_dir() or not os.access(path if path.exists() else path.absolute().parent, os.W_OK):
-        raise click.UsageError(f"--log cannot be written to {log!r}. Give a file in a folder that is there.")
+        raise click.UsageError(f"--log cannot be written to {show(log)}. Give a file in a folder that is there.")
     return log
 
 
@@ -193,7 +196,7 @@ def _amount(given: str | None, option: str = "--agent-epsilon") -> str | None:
     except InvalidOperation:
         good = False
     if not good:
-        raise click.UsageError(f"{option} must be a number from 0 on; got {given!r}.")
+        raise click.UsageError(f"{option} must be a number from 0 on; got {show(given)}.")
     return given
 
 

@@ -19,6 +19,7 @@ from typing import ClassVar, Self
 from dpsql.contract.cost import Cost, zcdp_epsilon, zcdp_rho
 from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu
 from dpsql.contract.json import Json
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 
 
@@ -401,7 +402,7 @@ def event_from_json(record: Mapping[str, object]) -> Event:
     mechanism = record.get("mechanism")
     if not isinstance(mechanism, str) or mechanism not in _EVENTS:
         raise ParameterError(
-            "P048", f"the mechanism of the event is unknown; got {mechanism!r}. Known: {', '.join(_EVENTS)}."
+            "P048", f"the mechanism of the event is unknown; got {show(mechanism)}. Known: {', '.join(_EVENTS)}."
         )
     return _EVENTS[mechanism].from_json(record)
 
@@ -437,4 +438,4 @@ def _number(record: Mapping[str, object], name: str) -> Fraction:
 
 
 def _malformed(mechanism: str, requirement: str) -> ParameterError:
-    return ParameterError("P048", f"event {mechanism!r} must have {requirement}.")
+    return ParameterError("P048", f"event {show(mechanism)} must have {requirement}.")

@@ -12,6 +12,7 @@ import numbers
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -23,6 +24,10 @@ _Kind = TypeVar("_Kind")
 _Value = TypeVar("_Value", covariant=True)
 # Whole numbers below this are shown digit by digit.
 _MOST_DIGITS = 10**16
+# Characters of the longest text that a message shows: a name, and no frame that was written as text.
+_LONGEST_SHOWN = 60
+# Containers are named, and what they hold is not shown.
+_CONTAINERS: dict[type, str] = {list: "a list", tuple: "a tuple", dict: "a struct", set: "a set"}
 # Largest value of an integer argument, unless its function sets a smaller limit.
 MOST = 1_000_000_000
 # Most entries of a list or a struct, equal to the most features.
@@ -74,30 +79,66 @@ def fold(name: str) -> str:
 
 
 def show(value: object) -> str:
-    """Return a short public rendering of an argument for an error message.
+    """Return a short rendering of an argument for an error message: a literal as it was given, else its type.
 
-    A number is shown as it was given, and the text is printable on every terminal.
+    Rows may stand where a name or a number was meant: as a column of a frame, as a list of values, or as a text of
+    many lines. So only values of exactly these types are shown: text of one line of at most 60 characters, numbers,
+    booleans, NULL, dates and times. A subclass, such as a string of NumPy, is a cell of somebody's array. No message
+    shows an argument in another way, and the text is printable on every terminal.
     """
     try:
-        shown = _number_text(value)
-    except Exception:  # an integer of too many digits, or a class of the caller's
-        shown = f"a value of type {type(value).__name__}"
-    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+        shown = _literal(value)
+    except Exception:  # an integer of too many digits
+        shown = None
+    if shown is None:
+        return f"a value of type {type(value).__name__}"
     return shown.encode(errors="backslashreplace").decode()
 
 
-def _number_text(value: object) -> str:
-    if isinstance(value, str):
-        return repr(value)
-    if value is None or isinstance(value, bool):
-        return {None: "NULL", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return f"[{', '.join(map(_number_text, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{name!r}: {_number_text(one)}' for name, one in value.items())}}}"
-    if isinstance(value, float) and value.is_integer() and abs(value) < _MOST_DIGITS:
+def _literal(value: object) -> str | None:
+    """Return a literal as it was given; None for anything else."""
+    kind = type(value)
+    if kind is str:
+        return _text(str(value))
+    if value is None or kind is bool:
+        return {None: "NULL", True: "true", False: "false"}[value]  # type: ignore[index]
+    if isinstance(value, float) and kind is float and value.is_integer() and abs(value) < _MOST_DIGITS:
         return str(int(value))
-    return _decimal(value) if isinstance(value, Fraction) else str(value)
+    if isinstance(value, Fraction) and kind is Fraction:
+        return _decimal(value)
+    if kind in (int, float, Decimal):
+        shown = str(value)
+        return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[: _LONGEST_SHOWN - 3]}..."
+    if kind in (date, datetime, time, timedelta):
+        return str(value)
+    return repr(value) if kind is Unreadable else _CONTAINERS.get(kind)
+
+
+def is_literal(value: object) -> bool:
+    """Whether a message shows a value as it was given."""
+    return is_shown(value) if isinstance(value, str) else type(value) not in _CONTAINERS and _literal(value) is not None
+
+
+def is_shown(value: str) -> bool:
+    """Whether a message shows a text: it is short, has one line, and is no cell of an array."""
+    return type(value) is str and len(value) <= _LONGEST_SHOWN and "\n" not in value and "\r" not in value
+
+
+def _text(value: str) -> str:
+    if is_shown(value):
+        return repr(value)
+    if len(value) > _LONGEST_SHOWN:
+        return f"a text of more than {_LONGEST_SHOWN} characters"
+    return "a text of many lines"
+
+
+def stored_text(value: object) -> str:
+    """Return a checked value that the ledger keeps and everybody may read, such as bounds that an owner stated."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(stored_text, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{name!r}: {stored_text(one)}' for name, one in value.items())}}}"
+    return show(value)
 
 
 def _decimal(number: Fraction) -> str:

@@ -94,6 +94,7 @@ from typing import ClassVar, Self, TypeVar
 
 from dpsql.contract import parameters
 from dpsql.contract.expression.grammar import Reader
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
@@ -229,7 +230,7 @@ def relation_of(neighbours: str, max_rows_per_unit: int = 1) -> Relation:
         P018 (neighbours, max_rows_per_unit).
     """
     if neighbours not in _relations:
-        raise ParameterError("P018", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {neighbours!r}.")
+        raise ParameterError("P018", f"neighbours must be one of {', '.join(NEIGHBOURS)}; got {show(neighbours)}.")
     return _relations[neighbours](max_rows_per_unit)
 
 

@@ -86,8 +86,8 @@ class _Reader:
         """Return an operator or an expression, which Polars may refuse to show."""
         try:
             return getattr(self._plan, what)(*(() if number is None else (number,)))
-        except NotImplementedError as hidden:
-            raise UnseenError(str(hidden)) from None
+        except NotImplementedError:
+            raise UnseenError("an operator that Polars does not show") from None
 
     def rows(self, number: int) -> Provenance:
         self._plan.set_node(number)

@@ -1,8 +1,8 @@
 """The broker's log: every request by time, principal, kind, digest, code and entry; and failures in full.
 
 It is beside the chain, so that a flood of requests does not grow the ledger. A request is a line of JSON, with what was
-asked as a digest; what was refused also as it came, if the owner wants that. A failure inside dpsql has its traceback
-here, under the number that the asker was told: the owner may read rows, and a traceback may hold some.
+asked as a digest; what was refused also as it came, if the owner wants that. A failure inside dpsql is logged under
+the number that the asker was told, with the lines of code that it came through, and without texts, which may be rows.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ import json
 import os
 import sys
 import threading
-import traceback
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from dpsql.contract.boundary import stack
 
 _MOST_BYTES, _KEPT, _MOST_TEXT = 16 << 20, 5, 10_000
 # How far back refusals are read.
@@ -51,8 +52,8 @@ class Audit:
 
     def failure(self, number: str, error: BaseException) -> None:
         """Log what failed inside dpsql."""
-        text = "".join(traceback.format_exception(error))
-        self._write({"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "failure": number, "text": text})
+        when = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self._write({"time": when, "failure": number, "text": stack(error)})
 
     def refusals(self, principals: Collection[str], most: int = 200) -> list[dict[str, Any]]:
         """Return the last refusals of some principals, the latest first, as far as the end of the log has them."""

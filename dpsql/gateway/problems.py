@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from dpsql.contract.boundary import stack
 from dpsql.errors import DpsqlError, InternalError
 
 MEDIA_TYPE = "application/problem+json"
@@ -49,13 +50,13 @@ def problem_of(error: BaseException, *, status: int | None = None) -> Problem:
     Parameters
     ----------
     error : BaseException
-        Of dpsql, or any other, whose text is logged and not sent.
+        Of dpsql, or any other, whose text is neither logged nor sent: the log has the lines that it came through.
     status : int, optional
         Another than its code has, such as 404 for a path that is not there.
     """
     if not isinstance(error, DpsqlError):
         number = secrets.token_hex(8)
-        _log.error("request %s failed", number, exc_info=error)
+        _log.error("request %s failed\n%s", number, stack(error))
         error = InternalError("I000", f"the request failed. Ask the owner to look for {number} in the log.")
     code = error.code.removeprefix(PREFIX)
     found = _STATUS.get(code) or _STATUS_OF_LETTER[code[0]]

@@ -193,7 +193,7 @@ class Budget:
         if self.period is not None:
             parts.append(f"for each {self.period} of {self.dated.text if self.dated else ''}")
             parts += [f"{name} {units_text(units)}" for name, units in self.total_limits.items()]
-        parts += [f"{name} {parameters.show(value)}" for name, value in (self.bounds or {}).items()]
+        parts += [f"{name} {parameters.stored_text(value)}" for name, value in (self.bounds or {}).items()]
         return "; ".join(parts)
 
     @property
@@ -311,7 +311,7 @@ def _in_units(name: str, number: Fraction) -> Fraction:
 def _stated_bounds(given: Mapping[str, object]) -> dict[str, object] | None:
     unknown = [name for name in given if name not in STATED_NAMES]
     if unknown:
-        raise ParameterError("P016", f"dp_protect has no argument {unknown[0]!r}.")
+        raise ParameterError("P016", f"dp_protect has no argument {parameters.show(unknown[0])}.")
     bounds = {name: value for name, value in given.items() if value is not None}
     hint = "Give both sides from domain knowledge, or neither."
     for low, high in (BOUND_NAMES[:2], BOUND_NAMES[2:]):

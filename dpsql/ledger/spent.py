@@ -226,6 +226,7 @@ def refuse_contradiction(
 def _contradiction(dataset: str, name: str, stated: str, given: str | None) -> BudgetError:
     return BudgetError(
         "B003",
-        f"{name} of dataset '{dataset}' was stated by its owner as {stated!r}; got {parameters.show(given)}. "
+        f"{name} of dataset '{dataset}' was stated by its owner as {parameters.stored_text(stated)}; got "
+        f"{parameters.show(given)}. "
         f"Leave {name} out. Only the data's owner can restate it.",
     )

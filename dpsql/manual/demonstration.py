@@ -9,6 +9,7 @@ from importlib.resources import files
 from os import PathLike
 
 from dpsql.context import Context
+from dpsql.contract.boundary import public_sql
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 
@@ -26,6 +27,7 @@ STATEMENTS = tuple(
 TABLES = ("patients", "visits", "scores", "words")
 
 
+@public_sql
 def example(database: str | PathLike[str]) -> list[str]:
     """Make the example tables in a database file: invented patients, their visits, scores and words.
 

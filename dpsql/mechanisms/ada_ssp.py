@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Integers
+from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.clipped_rows import ClippedRows, fixed_coefficients
@@ -127,7 +128,7 @@ def ada_ssp(
     - **Does not protect**: running time; p and the bounds, which are public.
     """
     if not 0.0 < failure < 1.0:
-        raise ParameterError("P018", f"failure must be between 0 and 1; got {failure!r}.")
+        raise ParameterError("P018", f"failure must be between 0 and 1; got {show(failure)}.")
     width = len(products) - 1
     _check_size(width, 1)
     share = mu**2 / 3
@@ -283,9 +284,9 @@ def boosting(
     earlier releases, hence as public as these. Parameters and guarantee as of `boosted_ada_ssp`.
     """
     if split not in SPLITS:
-        raise ParameterError("P018", f"split must be one of {', '.join(SPLITS)}; got {split!r}.")
+        raise ParameterError("P018", f"split must be one of {', '.join(SPLITS)}; got {show(split)}.")
     if not isinstance(rounds, int) or not rounds >= 1:
-        raise ParameterError("P018", f"rounds must be an integer >= 1; got {rounds!r}.")
+        raise ParameterError("P018", f"rounds must be an integer >= 1; got {show(rounds)}.")
     width = len(gram)
     _check_size(width, rounds)
     share = mu**2 / (rounds + 2) if split == "even" else mu**2 / 3

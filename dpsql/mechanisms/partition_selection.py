@@ -65,6 +65,7 @@ from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import Approximate, Event
 from dpsql.contract.gaussian_profile import SMALLEST_DELTA
 from dpsql.contract.measurement import Part, sampled
+from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms.count_noise import CountNoise, LaplaceCountNoise, TruncatedCountNoise, gaussian_count_noise
@@ -271,7 +272,7 @@ def partition_selection(
     """
     if law is not None:
         if law not in LAWS:
-            raise ParameterError("P018", f"noise must be one of {', '.join(LAWS)}; got {law!r}.")
+            raise ParameterError("P018", f"noise must be one of {', '.join(LAWS)}; got {show(law)}.")
         return LAWS[law](epsilon, delta, neighbours, limits)
     found = [LAWS[name](epsilon, delta, neighbours, limits) for name in ("laplace", "truncated")]
     with suppress(ParameterError):  # too little or too much loss for it

@@ -63,6 +63,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.kernels.typed_cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
@@ -239,7 +240,7 @@ def prefix_bounds(
     if len(squared_mus) != len(counts) or not all(isinstance(one, Fraction) and one > 0 for one in squared_mus):
         raise ParameterError("P018", "squared_mus must hold a Fraction > 0 per column. Give the privacy loss to spend.")
     if not isinstance(failure, Fraction) or not 0 < failure < 1:
-        raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {failure}.")
+        raise ParameterError("P018", f"failure must be a Fraction in (0, 1); got {show(failure)}.")
     rows = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit)
     farthest = _farthest(failure, [of.count for of in cells])
     bounds = []

@@ -64,6 +64,7 @@ from numpy.typing import NDArray
 from dpsql.arrays import Integers, Longs
 from dpsql.contract.events import Event, additive_noise
 from dpsql.contract.measurement import Part, sampled
+from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.gaussian import gaussian_counts
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
@@ -171,7 +172,7 @@ def prefix_strategy(cells: int, *, name: str = "auto", noise: str = "laplace") -
         P018, when an argument is out of range or toeplitz is asked for with Laplace noise.
     """
     if noise not in NOISES or name not in ("auto", *STRATEGIES):
-        raise ParameterError("P018", f"curve must be one of auto, {', '.join(STRATEGIES)}; got {name!r}.")
+        raise ParameterError("P018", f"curve must be one of auto, {', '.join(STRATEGIES)}; got {show(name)}.")
     if not isinstance(cells, int) or not 1 <= cells <= MOST_CELLS:
         raise ParameterError("P018", f"a curve has 1 to {MOST_CELLS} cells; got {cells}. Ask for fewer thresholds.")
     if name == "toeplitz" and noise == "laplace":

@@ -34,6 +34,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.contract.boundary import public
 from dpsql.contract.json import Json
 from dpsql.released.intervals import compatible, laplace_quantile
 
@@ -241,6 +242,7 @@ class Estimator:
         """Return one prediction per row."""
         raise NotImplementedError
 
+    @public
     def score(self, X: object, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
         """Return R² of the predictions, or the accuracy of a classifier, as scikit-learn's estimators do.
 

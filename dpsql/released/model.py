@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Floats, struct_rows
+from dpsql.contract.boundary import public_methods
 from dpsql.contract.parameters import fold, show
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_vector, single_chunk, to_doubles
@@ -36,6 +37,7 @@ _LONG = ("row_id", "features", "value")
 _BLOCK = 4096
 
 
+@public_methods()
 @dataclass(eq=False)
 class LinearModel(Estimator):
     """``prediction = intercept_ + coef_ . features``, features outside of the fit's bounds counting as the bound.
@@ -353,6 +355,7 @@ class LinearModel(Estimator):
         return found
 
 
+@public_methods()
 @dataclass(eq=False)
 class LinearClassifier(LinearModel):
     """``P(classes_[1]) = 1 / (1 + exp(-(intercept_ + coef_ . features)))``; to scikit-learn a fitted classifier.

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from dpsql.contract.parameters import show
+from dpsql.contract.boundary import public_methods
+from dpsql.contract.parameters import stored_text
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
 from dpsql.released.glass_box import shapes_table
@@ -42,6 +43,7 @@ def _needing(library: str) -> Iterator[None]:
         ) from None
 
 
+@public_methods()
 @dataclass(frozen=True, repr=False)
 class Release:
     """A private result and what it cost.
@@ -240,7 +242,7 @@ class Release:
             "charged": f"nothing: {self.replay}" if self.replayed else "once, with this release",
             "engine": self.engine or "DuckDB",
             "speaks of": self.speaks_of,
-            "policy": "; ".join(f"{name} {show(value)}" for name, value in self.policy.items() if name != SPEAKS_OF),
+            "policy": "; ".join(f"{name} {stored_text(one)}" for name, one in self.policy.items() if name != SPEAKS_OF),
         }
         return release_html(receipt, self.verdict, without_words(self.value), self._picture())
 

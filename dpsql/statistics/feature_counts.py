@@ -81,6 +81,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
@@ -175,7 +176,7 @@ def released_norms(
     """
     relation, ones = relation_of(neighbours, max_rows_per_unit), _ones(max_features_per_row, n_features)
     if released not in RELEASED:
-        raise ParameterError("P018", f"released must be one of {', '.join(RELEASED)}; got {released!r}.")
+        raise ParameterError("P018", f"released must be one of {', '.join(RELEASED)}; got {show(released)}.")
     moved = ones + 1 if released.endswith("labels") else ones
     # Differences move by -1 or by 1, so the effects of a removed and an added row may add up in each of them.
     norms = Norms(relation.norm(moved), relation.squared_norm(moved, opposing=released.startswith("differences")))
@@ -371,7 +372,7 @@ def _n_log_n(counts: NDArray[np.int64], one: int) -> NDArray[np.int64]:
 
 def _check_score(score: str) -> None:
     if score not in SCORES:
-        raise ParameterError("P018", f"score must be one of {', '.join(SCORES)}; got {score!r}.")
+        raise ParameterError("P018", f"score must be one of {', '.join(SCORES)}; got {show(score)}.")
 
 
 def _ones(max_features_per_row: int, n_features: int | None) -> int:

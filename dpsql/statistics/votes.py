@@ -52,6 +52,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, KeptRows, field, numbers, record
+from dpsql.contract.parameters import show
 from dpsql.contract.relation import relation_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
@@ -195,7 +196,7 @@ def count_shift(epsilon: Fraction, failure: Fraction) -> int:
     if not epsilon > 0:
         raise ParameterError("P018", f"epsilon must be > 0; got {epsilon}.")
     if not 0 < failure < 1:
-        raise ParameterError("P018", f"failure must be strictly between 0 and 1; got {failure}.")
+        raise ParameterError("P018", f"failure must be strictly between 0 and 1; got {show(failure)}.")
     unit = 10**_DIGITS
     # An upper bound on -log(failure * (1 + a)).
     exponent = (

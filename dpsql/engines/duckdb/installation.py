@@ -24,6 +24,7 @@ from weakref import finalize, ref
 import duckdb
 from duckdb.sqltypes import DuckDBPyType
 
+from dpsql.contract.boundary import public_sql
 from dpsql.contract.parameters import show
 from dpsql.engines.attached import Engines
 from dpsql.engines.duckdb.lineage.sources import Sources
@@ -68,6 +69,7 @@ def connect(
     return connection
 
 
+@public_sql
 def install(
     connection: duckdb.DuckDBPyConnection, *, ledger: str | PathLike[str] | None = None, strict: bool = False
 ) -> Session:

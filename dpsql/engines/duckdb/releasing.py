@@ -14,10 +14,11 @@ from weakref import WeakKeyDictionary
 import duckdb
 import pyarrow as pa
 
+from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.session import FAILED, Session
-from dpsql.errors import InternalError, SourceError, original
+from dpsql.errors import DpsqlError, InternalError, SourceError, original
 from dpsql.progress import interruptible
 
 # One lock for each connection: DuckDB gives the result of one thread's statement to another thread's fetch.
@@ -43,6 +44,17 @@ class Turns:
         """Run a statement that is no release, and return its rows."""
         with self.alone():
             return self.connection.execute(statement, values).fetchall()
+
+    def columns(self, source: str) -> list[str]:
+        """Return the names of a source's columns; none where the source cannot be read."""
+        try:
+            return [row[0] for row in self.rows(f"DESCRIBE FROM {source_sql(source)}")]
+        except (duckdb.Error, DpsqlError):
+            return []
+
+    def tables(self) -> list[str]:
+        """Return the names of the tables."""
+        return [name for [name] in self.rows("SELECT table_name FROM system.main.duckdb_tables()")]
 
     def plans(self, queries: Iterable[str], *, optimize: bool = False) -> list[tuple[str, str]]:
         """Return queries with DuckDB's plans of them; none is run."""

@@ -21,7 +21,7 @@ from dpsql.contract.names import (
     source_parts,
     source_sql,
 )
-from dpsql.contract.parameters import fold, show
+from dpsql.contract.parameters import fold, is_shown, show
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.errors import ParameterError
@@ -216,10 +216,11 @@ def public_path(table: str, declarations: Declarations, catalog: Catalog) -> str
         path = catalog.path(found.table)
     # What has a budget is not public, under whatever name that was said before.
     if path is None or declarations.roots(declarations.about(catalog.table(path), path[0])):
+        given = text(table) if is_shown(table) else "'...'"
         raise ParameterError(
             "P071",
-            f"keys: {show(table)} is no table that was declared public. Its owner runs "
-            f"SELECT dp_public({text(table)}); or list the keys: keys := [{text(table)}, ...].",
+            f"keys: {show(table)} is no table that was declared public. Its owner runs SELECT dp_public({given}); or "
+            f"list the keys: keys := [{given}, ...].",
         )
     return pinned(path)
 

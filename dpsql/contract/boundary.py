@@ -1,0 +1,296 @@
+"""What leaves a public function of Python when it fails: an error that holds no row.
+
+An argument may hold rows where its name was meant: a column of a frame, a list of values, a frame as text. So may the
+frames of a traceback, and the exceptions of Polars, NumPy or DuckDB, which quote values. Each public function and
+method is wrapped (`public`, `public_methods`), and what it raises
+
+* has no ``__cause__``, no ``__context__`` and no traceback of dpsql but the line that raises it, which has the error
+  alone as a local variable;
+* is an error of dpsql, or of Python's own about a file, a missing package or a call that fits no signature. Any other
+  is replaced by I040, which names its type and the line of dpsql where it arose;
+* shows no element of a list, an array or a mapping (`show` shows literals alone), unless it is a public name: a
+  column, a table or a word of dpsql's. Elements are shown by their place, as in ``by[0]``.
+
+SQL needs none of this: the elements of its lists are literals of the statement.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import date
+from functools import wraps
+from itertools import islice
+from numbers import Number
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+from dpsql.contract.parameters import MOST_ITEMS, as_double, fold, is_literal, is_shown, list_items
+from dpsql.errors import DpsqlError, InternalError
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+_Class = TypeVar("_Class", bound=type)
+
+# Exceptions whose texts hold no value of an argument but a path, a package or a module.
+_PLAIN = (OSError, ImportError, MemoryError, NotImplementedError)
+_OF_DUCKDB = ("duckdb", "_duckdb")
+# Exceptions of DuckDB about names, files, connections and syntax; those about values quote them.
+_OF_NAMES = frozenset(
+    f"{kind}Exception"
+    for kind in (
+        *("Binder", "Catalog", "Connection", "Dependency", "HTTP", "IO", "Interrupt", "NotImplemented", "OutOfMemory"),
+        *("Parser", "Permission", "ResourceInUse", "Syntax", "Transaction"),
+    )
+)
+_DEEPEST = 4
+# Where modules of dpsql are: in a checkout udfs/ is beside the package.
+_HOME = Path(__file__).resolve().parents[1]
+_HOMES = (f"{_HOME}/", f"{_HOME.parent / 'udfs'}/")
+# What a message quotes.
+_QUOTED = re.compile(r"""(?<!\w)'((?:[^']|'')*)'(?!\w)|"((?:[^"]|"")*)\"""")
+_NUMBER = re.compile(r"(?<![\w.'\"])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w|\.\w)")
+# Arguments that are texts of a language or places: messages quote the parts that they speak of.
+_WRITTEN = frozenset(("condition", "database", "job", "ledger", "path", "sql", "statement", "url"))
+# Arguments that hold rows: no message speaks of a value in them.
+_SOURCES = frozenset(("X", "frame", "rows", "sample_weight", "source", "y"))
+_HIDDEN = "'...'"
+
+
+def public(function: Callable[_Given, _Result], *, statements: bool = False) -> Callable[_Given, _Result]:
+    """Return a public function that fails without showing a row.
+
+    Parameters
+    ----------
+    function : callable
+    statements : bool
+        It runs a statement that its caller wrote: DuckDB's errors about it are raised as they are.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **given: Any) -> Any:
+        try:
+            given = {name: _read_once(value) for name, value in given.items()}
+            return function(*args, **given)
+        except BaseException as error:
+            failure = _leaving(function, error, args, given, statements=statements)
+        del args, given
+        throw(failure)
+
+    return call
+
+
+def public_sql(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """Return a public function that runs statements of its caller, see `public`."""
+    return public(function, statements=True)
+
+
+def public_methods(*, statements: Collection[str] = ()) -> Callable[[_Class], _Class]:
+    """Return a decorator of a class whose public methods fail without showing a row.
+
+    Parameters
+    ----------
+    statements : collection of str
+        Methods that run statements of their caller, see `public`.
+    """
+
+    def dress(owner: _Class) -> _Class:
+        for name, found in list(vars(owner).items()):
+            if name.startswith("_") and name not in ("__init__", "__call__"):
+                continue
+            if inspect.isfunction(found):
+                setattr(owner, name, public(found, statements=name in statements))
+            elif isinstance(found, classmethod | staticmethod):
+                setattr(owner, name, type(found)(public(found.__func__, statements=name in statements)))
+        return owner
+
+    return dress
+
+
+def throw(error: BaseException) -> NoReturn:
+    """Raise an error; this frame, which its traceback shows as the innermost, holds nothing else."""
+    raise error
+
+
+def cut(error: BaseException) -> BaseException:
+    """Return an error without the exceptions and the frames that it came from."""
+    error.__cause__ = error.__context__ = None
+    error.__suppress_context__ = True
+    return error.with_traceback(None)
+
+
+def quotes_values(error: BaseException) -> bool:
+    """Whether an error is one of DuckDB's about values, which its text may quote."""
+    return _is_from_duckdb(error) and type(error).__name__ not in _OF_NAMES
+
+
+def _is_from_duckdb(error: BaseException) -> bool:
+    return type(error).__module__.partition(".")[0] in _OF_DUCKDB
+
+
+def unshown(what: str, error: BaseException, hint: str) -> InternalError:
+    """Return the error that stands for one of another package, by its type and the line of dpsql where it arose."""
+    where = origin(error)
+    failed = f"{what} failed with {type(error).__name__}{where and f' at {where}'}"
+    return InternalError("I040", f"{failed}, whose text may quote rows and is not shown. {hint}")
+
+
+def origin(error: BaseException) -> str:
+    """Return the line of dpsql where an error arose, such as ``dpsql/frames.py:159``; ``''`` where there is none."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if path.startswith(_HOMES) and path != __file__:
+            found = f"{Path(path).relative_to(_HOME.parent).as_posix()}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def stack(error: BaseException) -> str:
+    """Return the lines that an error came through and the types in its chain, without the texts of other packages."""
+    parts: list[str] = []
+    shown: BaseException | None = error
+    while shown is not None and len(parts) < 100:
+        lines = _lines(shown.__traceback__)
+        text = str(shown) if isinstance(shown, DpsqlError) else ""
+        parts.append("".join([*lines, f"{type(shown).__name__}: {text}" if text else type(shown).__name__, "\n"]))
+        shown = shown.__cause__ or shown.__context__
+    return "\n".join(reversed(parts))
+
+
+def _lines(trace: TracebackType | None) -> Iterator[str]:
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        yield f"{code.co_filename}:{trace.tb_lineno} in {code.co_name}\n"
+        trace = trace.tb_next
+
+
+def _leaving(
+    function: Callable[..., Any], error: BaseException, args: tuple[Any, ...], given: Mapping[str, Any], **how: bool
+) -> BaseException:
+    """Return what to raise for an error of a public function."""
+    if isinstance(error, DpsqlError):
+        if args and getattr(args[0], "_asker", None) is not None:  # a gateway, which is asked in SQL
+            return cut(error)
+        message = without_elements(error.message, _by_name(function, args, given), lambda: _names(args, given))
+        return cut(error if message == error.message else error.saying(message))
+    if not isinstance(error, Exception) or isinstance(error, _PLAIN):
+        return cut(error)
+    if _is_from_duckdb(error) and (how["statements"] or not quotes_values(error)):
+        return cut(error)
+    trace = error.__traceback__
+    if isinstance(error, TypeError) and trace is not None and trace.tb_next is None:
+        return cut(error)  # of Python: the call fits no signature
+    if isinstance(error, AttributeError) and error.obj is None and error.name is None:
+        return cut(error)  # raised on purpose
+    return unshown(function.__name__, error, f"Check the types of the arguments: help({function.__qualname__}).")
+
+
+def _by_name(function: Callable[..., Any], args: tuple[Any, ...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all arguments of a call by name."""
+    names = list(inspect.signature(function).parameters)
+    own = args[1:] if names[:1] in (["self"], ["cls"]) else args
+    names = [name for name in names if name not in ("self", "cls")]
+    named = {**dict(zip(names, own, strict=False)), **given}
+    if isinstance(named.get("arguments"), Mapping):  # of a call that is planned
+        inner = dict(named["arguments"])
+        named |= {**inner, "arguments": list(inner)}
+    return named
+
+
+def _names(args: tuple[Any, ...], given: Mapping[str, Any]) -> Collection[str]:
+    """Return the public names that the object of a method knows: columns of the source, and tables."""
+    known = getattr(args[0], "_public_names", None) if args else None
+    try:
+        return () if known is None else known(args[1] if len(args) > 1 else given.get("source"))
+    except Exception:  # they are for a better message alone
+        return ()
+
+
+def _read_once(value: object) -> object:
+    """Return what an iterator yields as a list, so that it can be read again; any other value as it is."""
+    if hasattr(type(value), "__next__") and not hasattr(value, "__arrow_c_stream__"):
+        return list(islice(value, MOST_ITEMS + 1))  # type: ignore[call-overload]
+    return value
+
+
+def without_elements(message: str, given: Mapping[str, Any], names: Callable[[], Collection[str]]) -> str:
+    """Return a message in which no text and no number is an element of an argument, unless it is a public name.
+
+    Texts are looked for where they are quoted, and numbers, but for 0 and 1, before the hint.
+
+    Parameters
+    ----------
+    message : str
+    given : mapping of str to object
+        The arguments of the call.
+    names : callable
+        Returns public names; it is called where an element is quoted.
+    """
+    for value in given.values():
+        if isinstance(value, str) and len(value) > 1 and not is_shown(value):  # a cell, or a frame as text
+            message = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "...", message)
+    first, end, hint = message.partition(". ")  # a hint has numbers of its own, and none of the caller's
+    quoted = {key for found in _QUOTED.finditer(message) for key in _keys(_spelled(found))}
+    numbers = {float(found[0]) for found in _NUMBER.finditer(first)} - {0.0, 1.0}
+    if not quoted and not numbers:
+        return message
+    typed = {key for value in given.values() if is_literal(value) for key in _keys(value)}
+    places: dict[str | float, str] = {}
+    for name, value in given.items():
+        if isinstance(value, str) and not is_shown(value) and name not in _WRITTEN:
+            parts = (key for key in quoted if isinstance(key, str) and len(key) > 1 and key in fold(value))
+            places.update(dict.fromkeys(parts, f"a part of {name}"))
+        for place, element in _elements(name, value) if name not in _SOURCES else ():
+            for key in _keys(element):
+                if (key in quoted or key in numbers) and key not in typed:
+                    places.setdefault(key, place)
+    for name in map(fold, names()) if places else ():
+        places.pop(name, None)
+    if not places:
+        return message
+    first = _NUMBER.sub(lambda found: _HIDDEN if float(found[0]) in places else found[0], first)
+    shown = _QUOTED.sub(
+        lambda found: found[0] if places.keys().isdisjoint(_keys(_spelled(found))) else _HIDDEN, first + end + hint
+    )
+    which = " and ".join(list(dict.fromkeys(places.values()))[:3])
+    return f"{shown} ({_HIDDEN} is {which}: elements are not shown, because they may be rows.)"
+
+
+def _keys(value: Any) -> Iterator[str | float]:
+    """Yield what a text or a number is compared by; a text that is a number is both, and a date is text."""
+    if isinstance(value, str | date):
+        yield fold(str(value))
+    number = as_double(value)
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        number = float(value)
+    if number is not None:
+        yield number
+
+
+def _spelled(found: re.Match[str]) -> str:
+    single, double = found[1], found[2]
+    return single.replace("''", "'") if double is None else double.replace('""', '"')
+
+
+def _elements(place: str, value: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the texts and numbers in a container of an argument, each with its place."""
+    if isinstance(value, str | date | Number):
+        if depth:
+            yield place, value
+        return
+    if depth > _DEEPEST:
+        return
+    if isinstance(value, Mapping):
+        for number, (name, one) in enumerate(islice(value.items(), MOST_ITEMS), start=1):
+            yield from _elements(f"name {number} of {place}" if depth == 0 else place, name, _DEEPEST)
+            yield from _elements(f"the value of name {number} of {place}" if depth == 0 else place, one, depth + 1)
+        return
+    try:
+        items = list_items(value) or (value if isinstance(value, set | frozenset) else ())
+    except Exception:  # a class of the caller's
+        return
+    for number, one in enumerate(items):
+        yield from _elements(f"{place}[{number}]" if depth == 0 else place, one, depth + 1)
