@@ -20,8 +20,10 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.places import about
 from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
+from dpsql.contract.query.spellings import first_in_order, has_one_spelling, one_of_equals, representative
+from dpsql.contract.query.windows import ENDS, WINDOWS, Window
 from dpsql.contract.query.work import Splitting, check_written
-from dpsql.contract.query.writer import frame_sql, order_words
+from dpsql.contract.query.writer import order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -40,12 +42,6 @@ DISTINCT_ON = "DISTINCT ON"
 # Aggregates that return what one row has; DuckDB reads max_by as arg_max.
 _OF_ONE_ROW = frozenset(
     ("arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by", "first", "last", "any_value", "arbitrary")
-)
-_WINDOWS = frozenset(
-    (
-        *("lag", "lead", "row_number", "first_value", "last_value", "rank", "dense_rank", "count", "count_star"),
-        *("min", "max"),
-    )
 )
 _INTERPOLATED = frozenset(("median", "quantile_cont"))
 # Between decimals of more digits, or dates, interpolation may overflow.
@@ -226,13 +222,19 @@ class Stage:
         """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
         inner, columns, made, places = [], [], [], {}
         item = Item("g0", _empty(self), "")
-        names = []
+        names, listed = [], []
         for number_, group in enumerate(groups):
-            written = self.write(group)
-            inner.append(f"{written.sql} AS {identifier(f'g{number_}')}")
-            columns.append(self._output(group, f"g{number_}", f"g{number_}", written.type))
-            names.append(identifier(f"g{number_}"))
-            places[group] = Expr("item", f"g{number_}", value=item.id)
+            with about(group):
+                written, name = self.write(group), f"g{number_}"
+                read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
+                inner.append(f"{written.sql} AS {identifier(read)}")
+                if read != name:
+                    made.append(f"{representative(identifier(read), written.type)} AS {identifier(name)}")
+                else:
+                    listed.append(identifier(name))
+            columns.append(self._output(group, name, name, written.type))
+            names.append(identifier(read))
+            places[group] = Expr("item", name, value=item.id)
         for number_, one in enumerate(aggregates):
             with about(one):
                 sql, kind, found = self._aggregate(one, number_, inner)
@@ -243,10 +245,15 @@ class Stage:
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+            listed.append(identifier(UNIT))
+        text = f"SELECT {', '.join([*listed, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
         unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
         return self._above(f"({text})", columns, unseen), places
+
+    def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
+        """Whether a group has the value of any of its rows: equal ones are the same, or say whose rows they are."""
+        return has_one_spelling(kind) or self.is_owner(group) or self.is_tied(group)
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
         relation = PartOfQuery(
@@ -318,7 +325,9 @@ class Stage:
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
-        return sql, types[0][1], kept
+        if expr.name in ENDS and kind.kind not in FLOATS and not has_one_spelling(kind):
+            sql = first_in_order(names[0], kind, ENDS[expr.name])
+        return one_of_equals(sql, types[0][1]), types[0][1], kept
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
         """Return a sum that no row can overflow and no order of rows changes."""
@@ -364,25 +373,33 @@ class Stage:
             for part in one.walk():
                 if part.what == "item":
                     kept(part)
-        made, wide = [], []
-        for number_, one in enumerate(windows):
+        read = []
+        for one in windows:
             with about(one):
-                sql, stub = self._window(one, kept)
+                read.append(self._window(one, kept))
+        made, wide, same = [], [], []
+        seen = [*columns, *(one for one in self._unseen if not (one.dated and any(also.dated for also in columns)))]
+        for number_, (one, window) in enumerate(zip(windows, read, strict=True)):
             name = f"w{number_}"
-            made.append(f"{sql} AS {identifier(name)}")
-            kinds = self.work.catalogue.typing.columns(f"SELECT {stub} AS x")
+            kinds = self.work.catalogue.typing.columns(f"SELECT {window.stub} AS x")
             if kinds is None:
                 raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
+            with about(one):
+                made.append(f"{window.sql(seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
+            if window.is_end and kinds[0][1].kind in FLOATS:
+                same.append(f"{one_of_equals(identifier(name), kinds[0][1])} AS {identifier(name)}")
         inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
+        if same:
+            text = f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})"
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
 
-    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> tuple[str, str]:
-        """Return the SQL of a window of one person's rows, and of one over no rows."""
-        if expr.name not in _WINDOWS or expr.flag or expr.filter is not None:
+    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:
+        """Return a window of one person's rows; note what it reads."""
+        if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
                 "first_value, last_value, rank, dense_rank, count, min and max.",
@@ -410,24 +427,14 @@ class Stage:
             else:
                 given.append(kept(part))
                 stubs.append(f"NULL::{self.write(part).type.sql}")
-        parts = f"PARTITION BY {', '.join(kept(one) for one in expr.partitions)}"
-        orders = ", ".join(f"{kept(one.expression)} {order_words(one)}".strip() for one in expr.orders)
-        over = f"{parts} ORDER BY {orders}" if orders else parts
-        ignoring = f" {expr.value}" if expr.value else ""
-        frame = _frame(expr)
-        return (
-            f"system.main.{expr.name}({', '.join(given)}{ignoring}) OVER ({over}{frame})",
+        return Window(
+            expr,
+            given,
+            self.write(expr.parts[0]).type if expr.parts else None,
+            [kept(one) for one in expr.partitions],
+            [(kept(one.expression), order_words(one)) for one in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
-
-
-def _frame(expr: Expr) -> str:
-    frame = expr.frame
-    if frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
-        return ""
-    if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
-        raise ParameterError("P104", "sql: a frame of RANGE is not computed of one person's rows. Write ROWS.")
-    return f" {frame_sql(expr)}"
 
 
 def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
