@@ -45,6 +45,8 @@ _ONE_SPELLING: Mapping[str, str] = {
     "ENUM": "One form of each label.",
 }
 _TEXTS = frozenset(("VARCHAR", "JSON"))
+# Least and largest values, and the order in which each comes first.
+ENDS = {"min": "ASC", "max": "DESC"}
 
 
 def has_one_spelling(kind: Type) -> bool:
@@ -78,21 +80,15 @@ def contents(sql: str, kind: Type) -> list[str]:
     if kind.kind == "STRUCT":
         inside = [one for name, part in kind.fields for one in contents(field(sql, name), part)]
         return [f"({sql} IS NULL)", *inside]
-    return [sql] if is_plain(kind) else [sql, spelling(sql, kind)]
+    return [sql] if is_plain(kind) else [sql, _spelling(sql, kind)]
 
 
-def spelling(sql: str, kind: Type) -> str:
-    """Return what tells values apart that are equal.
-
-    Raises
-    ------
-    ParameterError
-        P104: nothing is known to do so.
-    """
+def _spelling(sql: str, kind: Type) -> str:
+    """Return what tells values apart that are equal."""
     if kind.kind in FLOATS:
         return call("signbit", sql)
     # A time that no text stands for would end DuckDB's instance.
-    if kind.kind in _TEXTS | {"INTERVAL"} or (kind.kind in NESTED and kind.known and not kind.kinds & set(RANGES)):
+    if kind.kind == "INTERVAL" or (kind.kind in NESTED and kind.known and not kind.kinds & set(RANGES)):
         return _bytes(sql)
     raise ParameterError(
         "P104",
@@ -118,14 +114,23 @@ def one_of_equals(sql: str, kind: Type) -> str:
 
 def in_order(sql: str, kind: Type, direction: str = "ASC") -> str:
     """Return the ORDER BY of values of a column, in which the smallest spelling of equal ones comes first."""
-    return f"{sql} {direction} NULLS LAST, {spelling(sql, kind)} ASC NULLS LAST"
+    told = (f"{one} ASC NULLS LAST" for one in contents(sql, kind) if one != sql)
+    return ", ".join([f"{sql} {direction} NULLS LAST", *told])
 
 
-def first_in_order(sql: str, kind: Type, direction: str = "ASC") -> str:
-    """Return the aggregate that is the first value of a column in an order."""
+def one_of_group(sql: str, kind: Type, direction: str = "ASC") -> str:
+    """Return the aggregate that is the smallest spelling of the first value of a column, in an order.
+
+    Raises
+    ------
+    ParameterError
+        P104: DuckDB compares what it makes of the values, and plans the group by that.
+    """
+    if any(leaf.kind == "INTERVAL" or leaf.collation for leaf in kind.leaves):
+        raise ParameterError(
+            "P104",
+            f"sql: {kind.shown} is not grouped, nor compared in groups of one person's rows, since its values can be "
+            "equal and spelled differently. Make a number or a text without a collation of it, such as lower(x) or "
+            "date_part('hour', x), or write min(x) OVER (PARTITION BY person).",
+        )
     return element(call("list", f"{sql} ORDER BY {in_order(sql, kind, direction)}"), 1)
-
-
-def representative(sql: str, kind: Type) -> str:
-    """Return the value that stands for a group of equal ones: the number, or their smallest spelling."""
-    return one_of_equals(sql, kind) if kind.kind in FLOATS else first_in_order(sql, kind)

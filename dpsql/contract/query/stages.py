@@ -20,8 +20,8 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.places import about
 from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
-from dpsql.contract.query.spellings import first_in_order, has_one_spelling, one_of_equals, representative
-from dpsql.contract.query.windows import ENDS, WINDOWS, Window
+from dpsql.contract.query.spellings import ENDS, has_one_spelling, one_of_equals, one_of_group
+from dpsql.contract.query.windows import WINDOWS, Window
 from dpsql.contract.query.work import Splitting, check_written
 from dpsql.contract.query.writer import order_words
 from dpsql.errors import ParameterError, SourceError
@@ -229,7 +229,8 @@ class Stage:
                 read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
                 inner.append(f"{written.sql} AS {identifier(read)}")
                 if read != name:
-                    made.append(f"{representative(identifier(read), written.type)} AS {identifier(name)}")
+                    one_of = one_of_equals if written.type.kind in FLOATS else one_of_group
+                    made.append(f"{one_of(identifier(read), written.type)} AS {identifier(name)}")
                 else:
                     listed.append(identifier(name))
             columns.append(self._output(group, name, name, written.type))
@@ -325,8 +326,8 @@ class Stage:
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
-        if expr.name in ENDS and kind.kind not in FLOATS and not has_one_spelling(kind):
-            sql = first_in_order(names[0], kind, ENDS[expr.name])
+        if expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind)):
+            sql = one_of_group(names[0], kind, ENDS[expr.name])
         return one_of_equals(sql, types[0][1]), types[0][1], kept
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:

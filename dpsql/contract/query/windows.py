@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from dpsql.contract.expression.kinds import FLOATS, Type
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import Column
-from dpsql.contract.query.spellings import contents, has_one_spelling, in_order, is_plain
+from dpsql.contract.query.spellings import ENDS, contents, has_one_spelling, in_order, is_plain
 from dpsql.contract.query.writer import frame_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
 
-# Least and largest values, and the order in which each comes first.
-ENDS = {"min": "ASC", "max": "DESC"}
 # These number rows, whatever the frame is; first and last values are those of a frame's rows.
 _NUMBERING = frozenset(("row_number", "lag", "lead"))
 _CHOOSING = frozenset(("first_value", "last_value"))
