@@ -95,7 +95,7 @@ CHOOSING = {
 def shown(column: str, value: str) -> str:
     """Return the text of a value; of one with a collation, by which texts are compared, a text without."""
     return (
-        f"CASE unicode({value}) WHEN 65 THEN 'Ann' ELSE 'ann' END" if column == "name" else f"CAST({value} AS VARCHAR)"
+        f"CASE ascii({value}) WHEN 65 THEN 'Ann' ELSE 'ann' END" if column == "name" else f"CAST({value} AS VARCHAR)"
     )
 
 

@@ -102,12 +102,7 @@ def _bytes(sql: str) -> str:
 
 
 def one_of_equals(sql: str, kind: Type) -> str:
-    """Return a FLOAT or DOUBLE that is the same for all spellings of a number; any other value as it is.
-
-    Every zero is 0, and every NaN is that without a sign.
-    """
-    if kind.kind not in FLOATS:
-        return sql
+    """Return a FLOAT or DOUBLE that is the same for all spellings of it: 0 has no sign, nor has NaN."""
     nan, zero = (f"'{value}'::{kind.kind}" for value in ("nan", "0"))
     return f"CASE WHEN {call('isnan', sql)} THEN {nan} WHEN {sql} = {zero} THEN {zero} ELSE {sql} END"
 

@@ -228,11 +228,10 @@ class Stage:
                 written, name = self.write(group), f"g{number_}"
                 read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
                 inner.append(f"{written.sql} AS {identifier(read)}")
-                if read != name:
-                    one_of = one_of_equals if written.type.kind in FLOATS else one_of_group
-                    made.append(f"{one_of(identifier(read), written.type)} AS {identifier(name)}")
-                else:
+                if read == name:
                     listed.append(identifier(name))
+                else:
+                    made.append(f"{one_of_group(identifier(read), written.type)} AS {identifier(name)}")
             columns.append(self._output(group, name, name, written.type))
             names.append(identifier(read))
             places[group] = Expr("item", name, value=item.id)
@@ -250,11 +249,20 @@ class Stage:
         text = f"SELECT {', '.join([*listed, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
         unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
-        return self._above(f"({text})", columns, unseen), places
+        one_of_rows = (*ENDS, *_INTERPOLATED)
+        chosen = [
+            column for one, column in zip(aggregates, columns[len(groups) :], strict=True) if one.name in one_of_rows
+        ]
+        chosen += [column for one, column in zip(groups, columns, strict=False) if not self._says_whose(one)]
+        return self._above(_of_equals(f"({text})", chosen), columns, unseen), places
+
+    def _says_whose(self, group: Expr) -> bool:
+        """Whether an expression holds whose row it is, which must stay a column as it is."""
+        return self.is_owner(group) or self.is_tied(group)
 
     def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
-        """Whether a group has the value of any of its rows: equal ones are the same, or say whose rows they are."""
-        return has_one_spelling(kind) or self.is_owner(group) or self.is_tied(group)
+        """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
+        return has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
         relation = PartOfQuery(
@@ -328,7 +336,7 @@ class Stage:
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
         if expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind)):
             sql = one_of_group(names[0], kind, ENDS[expr.name])
-        return one_of_equals(sql, types[0][1]), types[0][1], kept
+        return sql, types[0][1], kept
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
         """Return a sum that no row can overflow and no order of rows changes."""
@@ -378,7 +386,7 @@ class Stage:
         for one in windows:
             with about(one):
                 read.append(self._window(one, kept))
-        made, wide, same = [], [], []
+        made, wide = [], []
         seen = [*columns, *(one for one in self._unseen if not (one.dated and any(also.dated for also in columns)))]
         for number_, (one, window) in enumerate(zip(windows, read, strict=True)):
             name = f"w{number_}"
@@ -389,12 +397,9 @@ class Stage:
                 made.append(f"{window.sql(seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
-            if window.is_end and kinds[0][1].kind in FLOATS:
-                same.append(f"{one_of_equals(identifier(name), kinds[0][1])} AS {identifier(name)}")
         inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
-        if same:
-            text = f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})"
+        text = _of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
 
@@ -436,6 +441,16 @@ class Stage:
             [(kept(one.expression), order_words(one)) for one in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
+
+
+def _of_equals(text: str, columns: Sequence[Column]) -> str:
+    """Return rows in which equal numbers of these columns are the same; DuckDB would aggregate anew for each mention."""
+    same = [
+        f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
+        for one in columns
+        if one.type.kind in FLOATS
+    ]
+    return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if same else text
 
 
 def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
