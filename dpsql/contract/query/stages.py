@@ -444,7 +444,7 @@ class Stage:
 
 
 def _of_equals(text: str, columns: Sequence[Column]) -> str:
-    """Return rows in which equal numbers of these columns are the same; within, DuckDB would aggregate for each mention."""
+    """Return rows in which equal numbers of these columns are the same; DuckDB would aggregate for each mention."""
     same = [
         f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
         for one in columns
