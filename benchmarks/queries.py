@@ -11,6 +11,10 @@ runs of the relative error. A row without a counterpart, which private keys may 
 
 With ``--floor`` it is Q1 alone, beside SQL written by hand that holds the same cap, and a `dp_aggregate` of four of
 its columns, asked in turn: no way to bound a person's rows does without the join and the count per person.
+
+With ``--ties ROWS`` it is queries of one table of so many rows, ten of each person: those that choose among a person's
+rows or among equal values, and others. Each is asked in turn as it is written, and as the caller's order alone would
+have it, which is not private.
 """
 
 from __future__ import annotations
@@ -22,7 +26,10 @@ import time
 from typing import Any
 
 import dpsql
+from dpsql.contract.query import stages, windows
+from dpsql.contract.query.writer import frame_sql
 from support.answers import described
+from support.broken.planting import planted
 from support.sql_text import literal
 from support.worlds import QUERIES, has_tpch, protect_tpch, tpch
 
@@ -49,6 +56,31 @@ AGGREGATE = """
 FROM dp_aggregate('lineitem', ['count', 'sum'], target := ['l_quantity', 'l_extendedprice', 'l_discount', 'l_tax'],
   by := ['l_returnflag', 'l_linestatus'], epsilon := {epsilon}, max_rows_per_unit := {cap})
 """
+VISITS = """
+CREATE TABLE visits AS SELECT CAST(hash(r) % {people} AS BIGINT) AS person, DATE '2026-01-01' + CAST(hash(r + 1) % 300
+  AS INTEGER) AS day, chr(CAST(65 + hash(r + 2) % 20 AS INTEGER)) || 'ward' AS ward, hash(r + 3) % 1000 / 10 AS x,
+  CAST(hash(r + 4) % 50 AS INTEGER) AS n FROM range({rows}) t(r)
+"""
+OVER = "OVER (PARTITION BY person ORDER BY day)"
+ROWS = "OVER (PARTITION BY person ORDER BY day ROWS BETWEEN 3 PRECEDING AND CURRENT ROW)"
+# By whether DuckDB would choose: among rows, or among equal values.
+CHOOSING = {
+    "DISTINCT ON": "SELECT DISTINCT ON (person) person, ward, x AS v FROM visits ORDER BY person, day",
+    "row_number": f"SELECT person, ward, x AS v FROM visits QUALIFY row_number() {OVER} = 1",
+    "lag": f"SELECT person, x - lag(x) {OVER} AS v FROM visits",
+    "first_value": f"SELECT person, first_value(n) {OVER} AS v FROM visits",
+    "last_value": f"SELECT person, last_value(n) {OVER} AS v FROM visits",
+    "max of rows": f"SELECT person, max(n) {ROWS} AS v FROM visits",
+    "GROUP BY a DOUBLE": "SELECT person, x AS v, count(*) AS n FROM visits GROUP BY person, x",
+}
+PLAIN = {
+    "rows": "SELECT person, x AS v FROM visits WHERE n > 3",
+    "max by person": "SELECT person, max(x) AS v FROM visits GROUP BY person",
+    "median by person": "SELECT person, median(x) AS v FROM visits GROUP BY person",
+    "DISTINCT": "SELECT DISTINCT person, ward, n AS v FROM visits",
+    "rank": f"SELECT person, rank() {OVER} AS v FROM visits",
+    "max OVER": "SELECT person, max(x) OVER (PARTITION BY person) AS v FROM visits",
+}
 NUMBERS = ("DOUBLE", "HUGEINT", "BIGINT", "DECIMAL")
 
 
@@ -103,6 +135,46 @@ def floor(con: Any, query: str, call: str, options: argparse.Namespace) -> None:
         print(f"Q1 {name:<15} {statistics.median(found):8.1f} ms of CPU, at least {min(found):8.1f} ms", flush=True)
 
 
+def _as_written(window: windows.Window, _: object) -> str:
+    """Return a window with the caller's order alone."""
+    expr, frame = window.expr, window.expr.frame
+    orders = ", ".join(f"{sql} {words}" for sql, words in window.orders)
+    whole = frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE")
+    end = "" if whole else f" {frame_sql(expr)}"
+    over = f"PARTITION BY {', '.join(window.partitions)} ORDER BY {orders or '1'}{end}"
+    return f"system.main.{expr.name}({', '.join(window.given)}) OVER ({over})"
+
+
+def ties(rows: int, runs: int) -> None:
+    """Print the CPU time of queries that choose, and of others, and its ratio to that of the caller's order alone."""
+    before = (
+        (windows.Window, "sql", _as_written),
+        (stages, "has_one_spelling", lambda kind: True),
+        (stages, "one_of_equals", lambda sql, kind: sql),
+    )
+    with dpsql.connect() as con:
+        con.execute(VISITS.format(rows=rows, people=rows // 10))
+        con.execute(
+            "SELECT dp_protect('hospital', epsilon := 1e9, max_rows_per_unit := 5, tables := {visits: 'person'})"
+        )
+        for what, queries in (("chooses", CHOOSING), ("does not", PLAIN)):
+            for name, inner in queries.items():
+                sql = literal(f"SELECT count(*), sum(v) FROM ({inner})")
+                call = f"FROM dp_query({sql}, epsilon := 1, lower := 0, upper := 100, fresh := true)"
+                own, plain, shares = [], [], []
+                for _ in range(runs):
+                    own.append(measured(con, call)[0])
+                    with planted(*before):
+                        plain.append(measured(con, call)[0])
+                    shares.append(own[-1] / plain[-1])
+                taken, without = statistics.median(own), statistics.median(plain)
+                print(
+                    f"{what:<9} {name:<18} {taken:8.1f} ms of CPU, {without:8.1f} ms: {taken / without:.3f} x, "
+                    f"median of pairs {statistics.median(shares):.3f} x",
+                    flush=True,
+                )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--customers", type=int, default=10_000)
@@ -111,7 +183,11 @@ def main() -> None:
     parser.add_argument("--cap", type=int, default=100)
     parser.add_argument("--only", default="", help="numbers of statements, such as 1,6")
     parser.add_argument("--floor", action="store_true", help="Q1 alone, beside SQL with the same cap")
+    parser.add_argument("--ties", type=int, default=0, metavar="ROWS", help="queries that choose among rows that tie")
     options = parser.parse_args()
+    if options.ties:
+        ties(options.ties, options.runs)
+        return
     path = QUERIES / "tpch.json"
     if not path.exists():
         raise SystemExit(f"the statements are not here; they belong into {path.name} in ../shared/queries")

@@ -126,8 +126,47 @@ class Writer:
             f"SELECT avg(d) AS a FROM (SELECT who, x - lag(x) OVER (PARTITION BY who ORDER BY day, n, x) AS d FROM {scope.text}{where})",
             f"SELECT count(*) AS n FROM (SELECT * FROM {scope.text} QUALIFY row_number() OVER (PARTITION BY who ORDER BY day, n, x) = 1)",
             self._of_wide_dimension(scope, where),
+            *(self._of_tied(scope, where),) * 5,
         )
         return draw.choice(forms)
+
+    def _of_tied(self, scope: Scope, where: str) -> str:
+        """Return a query that chooses among rows, or equal values, by an order in which several come first."""
+        draw, name = self.draw, scope.text.split()[1]
+        by = draw.choice(
+            ("", f" ORDER BY {name}.n > 0", f" ORDER BY {name}.day DESC", f" ORDER BY {name}.kind, {name}.x")
+        )
+        frame = draw.choice(("", " ROWS 1 PRECEDING", " GROUPS 1 PRECEDING")) if by else ""
+        over = f"OVER (PARTITION BY {name}.who{draw.choice(('', f', {name}.ward'))}{by}"
+        what = draw.choice(
+            (
+                *(
+                    f"first_value(x) {over}{frame})",
+                    f"last_value(n) {over}{frame})",
+                    f"last_value(x IGNORE NULLS) {over})",
+                ),
+                *(f"lag(n) {over})", f"lead(x) {over})", f"row_number() {over}) * n", f"max(x) {over}{frame})"),
+                *(f"count(x) {over}{frame})", f"min(n) {over}{frame})", f"rank() {over}) + n"),
+            )
+        )
+        sign = "1 / {0} > 0 OR CAST({0} AS VARCHAR) = '-nan'"
+        return draw.choice(
+            (
+                f"SELECT sum(v) AS s, count(v) AS n FROM (SELECT who, {what} AS v FROM {scope.text}{where})",
+                f"SELECT count_if({sign.format('v')}) AS s FROM (SELECT who, {what} AS v FROM {scope.text}{where})",
+                f"SELECT ward, count(*) AS n FROM (SELECT DISTINCT ON (who) who, ward FROM {scope.text}{where}"
+                f"{by.replace('ORDER BY', 'ORDER BY who,')}) GROUP BY ward",
+                f"SELECT sum(x) AS s FROM (SELECT * FROM {scope.text}{where} QUALIFY row_number() {over}) = 1)",
+                f"SELECT count_if({sign.format('m')}) AS s FROM (SELECT who, {draw.choice(('min', 'max', 'median'))}(x) AS m "
+                f"FROM {scope.text}{where} GROUP BY who)",
+                f"SELECT count_if({sign.format('x')}) AS s FROM (SELECT DISTINCT who, x FROM {scope.text}{where})",
+            )
+        )
+
+    def tied(self) -> str:
+        """Return a query of one table that chooses among rows, or equal values."""
+        scope = self._base("orders")
+        return self._of_tied(scope, self._where(scope) if self.draw.random() < 0.3 else "")
 
     def _of_wide_dimension(self, scope: Scope, where: str) -> str:
         """Return a query whose keys are several columns of one public table: its rows, not all combinations."""

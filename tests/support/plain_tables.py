@@ -54,7 +54,7 @@ SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {
   upper := {{age: 120, x: 4, n: 9, price: 100, qty: 2, w: 1, m: 5, y: 8}},
   tables := {{people: 'id', orders: 'who', lines: 'o -> orders.ok', notes: 'o -> orders.ok', parts: 'l -> lines.lk'}})
 """
-_DOUBLES = ("'nan'", "-0.0", "'inf'", "'-inf'", "NULL", "1.0", "2.5", "1e308", "-3.25", "5e-324")
+_DOUBLES = ("'nan'", "'-nan'", "'-0'", "0.0", "'inf'", "'-inf'", "NULL", "1.0", "2.5", "1e308", "-3.25", "5e-324")
 _INTEGERS = ("NULL", "0", "1", "-1", "7", "9223372036854775807", "-9223372036854775808")
 _SMALL = ("NULL", "0", "1", "-1", "5", "2147483647", "-2147483648")
 _TEXTS = (
@@ -139,6 +139,22 @@ def random_rows(draw: random.Random) -> Database:
     }
 
 
+def tied_rows(draw: random.Random) -> Database:
+    """Return rows of which each person has several that are alike in most columns, and equal in others.
+
+    There are more people than may go: what changes for these shows.
+    """
+    orders = []
+    for person in range(1, 13):
+        day, kind = (draw.choice(_VALUES[one]) for one in ("DATE", "KIND"))
+        for _ in range(draw.randint(2, 4)):
+            x = draw.choice(("'-0'", "0.0", "'nan'", "'-nan'"))
+            ward, n = draw.choice(("'A'", "'B'", "'x'")), draw.choice(("1", "5", "7"))
+            orders.append((draw.choice((1, 2, 3)), person, x, n, ward, day, kind, draw.choice(_TEXTS)))
+    draw.shuffle(orders)
+    return random_rows(draw) | {"orders": orders}
+
+
 def fill(con: Any, database: Database) -> None:
     """Put these rows in place of those that the tables of people have."""
     for table, rows in database.items():
@@ -149,6 +165,7 @@ def fill(con: Any, database: Database) -> None:
 
 
 def neighbours(database: Database) -> list[Database]:
-    """Return the database, and those without each of the people whose going changes it."""
+    """Return the database, and those without each of the people whose going changes it, their rows in another order."""
     others = [without(database, person) for person in PEOPLE]
-    return [database, *(one for one in others if one != database)]
+    turned = [{table: rows[::-1] for table, rows in one.items()} for one in others if one != database]
+    return [database, *turned]

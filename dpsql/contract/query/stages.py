@@ -20,8 +20,10 @@ from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.places import about
 from dpsql.contract.query.presence import has_value, refuses_null
 from dpsql.contract.query.relations import DATE, ROWS, UNIT, Column, Item, PartOfQuery, Scope
+from dpsql.contract.query.spellings import ENDS, has_one_spelling, one_of_equals, one_of_group
+from dpsql.contract.query.windows import WINDOWS, Window
 from dpsql.contract.query.work import Splitting, check_written
-from dpsql.contract.query.writer import frame_sql, order_words
+from dpsql.contract.query.writer import order_words
 from dpsql.errors import ParameterError, SourceError
 from dpsql.rendering import call, cast, identifier
 
@@ -40,12 +42,6 @@ DISTINCT_ON = "DISTINCT ON"
 # Aggregates that return what one row has; DuckDB reads max_by as arg_max.
 _OF_ONE_ROW = frozenset(
     ("arg_max", "arg_min", "argmax", "argmin", "max_by", "min_by", "first", "last", "any_value", "arbitrary")
-)
-_WINDOWS = frozenset(
-    (
-        *("lag", "lead", "row_number", "first_value", "last_value", "rank", "dense_rank", "count", "count_star"),
-        *("min", "max"),
-    )
 )
 _INTERPOLATED = frozenset(("median", "quantile_cont"))
 # Between decimals of more digits, or dates, interpolation may overflow.
@@ -226,13 +222,19 @@ class Stage:
         """Return the stage of groups of one person's rows, and what stands for groups and aggregates in it."""
         inner, columns, made, places = [], [], [], {}
         item = Item("g0", _empty(self), "")
-        names = []
+        names, listed = [], []
         for number_, group in enumerate(groups):
-            written = self.write(group)
-            inner.append(f"{written.sql} AS {identifier(f'g{number_}')}")
-            columns.append(self._output(group, f"g{number_}", f"g{number_}", written.type))
-            names.append(identifier(f"g{number_}"))
-            places[group] = Expr("item", f"g{number_}", value=item.id)
+            with about(group):
+                written, name = self.write(group), f"g{number_}"
+                read = name if self._keeps_spelling(group, written.type) else f"v{number_}"
+                inner.append(f"{written.sql} AS {identifier(read)}")
+                if read == name:
+                    listed.append(identifier(name))
+                else:
+                    made.append(f"{one_of_group(identifier(read), written.type)} AS {identifier(name)}")
+            columns.append(self._output(group, name, name, written.type))
+            names.append(identifier(read))
+            places[group] = Expr("item", name, value=item.id)
         for number_, one in enumerate(aggregates):
             with about(one):
                 sql, kind, found = self._aggregate(one, number_, inner)
@@ -243,10 +245,24 @@ class Stage:
         if owner is not None:
             inner.append(f"{owner} AS {identifier(UNIT)}")
             names.append(identifier(UNIT))
-        text = f"SELECT {', '.join([*names, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
+            listed.append(identifier(UNIT))
+        text = f"SELECT {', '.join([*listed, *made])} FROM (SELECT {', '.join(inner) or '1 AS one'} {self.body})"
         text += f" GROUP BY {', '.join(names)}" if names else ""
         unseen = tuple(one for one in self._unseen if one.owner)  # of a group no row's date is left
-        return self._above(f"({text})", columns, unseen), places
+        one_of_rows = (*ENDS, *_INTERPOLATED)
+        chosen = [
+            column for one, column in zip(aggregates, columns[len(groups) :], strict=True) if one.name in one_of_rows
+        ]
+        chosen += [column for one, column in zip(groups, columns, strict=False) if not self._says_whose(one)]
+        return self._above(_of_equals(f"({text})", chosen), columns, unseen), places
+
+    def _says_whose(self, group: Expr) -> bool:
+        """Whether an expression holds whose row it is, which must stay a column as it is."""
+        return self.is_owner(group) or self.is_tied(group)
+
+    def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
+        """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
+        return has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
         relation = PartOfQuery(
@@ -318,6 +334,8 @@ class Stage:
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
+        if expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind)):
+            sql = one_of_group(names[0], kind, ENDS[expr.name])
         return sql, types[0][1], kept
 
     def _sum(self, name: str, kind: Type) -> tuple[str, Type]:
@@ -364,25 +382,30 @@ class Stage:
             for part in one.walk():
                 if part.what == "item":
                     kept(part)
-        made, wide = [], []
-        for number_, one in enumerate(windows):
+        read = []
+        for one in windows:
             with about(one):
-                sql, stub = self._window(one, kept)
+                read.append(self._window(one, kept))
+        made, wide = [], []
+        seen = [*columns, *(one for one in self._unseen if not (one.dated and any(also.dated for also in columns)))]
+        for number_, (one, window) in enumerate(zip(windows, read, strict=True)):
             name = f"w{number_}"
-            made.append(f"{sql} AS {identifier(name)}")
-            kinds = self.work.catalogue.typing.columns(f"SELECT {stub} AS x")
+            kinds = self.work.catalogue.typing.columns(f"SELECT {window.stub} AS x")
             if kinds is None:
                 raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
+            with about(one):
+                made.append(f"{window.sql(seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
         inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
+        text = _of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
 
-    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> tuple[str, str]:
-        """Return the SQL of a window of one person's rows, and of one over no rows."""
-        if expr.name not in _WINDOWS or expr.flag or expr.filter is not None:
+    def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:
+        """Return a window of one person's rows; note what it reads."""
+        if expr.name not in WINDOWS or expr.flag or expr.filter is not None:
             raise ParameterError(
                 "P104", f"sql: {expr.name} OVER is not computed of one person's rows. There are lag, lead, row_number, "
                 "first_value, last_value, rank, dense_rank, count, min and max.",
@@ -410,24 +433,24 @@ class Stage:
             else:
                 given.append(kept(part))
                 stubs.append(f"NULL::{self.write(part).type.sql}")
-        parts = f"PARTITION BY {', '.join(kept(one) for one in expr.partitions)}"
-        orders = ", ".join(f"{kept(one.expression)} {order_words(one)}".strip() for one in expr.orders)
-        over = f"{parts} ORDER BY {orders}" if orders else parts
-        ignoring = f" {expr.value}" if expr.value else ""
-        frame = _frame(expr)
-        return (
-            f"system.main.{expr.name}({', '.join(given)}{ignoring}) OVER ({over}{frame})",
+        return Window(
+            expr,
+            given,
+            self.write(expr.parts[0]).type if expr.parts else None,
+            [kept(one) for one in expr.partitions],
+            [(kept(one.expression), order_words(one)) for one in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
 
 
-def _frame(expr: Expr) -> str:
-    frame = expr.frame
-    if frame is None or (frame.start, frame.end) == ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
-        return ""
-    if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
-        raise ParameterError("P104", "sql: a frame of RANGE is not computed of one person's rows. Write ROWS.")
-    return f" {frame_sql(expr)}"
+def _of_equals(text: str, columns: Sequence[Column]) -> str:
+    """Return rows in which equal numbers of these columns are the same; DuckDB would aggregate for each mention."""
+    same = [
+        f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
+        for one in columns
+        if one.type.kind in FLOATS
+    ]
+    return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if same else text
 
 
 def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:
