@@ -60,6 +60,12 @@ class Placement:
         How many rows of one privacy unit count, by what is stated of the tables that are read.
     once : bool
         Whether the plan leaves each privacy unit one row at most, so that no more need to count.
+    keyed : tuple of tuple of str
+        The keys of tables by which orders are total: database, schema, table, and the key's columns. They are read
+        again when the statement runs.
+    loose : tuple of (str, str)
+        The columns of numbers, with their types, whose values are fixed but for their spellings, as 0 and -0 are. A
+        call reads them with one spelling.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -88,6 +94,8 @@ class Placement:
     dated: tuple[tuple[str, str | None], ...] = ()
     undated: bool = False
     numbered: bool = field(default=False, compare=False)
+    keyed: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    loose: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.

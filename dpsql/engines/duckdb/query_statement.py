@@ -158,9 +158,10 @@ class QueryStatement:
 
 def _texts(plan: QueryPlan) -> str:
     """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
-    if plan.placement is None or plan.placement.direct:
+    keys = any(part.plan.placement is not None and part.plan.placement.keyed for part in plan.parts)
+    if plan.placement is None or (plan.placement.direct and not keys):
         return "NULL"
-    return catalogued_sql(made=True, tables=True)
+    return catalogued_sql(made=True, tables=True, keys=keys)
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

@@ -47,13 +47,17 @@ def texts_sql(plan: Plan) -> str:
         return "NULL"
     placement = plan.placement
     unseen = placement.governed and not placement.seen
-    return catalogued_sql(made=placement.governed and not placement.read, tables=unseen or not placement.read)
+    return catalogued_sql(
+        made=placement.governed and not placement.read,
+        tables=unseen or not placement.read,
+        keys=bool(placement.keyed),
+    )
 
 
-def catalogued_sql(*, made: bool, tables: bool) -> str:
+def catalogued_sql(*, made: bool, tables: bool, keys: bool) -> str:
     """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
 
-    To list macros takes DuckDB as long as the rest of a small call.
+    Of tables there are their constraints, too, where a call rests on `keys`. To list macros takes DuckDB as long as the rest of a small call.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
@@ -75,6 +79,9 @@ def catalogued_sql(*, made: bool, tables: bool) -> str:
         name: f"(SELECT {call('list', row)} FROM {call(function)} WHERE NOT internal{more})"
         for name, (function, row, more) in rows.items()
     }
+    if keys:
+        row = struct({"path": path[2], "sort": "constraint_type", "columns": "constraint_column_names"})
+        lists["keys"] = f"(SELECT {call('list', row)} FROM {call('duckdb_constraints')})"
     return struct(lists)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.contract.placement import Placement
@@ -11,13 +11,13 @@ from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
-from dpsql.engines.duckdb.lineage.stability import is_shown, walk
+from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
 # What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
-CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables"))
+CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def place_aggregate(
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
-    reading = Reading(declarations, catalog)
+    reading = Reading(declarations, replace(catalog, unique=texts.unique))
     for aggregate, rows in found:
         if bound.listed(aggregate, "groups"):
             raise SourceError(
@@ -64,7 +64,7 @@ def place_aggregate(
                 "a WHERE over a public list of groups.",
             )
         try:
-            below = walk(rows, reading.leaf, {}, node)
+            below = reading.walk(rows, {}, node)
         except bound.UnreadableError:
             if claim is None:
                 raise refusals.cannot_see(STATEMENT, "a file or a frame", known=declarations) from None
@@ -75,6 +75,9 @@ def place_aggregate(
             raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
         refusals.refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
+        if charged and (below.unfixed or below.loose):
+            told = below.unfixed or "a number with several spellings"
+            raise refusals.order_decides(STATEMENT, told, below.to_order)
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):
             raise refusals.other_dataset(STATEMENT, dataset, charged)
         if below.row_level and not below.by_unit:

@@ -14,11 +14,11 @@ from typing import Any
 from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.placement import Placement
-from dpsql.engines.duckdb.lineage import bound, paths, refusals
+from dpsql.engines.duckdb.lineage import bound, orders, paths, refusals
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
-from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf, Rows, leaf_rows, union_of
 from dpsql.engines.duckdb.lineage.stability import is_shown, walk
 from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
@@ -34,20 +34,41 @@ class Reading:
     undeclared: dict[str, paths.Path] = field(default_factory=dict)
     scanned: dict[str, None] = field(default_factory=dict)
     declared: set[TableName | None] = field(default_factory=set)  # as they were declared
+    keyed: bool = False  # whether the keys of tables are read
+    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # those that were read
 
-    def limits(self, rows: Rows) -> dict[str, Any]:
-        """Return what is known of how many rows a person has in `rows`, which read these tables, for a `Placement`.
+    def walk(self, node: bound.Node, views: Mapping[str, Leaf], within: bound.Node | None = None) -> Rows:
+        """Return what a plan returns, see `stability.walk`; the keys of tables are read only where an order lacks one."""
+        rows = walk(node, self.leaf, views, within)
+        if not rows.unfixed or self.keyed:
+            return rows
+        self.keyed = True
+        return walk(node, self.leaf, views, within)
+
+    def facts(self, rows: Rows, node: bound.Node) -> dict[str, Any]:
+        """Return what is known of `rows`, which read these tables by a plan, for a `Placement`.
+
+        How many a person has:
 
         Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
         mistake here would cost rows and not privacy.
         """
         stated = self.declarations.rows_per_unit(self.declared)
-        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit)}
+        keyed = tuple((*path, *sorted(key)) for path, keys in self.keys.items() for key in keys)
+        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit), "keyed": keyed, "loose": loose_of(rows, node)}
 
     def leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
         """Note that a table is read, and return what is declared about it; `covered` below a declared view."""
         name = self.catalog.display(path)
         self.tables[name] = path
+        found = self._leaf(path, covered)
+        if not self.keyed:
+            return found
+        self.keys[path] = self.catalog.unique(path)
+        return replace(found or PUBLIC, unique=self.keys[path]) if self.keys[path] else found
+
+    def _leaf(self, path: paths.Path, covered: bool) -> Leaf | None:
+        name = self.catalog.display(path)
         found = self.declarations.leaf(self.catalog.table(path), path[0])
         if found is not None:
             self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
@@ -57,6 +78,12 @@ class Reading:
         elif not covered:
             self.undeclared[name] = path
         return found
+
+
+def loose_of(rows: Rows, node: bound.Node) -> tuple[tuple[str, str], ...]:
+    """Return the names and types of the loose columns of a plan's rows."""
+    columns = orders.columns_of(node) or ()
+    return tuple((columns[place].name, orders.name_of(columns[place].kind)) for place in sorted(rows.loose))
 
 
 def place(
@@ -81,7 +108,7 @@ def place(
     views = declared_views(seen, declarations, catalog)
     try:
         node = bound.read(seen[0][1])
-        rows = None if node is None else walk(node, reading.leaf, views)
+        rows = None if node is None else reading.walk(node, views)
     except bound.UnreadableError:
         node = rows = None  # something is read that no plan shows
     if node is None or rows is None:
@@ -103,7 +130,7 @@ def place(
         written=source,
         source=paths.pinned_source(source, own),
         tables=tuple(reading.tables),
-        **reading.limits(rows),
+        **reading.facts(rows, node),
         seen=True,
         content=source_content(node, own) if named else "",
         direct=direct,
@@ -114,13 +141,13 @@ def place(
     columns, unit_column, read = bound.output(node) or [], privacy_unit, node
     if direct and own is not None and rows.pending is not None:
         item, joined = _along_path(own, name, seen, reading)
-        rows, columns, read = walk(joined, reading.leaf, {}), bound.output(joined) or [], joined
+        rows, columns, read = reading.walk(joined, {}), bound.output(joined) or [], joined
         unit_column = columns[-1] if unit_column is None else unit_column
         placed = partial(
             placed,
             joined=item,
             tables=tuple(reading.tables),
-            **reading.limits(rows),
+            **reading.facts(rows, joined),
             content=paths.digest(bound.meaning(joined)) if named else "",
             checked=all(map(bound.is_checked, bound.scans(joined))),
         )
@@ -146,7 +173,7 @@ def _along_path(
     joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
     if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
         raise refusals.path_lost(name)
-    rows = walk(joined, reading.leaf, {})
+    rows = reading.walk(joined, {})
     if rows.own_rows or rows.pending is not None:
         raise refusals.path_lost(name)
     return item, joined
@@ -173,7 +200,7 @@ def place_text(
     views = declared_views(seen, declarations, catalog)
     try:
         node = bound.read(plan)
-        rows = None if node is None else walk(node, reading.leaf, views)
+        rows = None if node is None else reading.walk(node, views)
     except (bound.UnreadableError, bound.MissingError):
         node = rows = None
     if node is None or rows is None or not is_shown(node):
@@ -193,7 +220,7 @@ def place_text(
         source,
         source,
         tables=tuple(reading.tables),
-        **reading.limits(rows),
+        **reading.facts(rows, node),
         seen=True,
         unit=unit,
         date=date,
@@ -404,6 +431,10 @@ def _refuse_far(
     """Raise if one row or unit can change too many rows; return the column of the privacy unit, if there is one."""
     units = {name: declarations.unit(name) for name in charged}
     listed = ", ".join(map(repr, charged))
+    if rows.unfixed and not (rows.row_level if not rows.by_unit else rows.own_rows or rows.pending):
+        raise refusals.order_decides(source, rows.unfixed, rows.to_order)
+    if any(place >= len(columns) or columns.count(columns[place]) > 1 for place in rows.loose):
+        raise refusals.order_decides(source, "a number with several spellings")
     if not rows.by_unit:
         if any(unit is not None for unit in units.values()):
             raise SourceError(
@@ -434,8 +465,6 @@ def _refuse_far(
         )
     if rows.pending is not None:
         raise refusals.pending(source, rows.pending, declarations)
-    if rows.unfixed:
-        raise refusals.order_decides(source, rows.unfixed)
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:

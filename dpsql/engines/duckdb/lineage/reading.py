@@ -52,6 +52,16 @@ def read_texts(
     return _digest(behind(own[2], texts)), closure.calls
 
 
+def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
+    """Raise if a key by which an order is total is no key of its table in the transaction that reads the table."""
+    for database, schema, name, *columns in placement.keyed:
+        if not any(key <= set(columns) for key in texts.unique((database, schema, name))):
+            raise BudgetError(
+                "B008",
+                f"the constraints of {show(name)} are others than when the statement was prepared. Prepare it again.",
+            )
+
+
 def behind(name: str, texts: Catalogued) -> dict[str, str]:
     """Return the texts of the views of a name, and of those that they name; of views of one name, all texts.
 

@@ -45,8 +45,9 @@ By induction over the operators, with "owner" for unit or value:
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
 dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
 
-An aggregate of a unit's rows keeps the second only if their order does not decide it (`order.py`). What breaks this is
-noted as `unfixed`.
+The rows of an operator must follow from those of its inputs, and not from the order in which DuckDB reads them
+(`orders`). What breaks this is noted as `unfixed`, of public rows, too: rows of people can decide in which order DuckDB
+reads them, such as by the filter that a join pushes down.
 
 Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
 it. If not even the inputs of an operator are known, it is an `UnreadableError`.
@@ -56,8 +57,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage import bound, orders
 from dpsql.engines.duckdb.lineage.dates import Equality, is_date, is_whole_period, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
@@ -66,18 +68,17 @@ from dpsql.engines.duckdb.lineage.joins import (
     equal_columns,
     equal_columns_of,
     of_people,
+    matches_one,
     passed_on,
+    side_by_side,
 )
 from dpsql.engines.duckdb.lineage.rows import (
     PUBLIC,
     Leaf,
     Rows,
     leaf_rows,
-    order_decides,
-    sorted_lists,
     together,
     union_of,
-    window_order_decides,
 )
 
 # Table functions whose rows depend only on their arguments.
@@ -108,6 +109,7 @@ class _Walk:
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
     equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
+    alone: set[int] = field(default_factory=set)  # aggregates of one row at most, or an error is raised, by address
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
@@ -157,7 +159,7 @@ class _Walk:
             () if rows.date is None or below.date is None else rows.date.columns & below.date.columns
         )
         unit = rows.unit & below.unit if same else frozenset[int]()
-        return replace(both, unit=unit, pending=rows.pending, date=date)
+        return replace(both, unit=unit, pending=rows.pending, date=date, loose=below.loose)
 
 
 def walk(
@@ -215,10 +217,47 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     for child in bound.children(node):
         if bound.kind(child) == "GET" and not bound.references(expressions) and bound.scanned_columns(child) == [None]:
             walking.unneeded.add(id(child))
-        walking.sorted[id(child)] = sorted_lists(expressions)
+        walking.sorted[id(child)] = orders.sorted_lists(expressions)
+        walking.alone |= _checked_firsts(child, expressions)
     [rows] = walking.inputs(node, 1)
+    rows, loose = _blind(rows, expressions)
     out = rows.columns([bound.reference(expression) for expression in expressions])
-    return replace(out, date=places_of_dates(expressions, rows.date))
+    return replace(
+        out,
+        date=places_of_dates(expressions, rows.date),
+        tells=out.tells | orders.tells(expressions, rows),
+        loose=frozenset(place for place, one in enumerate(loose) if one),
+    )
+
+
+def _blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
+    """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
+    told, loose = orders.read(rows, expressions)
+    return rows.unfixed_by(told and f"{told} of a number with several spellings"), loose
+
+
+def _checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
+    """Return the first values of an aggregate below that count only where there is one row, by address.
+
+    So DuckDB writes a subquery in place of a value: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
+    """
+    if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
+        return set()
+    made, found = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
+    for one in map(bound.as_node, expressions):
+        checks = one.get("case_checks")
+        check = checks[0] if isinstance(checks, list) and len(checks) == 1 else {}
+        when = check.get("when_expr") if isinstance(check, dict) else None
+        if not isinstance(when, dict) or when.get("type") != "COMPARE_GREATERTHAN":
+            continue
+        sides = bound.arguments(when) or [when.get("left"), when.get("right")]
+        counted, place = bound.reference(sides[0]), bound.reference(one.get("else_expr"))
+        fails = bound.called(bound.as_node(check["then_expr"])) == "error"
+        if not fails or counted is None or place is None or bound.constant(sides[1]) != 1:
+            continue
+        if bound.called(made[counted]) == "count_star" and bound.references(expressions).count(place) == 1:
+            found.add(id(made[place]))
+    return found
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
@@ -229,7 +268,7 @@ def _same(walking: _Walk, node: bound.Node) -> Rows:
         walking.demand(node, _places(map(bound.reference, found)))
         walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows = _one_number(rows, found)
+    rows, _ = _blind(_one_number(rows, found), found)
     kept = bound.listed(node, "projection_map")
     return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
@@ -252,12 +291,35 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     targets = [bound.reference(target) for target in bound.listed(node, "distinct_targets")]
     keys = _places(targets)
-    ordered = bound.as_node(node.get("order_by")).get("orders") if node.get("order_by") is not None else None
-    if node.get("distinct_type") == "DISTINCT_ON" and not ordered:
-        rows = rows.unfixed_by("DISTINCT ON without ORDER BY")
+    by = [*bound.listed(node, "distinct_targets"), *orders.ordering(node, "order_by")]
+    name = "DISTINCT ON" if node.get("distinct_type") == "DISTINCT_ON" else "DISTINCT"
+    rows = _chosen(*_blind(rows, by)[:1], name, orders.choice(rows, by), node)
     once = rows.once or (None not in targets and keys <= rows.unit)
     rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset(), once=once)
+    if None not in targets:
+        rows = replace(rows, unique=rows.unique | {keys})
     return rows if rows.one_unit(keys) else rows.broken("DISTINCT")
+
+
+def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
+    """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
+    if choice.fixed:
+        return orders.loosened(rows, choice.loose)
+    begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
+    return rows.unfixed_by(name, orders.words(orders.columns_of(bound.children(node)[0]), choice.missing, begun))
+
+
+def _limit(walking: _Walk, node: bound.Node) -> Rows:
+    """Keep the first rows: they are fixed where the order right below is total."""
+    [rows] = walking.inputs(node, 1)
+    [below] = bound.children(node)
+    by = orders.ordering(below, "orders") if bound.kind(below) == "ORDER_BY" else []
+    return _chosen(rows, "LIMIT", orders.choice(rows, by), node).broken("LIMIT")
+
+
+def _mixed_up(walking: _Walk, node: bound.Node) -> Rows:
+    """Meet rows by their places, or by what DuckDB draws."""
+    return _broken(walking, node).unfixed_by(bound.kind(node).replace("_", " "))
 
 
 def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
@@ -268,8 +330,19 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     sets = [frozenset(bound.as_list(one)) for one in bound.listed(node, "grouping_sets")] or [every]
     in_all = frozenset.intersection(*sets)
     in_order = walking.sorted.get(id(node), frozenset())
-    for place, one in enumerate(aggregates, start=len(groups)):
-        rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
+    by = bound.listed(node, "groups") if len(sets) == 1 else []
+    columns = orders.columns_of(bound.children(node)[0])
+    rows, loose = _blind(rows, bound.listed(node, "groups"))
+    for place, one in enumerate(bound.listed(node, "groups")):
+        told = orders.group(one)
+        rows = rows.unfixed_by("" if told is None else told)
+        loose[place] = loose[place] or told is None
+    for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
+        judged = orders.aggregate(rows, one, by, is_sorted=place in in_order)
+        if id(one) in walking.alone:
+            judged = orders.aggregate(replace(rows, alone=True), one, by)
+        rows = rows.unfixed_by(judged.unfixed, orders.words(columns, judged.missing, judged.begun))
+        loose.append(judged.loose)
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
     date = places_of_dates(bound.listed(node, "groups"), rows.date)
     ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
@@ -281,7 +354,11 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         date=date and date.at(place for place in date.columns if place in in_all),
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
+        unique=frozenset([frozenset(range(len(groups)))] if len(sets) == 1 else ()),
+        tells=frozenset(),
+        loose=frozenset(place for place, one in enumerate(loose) if one),
         numbers=frozenset(),
+        firsts=frozenset(),
         once=len(sets) == 1 and (rows.once or all(map(_says_whose(rows), bound.listed(node, "groups")))),
     )
     return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
@@ -299,10 +376,13 @@ def _one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
     """
     for found in conditions:
         sides = bound.arguments(found) or [found.get("left"), found.get("right")]
-        if found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides)):
+        first = found.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
+        if first or (found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
             columns = [bound.reference(side) for side in sides]
             for among in (among for place, among in rows.numbers if place in columns):
                 rows = replace(rows, keys=among) if among else replace(rows, once=True)
+            for parts in (parts for place, parts in rows.firsts if place in columns):
+                rows = replace(rows, unique=rows.unique | {parts})
     return rows
 
 
@@ -316,6 +396,17 @@ def _numbering(rows: Rows, window: bound.Node) -> frozenset[int] | None:
         return frozenset() if all(map(_says_whose(rows), parts)) else None
     keys = [bound.reference(part) for part in parts]
     return None if None in keys else _places(keys)
+
+
+def _firsts(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
+    """Return the columns with numbers of rows, each with the columns within which it numbers them."""
+    found = set[tuple[int, frozenset[int]]]()
+    for place, window in enumerate(windows, start=rows.width):
+        parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
+        plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
+        if plain and None not in parts:
+            found.add((place, _places(parts)))
+    return frozenset(found)
 
 
 def _places(columns: Iterable[int | None]) -> frozenset[int]:
@@ -349,18 +440,37 @@ def _window(walking: _Walk, node: bound.Node) -> Rows:
         rows.one_unit(_places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
         for parts in (bound.listed(one, "partitions") for one in windows)
     )
-    for window in windows:
-        rows = rows.unfixed_by(window_order_decides(window))
+    rows, loose = _windows(rows, windows, node)
     numbering = ((place, _numbering(rows, one)) for place, one in enumerate(windows, start=rows.width))
     numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
-    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers)
+    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers, loose=loose)
+    out = replace(out, firsts=rows.firsts | _firsts(rows, windows))
     return out if by_unit else out.broken("WINDOW")
+
+
+def _windows(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
+    """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
+    columns = orders.columns_of(bound.children(node)[0])
+    judged = [orders.window(rows, one) for one in windows]
+    for said, choice in judged:
+        rows = orders.loosened(rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose)
+    for one in windows:
+        rows, _ = _blind(rows, orders.parts(one))
+    numbering = [one for one in windows if orders.numbers_rows(one)]
+    if not rows.unique and not rows.alone and not orders.same_order(numbering):
+        rows = rows.unfixed_by("a second order of windows")
+    loose = {place for place, (said, _) in enumerate(judged, start=rows.width) if said.loose}
+    return rows, rows.loose | loose
 
 
 def _unnest(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
+    rows, _ = _blind(rows, bound.listed(node, "expressions"))
     width = rows.width + len(bound.listed(node, "expressions"))
-    return replace(rows.mixed("UNNEST"), width=width, keys=frozenset(), alone=False, once=False, numbers=frozenset())
+    none: frozenset[Any] = frozenset()
+    return replace(
+        rows.mixed("UNNEST"), width=width, keys=none, alone=False, once=False, numbers=none, firsts=none, unique=none
+    )
 
 
 def _cte(walking: _Walk, node: bound.Node) -> Rows:
@@ -396,7 +506,7 @@ def _halves(node: bound.Node) -> list[bound.Node]:
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
     equated = walking.pass_equated(node)
     left, right = walking.inputs(node, 2)
-    rows = together([left, right], left.width + right.width)
+    rows = side_by_side(left, right, "INNER")
     if rows.public:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
@@ -419,8 +529,11 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
-    rows = together([left, right], left.width + added)
+    rows = side_by_side(left, right, name, conditions)
+    if name == "SINGLE" and not matches_one(right, conditions, "right"):
+        rows = rows.unfixed_by("a subquery in place of a value")
+    for side, each in (("left", left), ("right", right)):
+        rows = rows.unfixed_by(_blind(each, [bound.as_node(one).get(side) for one in conditions])[0].unfixed)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
@@ -471,9 +584,11 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "COMPARISON_JOIN": _join,
     **dict.fromkeys(
         (
-            *("LIMIT", "TOP_N", "SAMPLE", "EXCEPT", "INTERSECT", "PIVOT"),
-            *("ANY_JOIN", "ASOF_JOIN", "POSITIONAL_JOIN", "DELIM_JOIN", "DEPENDENT_JOIN"),
+            *("EXCEPT", "INTERSECT", "PIVOT"),
+            *("ANY_JOIN", "DELIM_JOIN", "DEPENDENT_JOIN"),
         ),
         _broken,
     ),
+    "LIMIT": _limit,
+    **dict.fromkeys(("TOP_N", "SAMPLE", "ASOF_JOIN", "POSITIONAL_JOIN"), _mixed_up),
 }

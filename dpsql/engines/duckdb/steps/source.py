@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
@@ -33,6 +35,8 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     parts, named = _columns(plan, whole, checked=not (typed or is_valid))
     absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
     source = (plan.placement.joined if plan.placement is not None else "") or source_sql(plan.source)
+    if plan.placement is not None and plan.placement.loose:
+        source = with_one_spelling(source, plan.placement.loose)
     columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
     taken = select(columns, f"{f'(SELECT * FROM {source})' if named else source} AS {whole}")
     rows = (
@@ -45,6 +49,16 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     if not filtered or plan.condition is None:
         return rows
     return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
+
+
+def with_one_spelling(source: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Return a FROM item whose columns of numbers, given with their types, have one zero and one NaN each."""
+    parts = []
+    for name, kind in columns:
+        column = identifier(name)
+        number = call("+", column, f"CAST(0 AS {kind})")
+        parts.append(f"CASE WHEN {call('isnan', column)} THEN CAST('nan' AS {kind}) ELSE {number} END AS {column}")
+    return f"(SELECT * REPLACE ({', '.join(parts)}) FROM {source} AS dpsql_loose)"
 
 
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
