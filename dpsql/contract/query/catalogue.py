@@ -72,6 +72,8 @@ class CatalogueTable:
         The column by which rows are dated, where the dataset has periods.
     by_unit : bool
         Whether its budget protects people; False where one row is protected.
+    loose : tuple of (str, str)
+        The columns of numbers, with their types, whose spellings are not fixed; see `Placement.loose`.
     """
 
     path: Path
@@ -82,6 +84,7 @@ class CatalogueTable:
     keys: Mapping[str, PathKey] = field(default_factory=dict)
     date: str | None = None
     by_unit: bool = True
+    loose: tuple[tuple[str, str], ...] = ()
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""

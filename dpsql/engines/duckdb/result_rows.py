@@ -57,7 +57,8 @@ def texts_sql(plan: Plan) -> str:
 def catalogued_sql(*, made: bool, tables: bool, keys: bool) -> str:
     """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
 
-    Of tables there are their constraints, too, where a call rests on `keys`. To list macros takes DuckDB as long as the rest of a small call.
+    A call that rests on `keys` gets the constraints of tables, too. To list macros takes DuckDB as long as the rest of
+    a small call.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")

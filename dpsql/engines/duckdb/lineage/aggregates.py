@@ -9,9 +9,9 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
 from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.tables import Reading
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 

@@ -72,7 +72,7 @@ def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
 
 
 def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
-    """Whether the conditions of a join determine a key of one side, so that a row of the other matches one row of it."""
+    """Whether the conditions of a join determine a key of one side: each row of the other matches one row of it."""
     equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
     return rows.alone or any(key <= equal for key in rows.unique)
 

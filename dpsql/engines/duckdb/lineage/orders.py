@@ -23,28 +23,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.functions import groups
-from dpsql.engines.duckdb.lineage.rows import INTEGERS, Rows
+from dpsql.engines.duckdb.lineage.rows import Rows
+from dpsql.engines.duckdb.lineage.spellings import (
+    EXACT,
+    FLOATS,
+    NESTED,
+    ONE_SPELLING,
+    article,
+    has_one_spelling,
+    loosened,
+    one_spelling,
+    read,
+    reads_loose,
+    shape,
+    type_in,
+    type_names,
+)
 from dpsql.rendering import identifier
 
-FLOATS = frozenset(("FLOAT", "DOUBLE"))
-# Types whose equal values have the same bytes, and types made of others.
-_ONE_SPELLING = INTEGERS | frozenset(
-    (
-        *("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "VARCHAR", "CHAR", "BLOB", "BIT", "UUID", "ENUM", "DATE", "TIME"),
-        *("TIME_NS", "TIME WITH TIME ZONE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS"),
-        "TIMESTAMP WITH TIME ZONE",
-    )
-)
-_NESTED = frozenset(("LIST", "ARRAY", "STRUCT", "MAP"))
 # Types whose order tells apart whatever a key of them tells apart.
-_COMPARED = _ONE_SPELLING | FLOATS | {"INTERVAL"}
-# Types that add exactly.
-_EXACT = INTEGERS | frozenset(("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "BIGNUM", "INTERVAL"))
+_COMPARED = ONE_SPELLING | FLOATS | {"INTERVAL"}
 # Casts that show all of a value, by the type that is cast.
 _IMAGES = {
     "DOUBLE": "BIT",
@@ -72,11 +75,6 @@ _WHOLE_ENDS = frozenset(
 _SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
 # Predictions for a list of names, each of which counts once: `LinearModel.predict_rows` sorts them.
 _PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
-# What is blind to the spellings of numbers: it returns a value that has one, or another number with several.
-_BLIND = frozenset(("isnan", "isfinite", "isinf", "=", "!=", "<", "<=", ">", ">=", "__between"))
-_BLIND_TYPES = frozenset(("OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL", "COMPARE_BETWEEN", "COMPARE_IN", "OPERATOR_NOT"))
-_LOOSE = frozenset(("+", "-", "*", "abs", "round", "floor", "ceil", "ceiling", "trunc", "greatest", "least"))
-_LOOSE_TYPES = frozenset(("OPERATOR_COALESCE", "CASE_EXPR"))
 
 
 class Column(NamedTuple):
@@ -86,67 +84,12 @@ class Column(NamedTuple):
     kind: object  # its type in the plan
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Whether an order fixes what DuckDB chooses: the columns that it leaves open, and those it fixes but for spellings.
-
-    `missing` is None where nothing that can be written as an order would fix it.
-    """
-
-    missing: frozenset[int] | None = frozenset()
-    loose: frozenset[int] = frozenset()
-
-    @property
-    def fixed(self) -> bool:
-        """Whether tied rows are alike, but for the spellings of loose columns."""
-        return self.missing == frozenset()
-
-
-def _ids(kind: object) -> list[str]:
-    """Return the names of a type and of all types in it; one that nothing knows where a text has a collation."""
-    found: list[str] = []
-    open_ones = [kind]
-    while open_ones:
-        part = open_ones.pop()
-        if isinstance(part, list):
-            open_ones += part
-        elif isinstance(part, dict):
-            if "id" in part:
-                found.append(str(part["id"]))
-            if part.get("collation"):
-                found.append("a collation")
-            open_ones += [each for name, each in part.items() if name != "values"]
-    return found
-
-
-def name_of(kind: object) -> str:
-    """Return the name of a type without parameters."""
-    return str(kind.get("id", "")) if isinstance(kind, dict) else ""
-
-
-def one_spelling(kind: object) -> bool:
-    """Whether equal values of a type have the same bytes, however they are nested."""
-    return bool(_ids(kind)) and {*_ids(kind)} <= _ONE_SPELLING | _NESTED
-
-
-def _spelled_once(expression: object) -> bool:
-    """Whether equal values of an expression have the same bytes: an integer that is cast to a number has one zero."""
-    node = expression if isinstance(expression, dict) else {}
-    below = bound.arguments(node) or [node.get("child")]
-    cast = node.get("type") == "OPERATOR_CAST" and bound.type_of(node) in FLOATS
-    return one_spelling(_type(node)) or (cast and bound.type_of(below[0]) in _EXACT - {"INTERVAL", "BIGNUM"})
-
-
-def _type(expression: object) -> object:
-    return expression.get("return_type") if isinstance(expression, dict) else None
-
-
 def _image(expression: object) -> list[int]:
     """Return the columns of which an expression shows all bytes."""
     node = expression if isinstance(expression, dict) else {}
     place = bound.reference(node)
     if place is not None:
-        return [place] if one_spelling(_type(node)) else []
+        return [place] if one_spelling(type_in(node)) else []
     below = bound.arguments(node) or [node.get("child")]
     inner = bound.reference(below[0])
     given, wanted = bound.type_of(below[0]), bound.type_of(node)
@@ -158,7 +101,7 @@ def _image(expression: object) -> list[int]:
     name = bound.called(node)
     if name == "encode" and len(below) == 1:
         shown = as_text(below[0])
-        return [] if shown is None or _ids(_type(shown))[0] not in _SHOWN else [bound.reference(shown) or 0]
+        return [] if shown is None or type_names(type_in(shown))[0] not in _SHOWN else [bound.reference(shown) or 0]
     if name in ("row", "struct_pack"):
         return [each for part in below for each in _image(part)]
     return []
@@ -166,7 +109,7 @@ def _image(expression: object) -> list[int]:
 
 def as_text(expression: object) -> bound.Node | None:
     """Return the reference to a column whose text an expression is; None for any other expression."""
-    node = expression if isinstance(expression, dict) else {}
+    node: bound.Node = expression if isinstance(expression, dict) else {}
     if node.get("type") == "OPERATOR_CAST" and bound.type_of(node) == "VARCHAR" and not node.get("try_cast"):
         node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
     return node if bound.reference(node) is not None and bound.type_of(node) else None
@@ -180,8 +123,8 @@ def _with_spelling(expressions: Sequence[object]) -> set[int]:
         below = bound.arguments(node)
         name = bound.called(node) if len(below) == 1 else ""
         shown = as_text(below[0]) if name in ("encode", "signbit") else None
-        ids = {*_ids(_type(shown))}
-        if shown is not None and (name == "signbit") == (ids <= FLOATS) and ids <= _COMPARED | _NESTED:
+        ids = {*type_names(type_in(shown))}
+        if shown is not None and (name == "signbit") == (ids <= FLOATS) and ids <= _COMPARED | NESTED:
             found |= passed & {bound.reference(shown) or 0}
     return found
 
@@ -203,11 +146,27 @@ def _compared(expressions: Iterable[object]) -> frozenset[int]:
     found: set[int] = set()
     for expression in expressions:
         place = bound.reference(expression)
-        if place is not None and {*_ids(_type(expression))} <= _COMPARED:
+        if place is not None and {*type_names(type_in(expression))} <= _COMPARED:
             found.add(place)
         elif isinstance(expression, dict) and bound.called(expression) in ("row", "struct_pack"):
             found |= _compared(bound.arguments(expression))
     return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a choice by an order leaves open: columns that it does not fix, and those that it fixes but for spellings.
+
+    `missing` is None where nothing that can be written as an order would fix it.
+    """
+
+    missing: frozenset[int] | None = frozenset()
+    loose: frozenset[int] = frozenset()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether tied rows are alike, but for the spellings of loose columns."""
+        return self.missing == frozenset()
 
 
 def choice(rows: Rows, by: Sequence[object], of: Collection[int] | None = None) -> Choice:
@@ -254,7 +213,7 @@ def words(columns: Sequence[Column] | None, missing: Collection[int] | None, beg
         if not name or names.count(name) > 1:
             return ""
         name = name if re.fullmatch("[a-z_][a-z0-9_]*", name) else identifier(name)
-        ids = _ids(kind)
+        ids = type_names(kind)
         if one_spelling(kind):
             keys.append(name)
         elif ids == ["VARCHAR", "a collation"]:
@@ -271,14 +230,14 @@ def words(columns: Sequence[Column] | None, missing: Collection[int] | None, beg
 def columns_of(node: bound.Node) -> list[Column] | None:
     """Return the names and types of an operator's columns; None where the plan does not say them."""
     kind, below = bound.kind(node), bound.children(node)
-    shown = [Column(_last(one), _type(one)) for one in bound.listed(node, "expressions")]
+    shown = [Column(_last(one), type_in(one)) for one in bound.listed(node, "expressions")]
     if kind == "GET":
         names, types = bound.scanned_columns(node), dict(zip(bound.listed(node, "names"), _types(node), strict=False))
         return [Column(name or "", types.get(name)) for name in names]
     if kind == "PROJECTION":
         return shown
     if kind == "AGGREGATE_AND_GROUP_BY":
-        return [*(Column(_last(one), _type(one)) for one in bound.listed(node, "groups")), *shown]
+        return [*(Column(_last(one), type_in(one)) for one in bound.listed(node, "groups")), *shown]
     found = [columns_of(child) for child in below]
     if any(one is None for one in found) or not found:
         return None
@@ -343,16 +302,16 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
     name, given = bound.called(node), bound.arguments(node)
     group = groups().get(name)
     if rows.alone:
-        return Judged(loose=bound.type_of(node) in FLOATS and _reads_loose(rows, given))
+        return Judged(loose=bound.type_of(node) in FLOATS and reads_loose(rows, given))
     if group is not None and group.name == "addition":
-        exact = all(bound.type_of(argument) in _EXACT for argument in given)
+        exact = all(bound.type_of(argument) in EXACT for argument in given)
         return Judged("" if exact else f"{name}() of a {bound.type_of(given[0])}")
     if group is not None and group.name == "exact":
         return _of_values(rows, name, given)
     if group is None or group.name != "ordered" or name not in _LISTS | _FIRSTS | _EXTREMES:
         return Judged(f"{name}()")
     if is_sorted and not ordering(node, "order_bys"):
-        return Judged("" if all(map(_spelled_once, given)) else f"{name}()")
+        return Judged("" if all(map(has_one_spelling, given)) else f"{name}()")
     order = ordering(node, "order_bys") or ordering(node, "arg_orders")
     if name in _EXTREMES:
         given, order = given[:1], given[1:2]
@@ -363,35 +322,13 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
     return Judged(f"{name}()", None if name in _EXTREMES else found.missing or None, begun=bool(order))
 
 
-def group(expression: object) -> str | None:
-    """Return ``''`` if GROUP BY an expression has one spelling for each group, None for numbers; or what it groups by.
-
-    Text is grouped by what its collation makes of it, whose bytes are compared.
-    """
-    if _spelled_once(expression) or (bound.reference(expression) is None and bound.type_of(expression) == "VARCHAR"):
-        return ""
-    return None if bound.type_of(expression) in FLOATS else f"GROUP BY {_article(expression)}"
-
-
 def _of_values(rows: Rows, name: str, given: Sequence[object]) -> Judged:
     """Judge an aggregate that no order decides, but for the spelling of a value that it returns."""
-    if name in _COUNTS or (all(map(_spelled_once, given)) and not _reads_loose(rows, given)):
+    if name in _COUNTS or (all(map(has_one_spelling, given)) and not reads_loose(rows, given)):
         return Judged()
     if name in _VALUES and bound.type_of(given[0]) in FLOATS:
         return Judged(loose=True)
-    return Judged(f"{name}() of {_article(given[0])}")
-
-
-def _article(expression: object) -> str:
-    ids = _ids(_type(expression))
-    if "a collation" in ids:
-        return "text with a collation"
-    kind = ids[0] if ids else "value"
-    return f"{'an' if kind[:1] in 'AEIOU' else 'a'} {kind}"
-
-
-def _reads_loose(rows: Rows, expressions: object) -> bool:
-    return bool(rows.loose.intersection(bound.references(expressions)))
+    return Judged(f"{name}() of {article(given[0])}")
 
 
 def window(rows: Rows, node: bound.Node) -> tuple[Judged, Choice]:
@@ -404,7 +341,7 @@ def window(rows: Rows, node: bound.Node) -> tuple[Judged, Choice]:
     name = bound.called(node) if kind == "WINDOW_AGGREGATE" else kind.removeprefix("WINDOW_").lower()
     total = choice(rows, [*parts, *orders])
     whole = node.get("start") in _WHOLE_ENDS and node.get("end") in _WHOLE_ENDS
-    loose = bound.type_of(node) in FLOATS and _reads_loose(rows, bound.arguments(node))
+    loose = bound.type_of(node) in FLOATS and reads_loose(rows, bound.arguments(node))
     if kind in _OF_PEERS and (whole or not own):
         return Judged(), Choice()
     if kind == "WINDOW_AGGREGATE":
@@ -438,59 +375,8 @@ def numbers_rows(node: bound.Node) -> bool:
 def same_order(nodes: Sequence[bound.Node]) -> bool:
     """Whether window functions have one order, so that DuckDB sorts rows once for all of them."""
     plain = [not ordering(node, "arg_orders") for node in nodes]
-    shapes = {str(_shape([node.get("partitions", []), node.get("orders", [])])) for node in nodes}
+    shapes = {str(shape([node.get("partitions", []), node.get("orders", [])])) for node in nodes}
     return all(plain) and len(shapes) <= 1
-
-
-def _shape(value: object) -> object:
-    if isinstance(value, list):
-        return [_shape(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    left_out = ("alias", "query_location", "query_location_length")
-    return {name: _shape(part) for name, part in sorted(value.items()) if name not in left_out}
-
-
-def read(rows: Rows, expressions: Sequence[object]) -> tuple[str, list[bool]]:
-    """Return the function that tells apart spellings of a loose column, and which of the expressions are loose."""
-    found = [_spelled(rows, one) for one in expressions]
-    return next((one for one in found if isinstance(one, str)), ""), [one is True for one in found]
-
-
-def _spelled(rows: Rows, expression: object) -> bool | str:
-    """Return whether an expression is loose; or the name of what tells spellings apart in it."""
-    if not _reads_loose(rows, expression) or not isinstance(expression, dict):
-        return False
-    if bound.reference(expression) is not None:
-        return True
-    name, kind = bound.called(expression), str(expression.get("type"))
-    below = [_spelled(rows, part) for part in parts(expression)]
-    told = next((one for one in below if isinstance(one, str)), "")
-    if told:
-        return told
-    if not any(below) or kind.startswith(("COMPARE_", "CONJUNCTION_")) or kind in _BLIND_TYPES or name in _BLIND:
-        return False
-    if kind == "OPERATOR_CAST":
-        wanted = bound.type_of(expression)
-        return False if wanted in _EXACT else True if wanted in FLOATS else f"a cast to {wanted}"
-    if (kind in _LOOSE_TYPES or name in _LOOSE) and bound.type_of(expression) in FLOATS:
-        return True
-    return f"{name}()" if name else kind
-
-
-def parts(expression: bound.Node) -> list[object]:
-    """Return the expressions that an expression is made of."""
-    found: list[object] = []
-    open_ones: list[object] = list(expression.values())
-    while open_ones:
-        part = open_ones.pop()
-        if isinstance(part, dict) and "expression_class" in part:
-            found.append(part)
-        elif isinstance(part, dict):
-            open_ones += part.values()
-        elif isinstance(part, list):
-            open_ones += part
-    return found
 
 
 def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, int]]:
@@ -507,8 +393,3 @@ def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, i
         for one in _closed(before, shown):
             found |= {(place, other) for other in passed.get(one, ()) if other != place}
     return frozenset(found)
-
-
-def loosened(rows: Rows, places: Iterable[int]) -> Rows:
-    """Return rows of which more columns have a value whose spelling is not fixed."""
-    return replace(rows, loose=rows.loose | frozenset(places))

@@ -19,10 +19,11 @@ from dpsql.contract.query.catalogue import CatalogueColumn, CatalogueTable, Path
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
-from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
+from dpsql.engines.duckdb.lineage.placing import is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
-from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
+from dpsql.engines.duckdb.lineage.stability import GENERATORS
+from dpsql.engines.duckdb.lineage.tables import Reading, loose_of
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
 from dpsql.errors import InternalError, SourceError
 from dpsql.rendering import identifier
@@ -125,7 +126,7 @@ def table_of(
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
     try:
-        rows = walk(node, reading.leaf, views)
+        rows = reading.walk(node, views)
     except bound.UnreadableError:
         raise SourceError(
             "S014",
@@ -146,6 +147,7 @@ def table_of(
         keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
+        loose=loose_of(rows, node),
     )
     return SeenTable(table, direct)
 

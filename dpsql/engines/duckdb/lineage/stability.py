@@ -55,22 +55,33 @@ it. If not even the inputs of an operator are known, it is an `UnreadableError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from dpsql.engines.duckdb.lineage import bound, orders
-from dpsql.engines.duckdb.lineage.dates import Equality, is_date, is_whole_period, places_of_dates
+from dpsql.engines.duckdb.lineage import bound, orders, spellings
+from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
     beside_public,
     chooses,
     equal_columns,
     equal_columns_of,
-    of_people,
     matches_one,
+    of_people,
     passed_on,
     side_by_side,
+)
+from dpsql.engines.duckdb.lineage.numbering import (
+    blind,
+    checked_firsts,
+    conjuncts,
+    firsts_of,
+    numbering_of,
+    one_number,
+    places,
+    says_whose,
+    windows_of,
 )
 from dpsql.engines.duckdb.lineage.rows import (
     PUBLIC,
@@ -218,9 +229,9 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
         if bound.kind(child) == "GET" and not bound.references(expressions) and bound.scanned_columns(child) == [None]:
             walking.unneeded.add(id(child))
         walking.sorted[id(child)] = orders.sorted_lists(expressions)
-        walking.alone |= _checked_firsts(child, expressions)
+        walking.alone |= checked_firsts(child, expressions)
     [rows] = walking.inputs(node, 1)
-    rows, loose = _blind(rows, expressions)
+    rows, loose = blind(rows, expressions)
     out = rows.columns([bound.reference(expression) for expression in expressions])
     return replace(
         out,
@@ -230,45 +241,15 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     )
 
 
-def _blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
-    """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
-    told, loose = orders.read(rows, expressions)
-    return rows.unfixed_by(told and f"{told} of a number with several spellings"), loose
-
-
-def _checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
-    """Return the first values of an aggregate below that count only where there is one row, by address.
-
-    So DuckDB writes a subquery in place of a value: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
-    """
-    if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
-        return set()
-    made, found = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
-    for one in map(bound.as_node, expressions):
-        checks = one.get("case_checks")
-        check = checks[0] if isinstance(checks, list) and len(checks) == 1 else {}
-        when = check.get("when_expr") if isinstance(check, dict) else None
-        if not isinstance(when, dict) or when.get("type") != "COMPARE_GREATERTHAN":
-            continue
-        sides = bound.arguments(when) or [when.get("left"), when.get("right")]
-        counted, place = bound.reference(sides[0]), bound.reference(one.get("else_expr"))
-        fails = bound.called(bound.as_node(check["then_expr"])) == "error"
-        if not fails or counted is None or place is None or bound.constant(sides[1]) != 1:
-            continue
-        if bound.called(made[counted]) == "count_star" and bound.references(expressions).count(place) == 1:
-            found.add(id(made[place]))
-    return found
-
-
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     found: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
-        found = list(_conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, _places(map(bound.reference, found)))
+        found = list(conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, places(map(bound.reference, found)))
         walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows, _ = _blind(_one_number(rows, found), found)
+    rows, _ = blind(one_number(rows, found), found)
     kept = bound.listed(node, "projection_map")
     return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
@@ -290,10 +271,10 @@ def _made_up(walking: _Walk, node: bound.Node) -> Rows:
 def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     targets = [bound.reference(target) for target in bound.listed(node, "distinct_targets")]
-    keys = _places(targets)
+    keys = places(targets)
     by = [*bound.listed(node, "distinct_targets"), *orders.ordering(node, "order_by")]
     name = "DISTINCT ON" if node.get("distinct_type") == "DISTINCT_ON" else "DISTINCT"
-    rows = _chosen(*_blind(rows, by)[:1], name, orders.choice(rows, by), node)
+    rows = _chosen(*blind(rows, by)[:1], name, orders.choice(rows, by), node)
     once = rows.once or (None not in targets and keys <= rows.unit)
     rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset(), once=once)
     if None not in targets:
@@ -304,7 +285,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
 def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
     """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
     if choice.fixed:
-        return orders.loosened(rows, choice.loose)
+        return spellings.loosened(rows, choice.loose)
     begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
     return rows.unfixed_by(name, orders.words(orders.columns_of(bound.children(node)[0]), choice.missing, begun))
 
@@ -332,9 +313,9 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     in_order = walking.sorted.get(id(node), frozenset())
     by = bound.listed(node, "groups") if len(sets) == 1 else []
     columns = orders.columns_of(bound.children(node)[0])
-    rows, loose = _blind(rows, bound.listed(node, "groups"))
+    rows, loose = blind(rows, bound.listed(node, "groups"))
     for place, one in enumerate(bound.listed(node, "groups")):
-        told = orders.group(one)
+        told = spellings.group(one)
         rows = rows.unfixed_by("" if told is None else told)
         loose[place] = loose[place] or told is None
     for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
@@ -359,113 +340,29 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         loose=frozenset(place for place, one in enumerate(loose) if one),
         numbers=frozenset(),
         firsts=frozenset(),
-        once=len(sets) == 1 and (rows.once or all(map(_says_whose(rows), bound.listed(node, "groups")))),
+        once=len(sets) == 1 and (rows.once or all(map(says_whose(rows), bound.listed(node, "groups")))),
     )
     return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
-
-
-def _says_whose(rows: Rows) -> Callable[[object], bool]:
-    """Return whether all rows of a unit have the same value of an expression."""
-    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
-
-
-def _one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
-    """Return rows of which conditions keep those with one number.
-
-    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
-    """
-    for found in conditions:
-        sides = bound.arguments(found) or [found.get("left"), found.get("right")]
-        first = found.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
-        if first or (found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
-            columns = [bound.reference(side) for side in sides]
-            for among in (among for place, among in rows.numbers if place in columns):
-                rows = replace(rows, keys=among) if among else replace(rows, once=True)
-            for parts in (parts for place, parts in rows.firsts if place in columns):
-                rows = replace(rows, unique=rows.unique | {parts})
-    return rows
-
-
-def _numbering(rows: Rows, window: bound.Node) -> frozenset[int] | None:
-    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
-    parts = bound.listed(window, "partitions")
-    ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
-    if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
-        return None
-    if not rows.public:
-        return frozenset() if all(map(_says_whose(rows), parts)) else None
-    keys = [bound.reference(part) for part in parts]
-    return None if None in keys else _places(keys)
-
-
-def _firsts(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
-    """Return the columns with numbers of rows, each with the columns within which it numbers them."""
-    found = set[tuple[int, frozenset[int]]]()
-    for place, window in enumerate(windows, start=rows.width):
-        parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
-        plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
-        if plain and None not in parts:
-            found.add((place, _places(parts)))
-    return frozenset(found)
-
-
-def _places(columns: Iterable[int | None]) -> frozenset[int]:
-    """Return the columns among expressions."""
-    return frozenset(place for place in columns if place is not None)
-
-
-def _conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
-    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
-    for expression in expressions:
-        node = bound.as_node(expression)
-        if node.get("type") == "CONJUNCTION_AND":
-            yield from _conjuncts(bound.arguments(node))
-        else:
-            yield node
-
-
-def _constant(expression: object) -> bool:
-    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
-    node = bound.as_node(expression)
-    if node.get("type") == "OPERATOR_CAST":
-        [of] = bound.arguments(node) or [node.get("child")]
-        return _constant(of)
-    return node.get("type") == "VALUE_CONSTANT"
 
 
 def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
     by_unit = all(
-        rows.one_unit(_places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
+        rows.one_unit(places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
         for parts in (bound.listed(one, "partitions") for one in windows)
     )
-    rows, loose = _windows(rows, windows, node)
-    numbering = ((place, _numbering(rows, one)) for place, one in enumerate(windows, start=rows.width))
+    rows, loose = windows_of(rows, windows, node)
+    numbering = ((place, numbering_of(rows, one)) for place, one in enumerate(windows, start=rows.width))
     numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
     out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers, loose=loose)
-    out = replace(out, firsts=rows.firsts | _firsts(rows, windows))
+    out = replace(out, firsts=rows.firsts | firsts_of(rows, windows))
     return out if by_unit else out.broken("WINDOW")
-
-
-def _windows(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
-    """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
-    columns = orders.columns_of(bound.children(node)[0])
-    judged = [orders.window(rows, one) for one in windows]
-    for said, choice in judged:
-        rows = orders.loosened(rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose)
-    for one in windows:
-        rows, _ = _blind(rows, orders.parts(one))
-    numbering = [one for one in windows if orders.numbers_rows(one)]
-    if not rows.unique and not rows.alone and not orders.same_order(numbering):
-        rows = rows.unfixed_by("a second order of windows")
-    loose = {place for place, (said, _) in enumerate(judged, start=rows.width) if said.loose}
-    return rows, rows.loose | loose
 
 
 def _unnest(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
-    rows, _ = _blind(rows, bound.listed(node, "expressions"))
+    rows, _ = blind(rows, bound.listed(node, "expressions"))
     width = rows.width + len(bound.listed(node, "expressions"))
     none: frozenset[Any] = frozenset()
     return replace(
@@ -533,7 +430,7 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     if name == "SINGLE" and not matches_one(right, conditions, "right"):
         rows = rows.unfixed_by("a subquery in place of a value")
     for side, each in (("left", left), ("right", right)):
-        rows = rows.unfixed_by(_blind(each, [bound.as_node(one).get(side) for one in conditions])[0].unfixed)
+        rows = rows.unfixed_by(blind(each, [bound.as_node(one).get(side) for one in conditions])[0].unfixed)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:

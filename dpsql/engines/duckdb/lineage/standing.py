@@ -114,7 +114,9 @@ class Standing:
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys)
+        return paths.Catalog(
+            self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys
+        )
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
         """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""

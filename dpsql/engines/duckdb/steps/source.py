@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.plan import Plan
@@ -12,7 +10,7 @@ from dpsql.engines.duckdb.keys import NAMED, kept, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.periods import DATE, dated
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
-from dpsql.rendering import call, field, identifier, struct, text
+from dpsql.rendering import call, field, identifier, struct, text, with_one_spelling
 
 
 def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: tuple[str, ...] = ()) -> str:
@@ -49,16 +47,6 @@ def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: t
     if not filtered or plan.condition is None:
         return rows
     return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
-
-
-def with_one_spelling(source: str, columns: Sequence[tuple[str, str]]) -> str:
-    """Return a FROM item whose columns of numbers, given with their types, have one zero and one NaN each."""
-    parts = []
-    for name, kind in columns:
-        column = identifier(name)
-        number = call("+", column, f"CAST(0 AS {kind})")
-        parts.append(f"CASE WHEN {call('isnan', column)} THEN CAST('nan' AS {kind}) ELSE {number} END AS {column}")
-    return f"(SELECT * REPLACE ({', '.join(parts)}) FROM {source} AS dpsql_loose)"
 
 
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
