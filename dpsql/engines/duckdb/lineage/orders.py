@@ -56,6 +56,8 @@ _IMAGES = {
 }
 # Types whose text shows all of a value.
 _SHOWN = frozenset(("VARCHAR", "INTERVAL", "BIGNUM"))
+# What DuckDB writes around an order key whose bytes it compares.
+_COMPARABLE = frozenset(("bitstring_byte_comparable", "timetz_byte_comparable"))
 _COUNTS = frozenset(("count", "count_star", "count_if", "countif", "regr_count", "bool_and", "bool_or"))
 # Aggregates that return one of the values that they are given, or one between two of them.
 _VALUES = frozenset(("min", "max", "median", "quantile", "quantile_cont", "quantile_disc", "mad"))
@@ -77,7 +79,7 @@ _SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_rever
 _PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
 
 
-class Column(NamedTuple):
+class PlanColumn(NamedTuple):
     """A column of an operator, as far as a plan names it."""
 
     name: str
@@ -102,7 +104,7 @@ def _image(expression: object) -> list[int]:
     if name == "encode" and len(below) == 1:
         shown = as_text(below[0])
         return [] if shown is None or type_names(type_in(shown))[0] not in _SHOWN else [bound.reference(shown) or 0]
-    if name in ("row", "struct_pack"):
+    if name in ("row", "struct_pack") or name in _COMPARABLE:
         return [each for part in below for each in _image(part)]
     return []
 
@@ -199,7 +201,7 @@ def ordering(node: bound.Node, field: str) -> list[object]:
     return [bound.as_node(one).get("expression") for one in (found if isinstance(found, list) else [])]
 
 
-def words(columns: Sequence[Column] | None, missing: Collection[int] | None, begun: bool) -> str:
+def words(columns: Sequence[PlanColumn] | None, missing: Collection[int] | None, begun: bool) -> str:
     """Return an ORDER BY that tells some columns, behind the keys with which it has `begun`; ``''`` if there is none.
 
     The plan may not name the columns, or a column may have a type of which no order is known.
@@ -227,21 +229,28 @@ def words(columns: Sequence[Column] | None, missing: Collection[int] | None, beg
     return f"ORDER BY {'..., ' if begun else ''}{', '.join(keys)}"
 
 
-def columns_of(node: bound.Node) -> list[Column] | None:
+def columns_of(node: bound.Node) -> list[PlanColumn] | None:
     """Return the names and types of an operator's columns; None where the plan does not say them."""
     kind, below = bound.kind(node), bound.children(node)
-    shown = [Column(_last(one), type_in(one)) for one in bound.listed(node, "expressions")]
+    shown = [PlanColumn(_last(one), type_in(one)) for one in bound.listed(node, "expressions")]
     if kind == "GET":
         names, types = bound.scanned_columns(node), dict(zip(bound.listed(node, "names"), _types(node), strict=False))
-        return [Column(name or "", types.get(name)) for name in names]
+        return [PlanColumn(name or "", types.get(name)) for name in names]
     if kind == "PROJECTION":
-        return shown
+        under = None if all(one.name for one in shown) else columns_of(below[0])
+        places = [bound.reference(one) for one in bound.listed(node, "expressions")]
+        return [
+            under[place] if not one.name and under and place is not None and place < len(under) else one
+            for one, place in zip(shown, places, strict=True)
+        ]
     if kind == "AGGREGATE_AND_GROUP_BY":
-        return [*(Column(_last(one), type_in(one)) for one in bound.listed(node, "groups")), *shown]
+        return [*(PlanColumn(_last(one), type_in(one)) for one in bound.listed(node, "groups")), *shown]
     found = [columns_of(child) for child in below]
     if any(one is None for one in found) or not found:
         return None
     if kind in ("FILTER", "ORDER_BY", "DISTINCT") and not bound.listed(node, "projection_map"):
+        return found[0]
+    if kind == "UNION":
         return found[0]
     if kind == "WINDOW":
         return [*(found[0] or ()), *shown]
@@ -284,7 +293,7 @@ def _is_names(expression: object) -> bool:
     return isinstance(inner, dict) and inner.get("id") == "VARCHAR"
 
 
-class Judged(NamedTuple):
+class Dependence(NamedTuple):
     """What is said of a function: its name where the order decides, and what an order leaves open or fixes loosely."""
 
     unfixed: str = ""
@@ -293,7 +302,7 @@ class Judged(NamedTuple):
     begun: bool = False  # it has an ORDER BY that lacks keys
 
 
-def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: bool = False) -> Judged:
+def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: bool = False) -> Dependence:
     """Judge an aggregate of rows that agree in expressions `by`.
 
     Sums and averages of integers and decimals are exact, so that no order changes them. A list holds the rows' values
@@ -302,36 +311,36 @@ def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: 
     name, given = bound.called(node), bound.arguments(node)
     group = groups().get(name)
     if rows.alone:
-        return Judged(loose=bound.type_of(node) in FLOATS and reads_loose(rows, given))
+        return Dependence(loose=bound.type_of(node) in FLOATS and reads_loose(rows, given))
     if group is not None and group.name == "addition":
         exact = all(bound.type_of(argument) in EXACT for argument in given)
-        return Judged("" if exact else f"{name}() of a {bound.type_of(given[0])}")
+        return Dependence("" if exact else f"{name}() of a {bound.type_of(given[0])}")
     if group is not None and group.name == "exact":
         return _of_values(rows, name, given)
     if group is None or group.name != "ordered" or name not in _LISTS | _FIRSTS | _EXTREMES:
-        return Judged(f"{name}()")
+        return Dependence(f"{name}()")
     if is_sorted and not ordering(node, "order_bys"):
-        return Judged("" if all(map(has_one_spelling, given)) else f"{name}()")
+        return Dependence("" if all(map(has_one_spelling, given)) else f"{name}()")
     order = ordering(node, "order_bys") or ordering(node, "arg_orders")
     if name in _EXTREMES:
         given, order = given[:1], given[1:2]
     found = choice(rows, [*by, *order], {place for place in bound.references(given) if place is not None})
     told, loose = read(loosened(rows, found.loose), given)
     if found.fixed and not told and (not any(loose) or bound.type_of(node) in FLOATS):
-        return Judged(loose=any(loose))
-    return Judged(f"{name}()", None if name in _EXTREMES else found.missing or None, begun=bool(order))
+        return Dependence(loose=any(loose))
+    return Dependence(f"{name}()", None if name in _EXTREMES else found.missing or None, begun=bool(order))
 
 
-def _of_values(rows: Rows, name: str, given: Sequence[object]) -> Judged:
+def _of_values(rows: Rows, name: str, given: Sequence[object]) -> Dependence:
     """Judge an aggregate that no order decides, but for the spelling of a value that it returns."""
     if name in _COUNTS or (all(map(has_one_spelling, given)) and not reads_loose(rows, given)):
-        return Judged()
+        return Dependence()
     if name in _VALUES and bound.type_of(given[0]) in FLOATS:
-        return Judged(loose=True)
-    return Judged(f"{name}() of {article(given[0])}")
+        return Dependence(loose=True)
+    return Dependence(f"{name}() of {article(given[0])}")
 
 
-def window(rows: Rows, node: bound.Node) -> tuple[Judged, Choice]:
+def window(rows: Rows, node: bound.Node) -> tuple[Dependence, Choice]:
     """Judge a window function; the choice is the one that its order leaves among rows, where it numbers them.
 
     Without ORDER BY a number, or the first value, is that of whichever row came first.
@@ -343,24 +352,26 @@ def window(rows: Rows, node: bound.Node) -> tuple[Judged, Choice]:
     whole = node.get("start") in _WHOLE_ENDS and node.get("end") in _WHOLE_ENDS
     loose = bound.type_of(node) in FLOATS and reads_loose(rows, bound.arguments(node))
     if kind in _OF_PEERS and (whole or not own):
-        return Judged(), Choice()
+        return Dependence(), Choice()
     if kind == "WINDOW_AGGREGATE":
         judged = aggregate(rows, node, parts)
         if judged.unfixed or whole:
             return judged, Choice()
-        return judged if total.fixed else Judged(f"{name}() over ROWS", total.missing, begun=bool(orders)), total
+        return judged if total.fixed else Dependence(f"{name}() over ROWS", total.missing, begun=bool(orders)), total
     if kind in _OF_FRAME and whole:
         of = {place for place in bound.references(bound.arguments(node)) if place is not None}
         found = choice(rows, [*parts, *(own or orders)], of)
         begun = bool(own or orders)
-        return Judged("" if found.fixed else f"{name}()", found.missing, loose or bool(found.loose), begun), Choice()
+        return Dependence(
+            "" if found.fixed else f"{name}()", found.missing, loose or bool(found.loose), begun
+        ), Choice()
     if kind in _OF_FRAME | _NUMBERING and total.fixed:
         if own and not (found := choice(rows, [*parts, *own])).fixed:
-            return Judged(f"{name}()", found.missing, begun=True), total
-        return Judged(loose=loose), total
+            return Dependence(f"{name}()", found.missing, begun=True), total
+        return Dependence(loose=loose), total
     if kind in _OF_PEERS and total.fixed:
-        return Judged(), total
-    return Judged(f"{name}()", total.missing, begun=bool(orders)), total
+        return Dependence(), total
+    return Dependence(f"{name}()", total.missing, begun=bool(orders)), total
 
 
 def numbers_rows(node: bound.Node) -> bool:
@@ -377,6 +388,17 @@ def same_order(nodes: Sequence[bound.Node]) -> bool:
     plain = [not ordering(node, "arg_orders") for node in nodes]
     shapes = {str(shape([node.get("partitions", []), node.get("orders", [])])) for node in nodes}
     return all(plain) and len(shapes) <= 1
+
+
+def keys_of(expressions: Sequence[object], before: Rows) -> frozenset[frozenset[int]]:
+    """Return the keys of which a projection passes on each column, or an image of its bytes."""
+    passed: dict[int, int] = {}
+    for place, expression in enumerate(expressions):
+        position = bound.reference(expression)
+        for one in [position] if position is not None else _image(expression):
+            if one is not None and (position is not None or one not in passed):
+                passed[one] = place
+    return frozenset(frozenset(passed[one] for one in key) for key in before.unique if key <= passed.keys())
 
 
 def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, int]]:

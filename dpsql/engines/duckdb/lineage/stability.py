@@ -236,6 +236,7 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     return replace(
         out,
         date=places_of_dates(expressions, rows.date),
+        unique=out.unique | orders.keys_of(expressions, rows),
         tells=out.tells | orders.tells(expressions, rows),
         loose=frozenset(place for place, one in enumerate(loose) if one),
     )
