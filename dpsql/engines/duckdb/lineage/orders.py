@@ -22,7 +22,7 @@ Lists say what is known to be fixed; a function or a frame that is in none count
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -415,3 +415,41 @@ def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, i
         for one in _closed(before, shown):
             found |= {(place, other) for other in passed.get(one, ()) if other != place}
     return frozenset(found)
+
+
+def decided_by_order(tree: Mapping[str, object]) -> str:
+    """Return what the order of rows decides in a part of the text of a query; ``''`` if nothing does.
+
+    A text shows neither the columns that are read nor their types, so every form counts that an order could fix.
+    """
+    kind, sort = str(tree.get("type")), tree.get("class")
+    if kind in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
+        return "LIMIT"
+    if kind == "DISTINCT_MODIFIER" and tree.get("distinct_on_targets"):
+        return "DISTINCT ON"
+    if tree.get("sample") is not None:
+        return "USING SAMPLE"
+    if sort not in ("FUNCTION", "WINDOW"):
+        return ""
+    whole = tree.get("start") in _WHOLE_ENDS and tree.get("end") in _WHOLE_ENDS
+    name = str(tree.get("function_name", "")).lower()
+    if kind in _OF_PEERS and (whole or not tree.get("arg_orders")):
+        return ""
+    group = groups().get(name)
+    if (sort == "WINDOW" and kind != "WINDOW_AGGREGATE") or (kind == "WINDOW_AGGREGATE" and not whole):
+        return f"{name}()"
+    if group is not None and group.name == "addition":
+        return "" if _is_exact_cast(tree) else f"{name}()"
+    return f"{name}()" if group is not None and group.name == "ordered" else ""
+
+
+def _is_exact_cast(tree: Mapping[str, object]) -> bool:
+    """Whether the argument of a call in a text is cast to a type that adds exactly."""
+    listed = tree.get("arguments") or tree.get("children")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    given = first.get("expression", first) if isinstance(first, dict) else None
+    if not isinstance(given, dict) or given.get("class") != "CAST":
+        return False
+    shown = given.get("cast_type") or given.get("type_expr")
+    name = shown.get("id") or shown.get("type_name") if isinstance(shown, dict) else ""
+    return str(name).upper() in EXACT

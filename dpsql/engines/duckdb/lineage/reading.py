@@ -45,6 +45,8 @@ def read_texts(
         _refuse_replaced(own, closure, declarations, catalog)
     if texts.macros is None and closure.calls:
         raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
+    if not placement.seen and closure.ordered:
+        raise refusals.order_decides(placement.written, closure.ordered[0], in_files=True)
     _refuse_unwritten(placement, own, texts)
     if not placement.seen:
         charged = () if placement.claimed else placement.charged

@@ -97,9 +97,11 @@ def beside_unseen(source: str, table: str, files: Sequence[str]) -> SourceError:
     )
 
 
-def order_decides(source: str, function: str, to_order: str = "") -> SourceError:
+def order_decides(source: str, function: str, to_order: str = "", *, in_files: bool = False) -> SourceError:
     """Return the refusal of a function whose value follows from the order of rows, and the order to write."""
-    if to_order:
+    if in_files:
+        step = "No plan shows the columns of files, so load them: CREATE TABLE t AS FROM ..., and read t in the view."
+    elif to_order:
         step = f"Rows may tie in its order. Write {to_order}"
     else:
         step = _FIXED.get(re.split(r"\(| of ", function)[0], _FIXED[""])

@@ -161,8 +161,8 @@ class _Walk:
         below = _RULES[name](self, node)
         self.covered -= 1
         rows = leaf_rows(leaf, bound.output(node) or [])
-        if below.public:
-            return rows
+        if below.public:  # tables that the view covers
+            return replace(rows, unfixed=below.unfixed, to_order=below.to_order, loose=below.loose)
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
         same = rows.pending == below.pending
