@@ -75,9 +75,6 @@ def place_aggregate(
             raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
         refusals.refuse_functions(STATEMENT, {*bound.functions(rows), *bound.functions(aggregate["expressions"])})
         charged = tuple(dict.fromkeys((*below.scans, *reading.scanned)))
-        if charged and (below.unfixed or below.loose):
-            told = below.unfixed or "a number with several spellings"
-            raise refusals.order_decides(STATEMENT, told, below.to_order)
         if (charged and set(charged) != {claim}) or (not charged and claim is not None):
             raise refusals.other_dataset(STATEMENT, dataset, charged)
         if below.row_level and not below.by_unit:
@@ -86,6 +83,9 @@ def place_aggregate(
                 f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
                 "Aggregate the table, or a query that only filters and computes columns.",
             )
+        if charged and (below.unfixed or below.loose):
+            told = below.unfixed or "a number with several spellings"
+            raise refusals.order_decides(STATEMENT, told, below.to_order)
     return placed(charged=(claim or dataset,), tables=tuple(reading.tables))
 
 
