@@ -255,7 +255,8 @@ def test_numbers_with_two_zeros_are_read_with_one(z: Any, one: str) -> None:
     """The greatest of 0 and -0 may be either; nothing that a call or a query computes tells which."""
     z.execute("UPDATE visits SET x = '-0.0'::DOUBLE")
     z.execute(f"CREATE VIEW held AS SELECT pid, {one} AS m FROM visits GROUP BY pid")
-    assert z.execute("SELECT DISTINCT m::VARCHAR FROM held").fetchall() == [("-0.0",)]
+    zeros = z.execute("SELECT DISTINCT m::VARCHAR FROM held").fetchall()
+    assert zeros == [("-0.0" if not duckdb.__version__.startswith("1.") else "0.0",)]  # which one is DuckDB's choice
     for condition in ("1 / m < 0", "CAST(m AS VARCHAR) = '-0.0'"):
         asked = f"SELECT n AS value FROM dp_query($$SELECT count(*) AS n FROM held WHERE {condition}$$, epsilon := 1e6)"
         assert counted(z, asked) == 0
