@@ -8,7 +8,7 @@ functions, so no macro can replace them (tests/sql/test_rendering.py).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def identifier(name: str) -> str:
@@ -78,3 +78,13 @@ def concatenated(first: str, *more: str) -> str:
     for part in more:
         first = call("||", first, part)
     return first
+
+
+def with_one_spelling(source: str, columns: Sequence[tuple[str, str]]) -> str:
+    """Return a FROM item whose columns of numbers, given with their types, have one zero and one NaN each."""
+    parts = []
+    for name, kind in columns:
+        column = identifier(name)
+        number = call("+", column, f"CAST(0 AS {kind})")
+        parts.append(f"CASE WHEN {call('isnan', column)} THEN CAST('nan' AS {kind}) ELSE {number} END AS {column}")
+    return f"(SELECT * REPLACE ({', '.join(parts)}) FROM {source} AS dpsql_loose)"

@@ -67,6 +67,12 @@ class Placement:
         Whether the plan leaves each privacy unit one row at most, so that no more need to count.
     free : tuple of (str, str, str)
         The paths of tables that are read as public.
+    keyed : tuple of tuple of str
+        The keys of tables by which orders are total: database, schema, table, and the key's columns. They are read
+        again when the statement runs.
+    loose : tuple of (str, str)
+        The columns of numbers, with their types, whose values are fixed but for their spellings, as 0 and -0 are. A
+        call reads them with one spelling.
     engine : str
         The engine that holds the source, and its version; ``''`` for DuckDB.
     """
@@ -98,6 +104,8 @@ class Placement:
     undated: bool = False
     numbered: bool = field(default=False, compare=False)
     free: tuple[tuple[str, str, str], ...] = field(default=(), compare=False)
+    keyed: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
+    loose: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.

@@ -273,7 +273,7 @@ def test_what_the_refusal_says_works(cleared: Any) -> None:
     first, rest = said.split("Make a table of that: ")[1].split("; SELECT dp_public", 1)
     cleared.execute(first)
     cleared.execute("SELECT dp_public" + rest.split("; and name")[0])
-    looked_up = "(SELECT DISTINCT ON (zip) * FROM zip)"
+    looked_up = "(SELECT DISTINCT ON (zip) * FROM zip ORDER BY ALL)"
     cleared.execute(f"CREATE OR REPLACE VIEW held AS {text.format(looked_up)}")
     answered(cleared, f"FROM dp_avg('held', 'a', {AVERAGE})")
 

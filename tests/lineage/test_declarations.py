@@ -267,7 +267,7 @@ def test_derived_tables(governed: Any) -> None:
 
 def test_a_derived_view_shows_it_by_itself(governed: Any) -> None:
     governed.execute(
-        "CREATE VIEW latest AS SELECT * FROM visits QUALIFY row_number() OVER (PARTITION BY pid ORDER BY a) = 1"
+        "CREATE VIEW latest AS SELECT * FROM visits QUALIFY row_number() OVER (PARTITION BY pid ORDER BY a, y) = 1"
     )
     say(governed, "dp_derive('latest', 'visits')")
     governed.execute("CREATE VIEW centred AS SELECT pid, a - avg(a) OVER () AS a, y FROM visits")

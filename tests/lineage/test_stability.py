@@ -304,7 +304,7 @@ def test_what_keeps_rows_of_a_unit_apart(con: Any, query: str, own_rows: str) ->
         ("mode(a)", "mode()"),
         ("sum(a::DOUBLE) OVER (PARTITION BY pid)", "sum() of a DOUBLE"),
         ("first(a) OVER (PARTITION BY pid)", "first_value()"),
-        ("row_number() OVER (PARTITION BY pid)", "row_number()"),
+        ("row_number() OVER (PARTITION BY pid ORDER BY a % 2)", "row_number()"),
         ("row_number() OVER (PARTITION BY pid ORDER BY a)", ""),
         ("sum(a) OVER (PARTITION BY pid)", ""),
     ],
@@ -317,15 +317,15 @@ def test_an_aggregate_that_the_order_of_rows_decides(con: Any, aggregate: str, u
     public = judged(
         con, f"SELECT code, {over} AS a FROM (SELECT code, b AS a FROM airports){group.replace('pid', 'code')}"
     )
-    assert public.unfixed == ""
+    assert public.unfixed == unfixed  # rows of people may decide in which order DuckDB reads public rows
 
 
 def test_the_first_row_of_a_unit_needs_an_order(con: Any) -> None:
     unordered = "SELECT DISTINCT ON (pid) pid, a FROM visits"
-    assert judged(con, unordered).unfixed == "DISTINCT ON without ORDER BY"
+    assert judged(con, unordered).unfixed == "DISTINCT ON"
     assert judged(con, f"{unordered} ORDER BY a").unfixed == ""
     assert judged(con, "SELECT DISTINCT pid, a FROM visits").unfixed == ""
-    assert judged(con, "SELECT DISTINCT ON (code) code, b FROM airports").unfixed == ""
+    assert judged(con, "SELECT DISTINCT ON (code) code, b FROM airports").unfixed == "DISTINCT ON"
 
 
 @pytest.mark.long_but_one

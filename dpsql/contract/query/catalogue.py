@@ -74,6 +74,8 @@ class CatalogueTable:
         Whether its budget protects people; False where one row is protected.
     texts : tuple of (str, str)
         The columns that are read as text, each with the SQL that reads it: their labels may be private.
+    loose : tuple of (str, str)
+        The columns of numbers, with their types, whose spellings are not fixed; see `Placement.loose`.
     """
 
     path: Path
@@ -85,6 +87,7 @@ class CatalogueTable:
     date: str | None = None
     by_unit: bool = True
     texts: tuple[tuple[str, str], ...] = ()
+    loose: tuple[tuple[str, str], ...] = ()
 
     def column(self, name: str) -> CatalogueColumn | None:
         """Return a column by its name."""

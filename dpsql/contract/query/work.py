@@ -20,7 +20,7 @@ from dpsql.contract.query.places import about
 from dpsql.contract.query.relations import PUBLIC, ROWS, Column, KeyValues, PartOfQuery, Scope
 from dpsql.contract.query.split import QueryAggregate, QueryKey
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import identifier, with_one_spelling
 
 _MOST_WRITTEN = 1_000_000
 
@@ -106,7 +106,7 @@ class Splitting:
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
-            read_as_text(whole, table.texts),
+            read_as_text(with_one_spelling(whole, table.loose) if table.loose else whole, table.texts),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),

@@ -178,9 +178,10 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
 
 def _texts(plan: QueryPlan) -> str:
     """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
-    if plan.placement is None or (plan.placement.direct and not plan.placement.free):
+    keys = any(part.plan.placement is not None and part.plan.placement.keyed for part in plan.parts)
+    if plan.placement is None or (plan.placement.direct and not (plan.placement.free or keys)):
         return "NULL"
-    return catalogued_sql(made=not plan.placement.direct, tables=True)
+    return catalogued_sql(made=not plan.placement.direct, tables=True, keys=keys)
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

@@ -46,11 +46,12 @@ def _witnesses(types: Sequence[str]) -> str:
 def texts_sql(plan: Plan) -> str:
     """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for one table."""
     placement = plan.placement
-    if placement is None or (placement.direct and not placement.free):
+    if placement is None or (placement.direct and not (placement.free or placement.keyed)):
         return "NULL"
     unseen = placement.governed and not placement.seen
     made = placement.governed and not placement.read and not placement.direct
-    return catalogued_sql(made=made, tables=unseen or not placement.read or bool(placement.free))
+    tables = unseen or not (placement.read or placement.direct) or bool(placement.free)
+    return catalogued_sql(made=made, tables=tables, keys=bool(placement.keyed))
 
 
 def tables_sql() -> str:
@@ -58,12 +59,15 @@ def tables_sql() -> str:
     return f"(SELECT {call('list', TABLE)} FROM {call('duckdb_tables')} WHERE NOT internal)"
 
 
-def catalogued_sql(*, made: bool, tables: bool) -> str:
+def catalogued_sql(*, made: bool, tables: bool, keys: bool) -> str:
     """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
 
-    To list macros takes DuckDB as long as the rest of a small call.
+    A call that rests on `keys` gets the constraints of tables, too. To list macros takes DuckDB as long as the rest of
+    a small call.
     """
-    path = [call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function")]
+    path = [
+        call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
+    ]
     rows = {"views": ("duckdb_views", struct({"path": path[0], "sql": "sql"}), "")}
     if tables:
         rows["tables"] = ("duckdb_tables", TABLE, "")
@@ -81,6 +85,9 @@ def catalogued_sql(*, made: bool, tables: bool) -> str:
         name: f"(SELECT {call('list', row)} FROM {call(function)} WHERE NOT internal{more})"
         for name, (function, row, more) in rows.items()
     }
+    if keys:
+        row = struct({"path": path[2], "sort": "constraint_type", "columns": "constraint_column_names"})
+        lists["keys"] = f"(SELECT {call('list', row)} FROM {call('duckdb_constraints')})"
     return struct(lists)
 
 

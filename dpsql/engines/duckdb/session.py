@@ -28,6 +28,7 @@ from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.aggregates import Around
+from dpsql.engines.duckdb.lineage.reading import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases
@@ -128,6 +129,9 @@ class Session(Calls):
         self.sources.refuse_stale(plan.placement)
         self.sources.catalog()
         placement = plan.placement
+        for part in plan.parts:
+            if part.plan.placement is not None:
+                refuse_lost_keys(part.plan.placement, texts)
         if placement is not None and not placement.direct:
             items = {part.plan.placement.joined for part in plan.parts if part.plan.placement is not None}
             self.sources.read_query_texts(sorted(items), texts, enums=placement.enums)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from dpsql.contract.placement import Placement
@@ -11,15 +11,15 @@ from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
-from dpsql.engines.duckdb.lineage.placing import Reading
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
-from dpsql.engines.duckdb.lineage.stability import is_shown, walk
+from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.tables import Reading
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
 # What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
-CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables"))
+CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def place_aggregate(
     if not governed:
         return placed(charged=(dataset,))
     _read_text(around, texts)
-    reading = Reading(declarations, catalog)
+    reading = Reading(declarations, replace(catalog, unique=texts.unique))
     for aggregate, rows in found:
         if bound.listed(aggregate, "groups"):
             raise SourceError(
@@ -67,7 +67,7 @@ def place_aggregate(
                 "a WHERE over a public list of groups.",
             )
         try:
-            below = walk(rows, reading.leaf, {}, node)
+            below = reading.walk(rows, {}, node)
         except bound.UnreadableError:
             if claim is None:
                 raise refusals.cannot_see(STATEMENT, "a file or a frame") from None
@@ -88,6 +88,9 @@ def place_aggregate(
                 f"one row of {charged[0]!r} may change many rows of what is aggregated ({below.row_level}). "
                 "Aggregate the table, or a query that only filters and computes columns.",
             )
+        if charged and (below.unfixed or below.loose):
+            told = below.unfixed or "a number with several spellings"
+            raise refusals.order_decides(STATEMENT, told, below.to_order)
     return placed(charged=(claim or dataset,), tables=tuple(reading.tables), free=tuple(reading.free))
 
 

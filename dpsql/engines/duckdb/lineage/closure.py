@@ -20,6 +20,7 @@ from dpsql.contract.names import is_file, source_parts
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage import functions, refusals
 from dpsql.engines.duckdb.lineage.bound import PLAIN_TYPES
+from dpsql.engines.duckdb.lineage.orders import decided_by_order
 from dpsql.engines.duckdb.lineage.own_forms import own_columns
 from dpsql.engines.duckdb.lineage.texts import (
     Catalogued,
@@ -125,6 +126,7 @@ class Closure:
     files: dict[str, None] = field(default_factory=dict)  # that a reader is given
     calls: bool = False  # whether a function, a macro or a type is named, which somebody may make anew
     defined: set[str] = field(default_factory=set)  # the names of WITH queries, folded
+    ordered: list[str] = field(default_factory=list)  # what the order of rows decides, as far as a text shows it
     _calls: int = 0
     _depth: int = 0
 
@@ -220,6 +222,7 @@ class Closure:
     def _part(self, tree: Node, given: Given) -> tuple[str, ...]:
         """Judge one part of a tree; return its fields that need no further reading."""
         sort, kind = tree.get("class"), tree.get("type")
+        self.ordered += filter(None, [decided_by_order(tree)])
         if isinstance(sort, str):
             return self._expression(sort, tree, given)
         if not isinstance(kind, str):

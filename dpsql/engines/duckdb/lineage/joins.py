@@ -8,7 +8,7 @@ from typing import TypedDict
 
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.dates import Dates, Equality, Met, kept, of_one_owner, of_owner
-from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows
+from dpsql.engines.duckdb.lineage.rows import INTEGERS, Key, Rows, together
 
 # Joins that return columns of both sides; and those that return each row of the left side at most once.
 BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
@@ -42,6 +42,39 @@ def passed_on(left: Rows, right: Rows) -> _Owned:
         "ties": left.ties | ties,
         "date": left.date if right.public else right.date and right.date.behind(left.width),
     }
+
+
+def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object] = ()) -> Rows:
+    """Return the rows of a join with what holds of them whoever they belong to.
+
+    A key of either side, and a key of the other, are a key of pairs; with NULL for one side of an outer join, too.
+    """
+    added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
+    rows = together([left, right], left.width + added)
+    if name in LEFT_SIDE:
+        loose = left.loose | {left.width + place for place in right.loose if name == "SINGLE"}
+        return replace(rows, unique=left.unique, tells=left.tells, loose=loose)
+    there = frozenset(_behind(left.width, key) for key in right.unique)
+    unique = set[frozenset[int]]()
+    if name in ("INNER", "LEFT", "RIGHT"):
+        unique |= {one | other for one in left.unique for other in there}
+    if name in ("INNER", "LEFT") and matches_one(right, conditions, "right"):
+        unique |= left.unique
+    if name in ("INNER", "RIGHT") and matches_one(left, conditions, "left"):
+        unique |= there
+    tells = {(left.width + one, left.width + other) for one, other in right.tells}
+    loose = left.loose | _behind(left.width, right.loose)
+    return replace(rows, unique=frozenset(unique), tells=left.tells | tells, loose=loose)
+
+
+def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
+    return frozenset(width + place for place in places)
+
+
+def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
+    """Whether the conditions of a join determine a key of one side: each row of the other matches one row of it."""
+    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
+    return rows.alone or any(key <= equal for key in rows.unique)
 
 
 def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:

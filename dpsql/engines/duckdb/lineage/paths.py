@@ -69,6 +69,13 @@ def primary_key(described: Sequence[tuple[str, object]]) -> frozenset[str]:
     return frozenset(found if len(found) == 1 else ())
 
 
+def unique_keys(constraints: Sequence[tuple[str, Sequence[str]]]) -> list[frozenset[str]]:
+    """Return the keys of a table, folded, from kinds and columns of its constraints; none may be NULL."""
+    filled = {fold(name) for kind, names in constraints if kind in ("NOT NULL", "PRIMARY KEY") for name in names}
+    keys = [frozenset(map(fold, names)) for kind, names in constraints if kind in ("PRIMARY KEY", "UNIQUE")]
+    return [key for key in keys if key and key <= filled]
+
+
 def places_of(queries: Sequence[str]) -> list[Path]:
     """Return where a source may be, by the queries of `spellings`."""
     found = (parts_of(query.removeprefix(FROM)) for query in queries[1:] if query.startswith(FROM))
@@ -148,6 +155,8 @@ class Catalog:
     identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
     # Returns the columns, folded, that are the primary key of a table by themselves.
     single: Callable[[Path], Collection[str]] = field(default=lambda path: (), compare=False)
+    # Returns the keys of a table: columns, folded, that are NOT NULL and together UNIQUE or its PRIMARY KEY.
+    unique: Callable[[Path], Collection[frozenset[str]]] = field(default=lambda path: (), compare=False)
 
     def knowing(self, keys: Mapping[Path, Collection[str]]) -> Catalog:
         """Return the same with what is known of the primary keys of some tables."""

@@ -7,9 +7,7 @@ DuckDB's plan of the source says and from what the data's owners declared: no ro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
 from dpsql.contract.parameters import fold, show
@@ -21,48 +19,10 @@ from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.owners import follows, joined_from, joined_query
 from dpsql.engines.duckdb.lineage.reading import replaced, stands_still
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows, leaf_rows, union_of
-from dpsql.engines.duckdb.lineage.stability import is_shown, walk
+from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.tables import Reading
 from dpsql.engines.provenance import Provenance
 from dpsql.errors import SourceError
-
-
-@dataclass
-class Reading:
-    """The tables that a walk over a plan has met."""
-
-    declarations: Declarations
-    catalog: paths.Catalog
-    tables: dict[str, paths.Path] = field(default_factory=dict)
-    undeclared: dict[str, paths.Path] = field(default_factory=dict)
-    scanned: dict[str, None] = field(default_factory=dict)
-    declared: set[TableName | None] = field(default_factory=set)  # as they were declared
-    free: dict[paths.Path, None] = field(default_factory=dict)  # what is read as public
-
-    def limits(self, rows: Rows) -> dict[str, Any]:
-        """Return what is known of how many rows a person has in `rows`, which read these tables, for a `Placement`.
-
-        Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
-        mistake here would cost rows and not privacy.
-        """
-        stated = self.declarations.rows_per_unit(self.declared)
-        return {"rows_per_unit": stated, "once": rows.once and bool(rows.unit), "free": tuple(self.free)}
-
-    def leaf(self, path: paths.Path, covered: Leaf | None = None) -> Leaf | None:
-        """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
-        name = self.catalog.display(path)
-        self.tables[name] = path
-        found = self.declarations.leaf(self.catalog.table(path), path[0])
-        if found is not None:
-            self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
-            self.scanned.update(dict.fromkeys(found.datasets))
-            if found.unit is not None and fold(found.unit) in self.catalog.single(path):
-                return replace(found, single=True)
-        elif covered is None:
-            self.undeclared[name] = path
-        of = covered if found is None else found
-        if of is not None and not of.datasets:
-            self.free[path] = None
-        return found
 
 
 def place(
@@ -87,7 +47,7 @@ def place(
     views = declared_views(seen, declarations, catalog)
     try:
         node = bound.read(seen[0][1])
-        rows = None if node is None else walk(node, reading.leaf, views)
+        rows = None if node is None else reading.walk(node, views)
     except bound.UnreadableError:
         node = rows = None  # something is read that no plan shows
     if node is not None:
@@ -112,7 +72,7 @@ def place(
         written=source,
         source=paths.pinned_source(source, own),
         tables=tuple(reading.tables),
-        **reading.limits(rows),
+        **reading.facts(rows, node),
         seen=True,
         **(labels.contents(node) if named and has_content(node, own) else {}),
         direct=direct,
@@ -124,13 +84,13 @@ def place(
     columns, unit_column, read = bound.output(node) or [], privacy_unit, node
     if direct and own is not None and rows.pending is not None:
         item, joined = _along_path(own, name, seen, reading)
-        rows, columns, read = walk(joined, reading.leaf, {}), bound.output(joined) or [], joined
+        rows, columns, read = reading.walk(joined, {}), bound.output(joined) or [], joined
         unit_column = columns[-1] if unit_column is None else unit_column
         placed = partial(
             placed,
             joined=item,
             tables=tuple(reading.tables),
-            **reading.limits(rows),
+            **reading.facts(rows, joined),
             **(labels.contents(joined) if named else {}),
             checked=all(map(bound.is_checked, bound.scans(joined))),
             texts=labels.of_source(source, joined, direct=False),
@@ -157,7 +117,7 @@ def _along_path(
     joined = paths.read_plan(dict(seen).get(joined_query(item), "")) if item is not None else None
     if item is None or joined is None or not follows(joined, own, reading.declarations, reading.catalog):
         raise refusals.path_lost(name)
-    rows = walk(joined, reading.leaf, {})
+    rows = reading.walk(joined, {})
     if rows.own_rows or rows.pending is not None:
         raise refusals.path_lost(name)
     return item, joined
@@ -187,7 +147,7 @@ def place_text(
     views = declared_views(seen, declarations, catalog)
     try:
         node = bound.read(plan)
-        rows = None if node is None else walk(node, reading.leaf, views)
+        rows = None if node is None else reading.walk(node, views)
     except (bound.UnreadableError, bound.MissingError):
         node = rows = None
     if node is None or rows is None or not is_shown(node):
@@ -210,7 +170,7 @@ def place_text(
         source,
         source,
         tables=tuple(reading.tables),
-        **reading.limits(rows),
+        **reading.facts(rows, node),
         seen=True,
         unit=unit,
         date=date,
@@ -423,6 +383,10 @@ def _refuse_far(
     """Raise if one row or unit can change too many rows; return the column of the privacy unit, if there is one."""
     units = {name: declarations.unit(name) for name in charged}
     listed = ", ".join(map(repr, charged))
+    if rows.unfixed and not (rows.row_level if not rows.by_unit else rows.own_rows or rows.pending):
+        raise refusals.order_decides(source, rows.unfixed, rows.to_order)
+    if any(place >= len(columns) or columns.count(columns[place]) > 1 for place in rows.loose):
+        raise refusals.order_decides(source, "a number with several spellings")
     if not rows.by_unit:
         if any(unit is not None for unit in units.values()):
             raise SourceError(
@@ -453,8 +417,6 @@ def _refuse_far(
         )
     if rows.pending is not None:
         raise refusals.pending(source, rows.pending, declarations)
-    if rows.unfixed:
-        raise refusals.order_decides(source, rows.unfixed)
     names = [fold(name) for name in columns]
     wanted = privacy_unit
     if wanted is None:

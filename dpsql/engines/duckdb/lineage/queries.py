@@ -21,10 +21,11 @@ from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
-from dpsql.engines.duckdb.lineage.placing import Reading, is_direct
+from dpsql.engines.duckdb.lineage.placing import is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
-from dpsql.engines.duckdb.lineage.stability import GENERATORS, walk
+from dpsql.engines.duckdb.lineage.stability import GENERATORS
+from dpsql.engines.duckdb.lineage.tables import Reading, loose_of
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
 from dpsql.errors import InternalError, SourceError
 from dpsql.rendering import identifier
@@ -152,7 +153,7 @@ def table_of(
     names = bound.output(node) or []
     types = [_type(expression) for expression in bound.listed(node, "expressions")]
     try:
-        rows = walk(node, reading.leaf, views)
+        rows = reading.walk(node, views)
     except bound.UnreadableError:
         raise SourceError(
             "S014",
@@ -175,6 +176,7 @@ def table_of(
         keys={fold(names[place]): end for place, key in rows.ties if (end := _key(key, catalog)) is not None},
         date=dates[0] if dates else None,
         by_unit=rows.by_unit,
+        loose=loose_of(rows, node),
     )
     return SeenTable(table, direct, bool(private))
 

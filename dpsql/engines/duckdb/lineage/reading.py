@@ -47,6 +47,8 @@ def read_texts(
         _refuse_replaced(own, closure, declarations, catalog)
     if texts.macros is None and closure.calls:
         raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
+    if not placement.seen and closure.ordered:
+        raise refusals.order_decides(placement.written, closure.ordered[0], in_files=True)
     _refuse_unwritten(placement, own, texts)
     free: tuple[paths.Path, ...] = ()
     if not placement.seen:
@@ -54,6 +56,16 @@ def read_texts(
         refuse_unseen(placement.written, closure, declarations, catalog, charged=charged, claimed=placement.claimed)
         free = _without_budget(closure, declarations, catalog)
     return _digest(behind(own[2], texts)), closure.calls, free
+
+
+def refuse_lost_keys(placement: Placement, texts: Catalogued) -> None:
+    """Raise if a key by which an order is total is no key of its table in the transaction that reads the table."""
+    for database, schema, name, *columns in placement.keyed:
+        if not any(key <= set(columns) for key in texts.unique((database, schema, name))):
+            raise BudgetError(
+                "B008",
+                f"the constraints of {show(name)} are others than when the statement was prepared. Prepare it again.",
+            )
 
 
 def behind(name: str, texts: Catalogued) -> dict[str, str]:

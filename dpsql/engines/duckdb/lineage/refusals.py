@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpsql.contract.parameters import fold, show
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations, Owner
@@ -126,14 +126,41 @@ def alike(table: str, other: str) -> BudgetError:
     )
 
 
-def order_decides(source: str, function: str) -> SourceError:
-    """Return the refusal of an aggregate whose value follows from the order of rows."""
+def order_decides(source: str, function: str, to_order: str = "", *, in_files: bool = False) -> SourceError:
+    """Return the refusal of a function whose value follows from the order of rows, and the order to write."""
+    if in_files:
+        step = "No plan shows the columns of files, so load them: CREATE TABLE t AS FROM ..., and read t in the view."
+    elif to_order:
+        step = f"Rows may tie in its order. Write {to_order}"
+    else:
+        step = _FIXED.get(re.split(r"\(| of ", function)[0], _FIXED[""])
     return SourceError(
         "S045",
         f"{function} in {show(source)} follows from the order in which DuckDB reads rows, which other rows can change. "
-        "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); sort a list by itself, list_sort(list(x)); give windows and "
-        "DISTINCT ON an ORDER BY; or take min, max, median or count.",
+        f"{step}",
     )
+
+
+_SINGLE = "Use a column that is PRIMARY KEY, or GROUP BY the column, so that there is one row."
+_ZERO = "0 and -0 are equal, and so are all NaN. Cast the number before, CAST(x AS DECIMAL(18, 3))."
+_ADD = "Add exactly, sum(CAST(x AS DECIMAL(18, 3)))."
+_CHOOSE = "Order the rows by all their columns, first(x ORDER BY k, x), or take min, max, median or count."
+# What to write instead, by the start of what is refused.
+_FIXED: Mapping[str, str] = {
+    "": "Add exactly, sum(CAST(x AS DECIMAL(18, 3))); give windows, lists and DISTINCT ON an ORDER BY of all columns "
+    "that the SELECT reads; or take min, max, median or count.",
+    "sum": _ADD,
+    "avg": _ADD,
+    "mean": _ADD,
+    **dict.fromkeys(("arg_max", "argmax", "max_by"), "Write first(x ORDER BY k DESC, x)."),
+    **dict.fromkeys(("arg_min", "argmin", "min_by"), "Write first(x ORDER BY k, x)."),
+    **dict.fromkeys(("list", "array_agg"), "Sort the list by itself, list(x ORDER BY x)."),
+    **dict.fromkeys(("first", "last", "any_value", "arbitrary"), _CHOOSE),
+    **dict.fromkeys(("hash", "signbit", "a cast to VARCHAR", "a number with several spellings"), _ZERO),
+    "a subquery in place of a value": _SINGLE,
+    "a second order": "Give all windows that number rows one PARTITION BY and one ORDER BY, or read a table "
+    "with a PRIMARY KEY and order by that.",
+}
 
 
 # Operators of forms that may keep to each person's rows without their plan showing it.

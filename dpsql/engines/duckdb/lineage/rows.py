@@ -1,10 +1,4 @@
-"""The rows of an operator or of a source: the budgets that they belong to, and how far one row or unit reaches.
-
-**Order.** Which values follow from the order in which DuckDB reads rows.
-
-DuckDB reads rows in morsels, and which rows fall into one follows from all rows. So doubles are not added, as the last
-bit would follow from the order, and lists are sorted by what they hold.
-"""
+"""The rows of an operator or of a source: the budgets that they belong to, and how far one row or unit reaches."""
 
 from __future__ import annotations
 
@@ -14,9 +8,7 @@ from typing import NamedTuple
 
 from dpsql.contract.names import TableName
 from dpsql.contract.parameters import fold
-from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.dates import Dates, of_parts
-from dpsql.engines.duckdb.lineage.functions import groups
 
 
 class Key(NamedTuple):
@@ -38,6 +30,7 @@ class Leaf:
     date: str | None = None  # the column that holds the date
     static: bool = False  # the rows of a person are undated, in a dataset with periods
     single: bool = False  # no two rows have one value in the column of what they belong to
+    unique: Collection[frozenset[str]] = ()  # keys: sets of columns, folded, in which no two rows agree
 
 
 PUBLIC = Leaf()
@@ -59,8 +52,13 @@ class Rows:
     keys: frozenset[int] = frozenset()  # columns whose combined values differ between any two rows; empty if unknown
     # Columns of which no two rows have the same number that agree in some others, or, with none, are of one unit.
     numbers: frozenset[tuple[int, frozenset[int]]] = frozenset()
+    firsts: frozenset[tuple[int, frozenset[int]]] = frozenset()  # the same, whoever the rows belong to
     once: bool = False  # each unit, or value that rows are pending on, has at most one row
-    unfixed: str = ""  # the aggregate of protected rows that follows from their order
+    unfixed: str = ""  # the function that follows from the order of rows, see `orders`
+    to_order: str = ""  # and the keys that its ORDER BY lacks, as SQL
+    unique: frozenset[frozenset[int]] = frozenset()  # keys: sets of columns in which no two rows agree, NULL like NULL
+    tells: frozenset[tuple[int, int]] = frozenset()  # columns whose bytes tell those of other columns
+    loose: frozenset[int] = frozenset()  # columns of numbers that are fixed but for their spellings, such as -0 for 0
     date: Dates | None = None  # None where nothing read has periods
 
     @property
@@ -96,16 +94,19 @@ class Rows:
         """Return these rows without the row level: one may come from several rows of a table, or from none."""
         return self if self.public else replace(self, row_level=self.row_level or by)
 
-    def unfixed_by(self, function: str) -> Rows:
-        """Return these rows with a function that follows from their order, unless they are public."""
-        return self if self.public or not function else replace(self, unfixed=self.unfixed or function)
+    def unfixed_by(self, function: str, to_order: str = "") -> Rows:
+        """Return these rows with a function that follows from their order, and the keys that its ORDER BY lacks."""
+        return replace(self, unfixed=function, to_order=to_order) if function and not self.unfixed else self
 
     def columns(self, positions: Sequence[int | None]) -> Rows:
         """Return these rows with other columns, each one of theirs or, as None, a new one."""
         places: dict[int, int] = {}
+        tells = set[tuple[int, int]]()
         for place, position in enumerate(positions):
             if position is not None:
-                places.setdefault(position, place)
+                first = places.setdefault(position, place)
+                tells |= {(first, place), (place, first)} if first != place else set()
+        tells |= {(places[one], places[other]) for one, other in self.tells if {one, other} <= places.keys()}
         unit = frozenset(place for place, position in enumerate(positions) if position in self.unit)
         kept = all(key in places for key in self.keys)
         keys = frozenset(places[key] for key in self.keys) if kept else frozenset()
@@ -115,10 +116,27 @@ class Rows:
             for one, among in self.numbers
             if {one, *among} <= places.keys()
         )
+        firsts = frozenset(
+            (places[one], frozenset(places[key] for key in among))
+            for one, among in self.firsts
+            if {one, *among} <= places.keys()
+        )
         date = self.date and self.date.at(
             place for place, position in enumerate(positions) if self.date and position in self.date.columns
         )
-        return replace(self, width=len(positions), unit=unit, keys=keys, ties=ties, date=date, numbers=numbers)
+        return replace(
+            self,
+            width=len(positions),
+            unit=unit,
+            keys=keys,
+            ties=ties,
+            date=date,
+            numbers=numbers,
+            firsts=firsts,
+            unique=frozenset(frozenset(places[one] for one in key) for key in self.unique if key <= places.keys()),
+            tells=frozenset(tells),
+            loose=frozenset(place for place, position in enumerate(positions) if position in self.loose),
+        )
 
     def tied(self, position: int | None) -> frozenset[Key]:
         """Return the keys that a column holds."""
@@ -143,18 +161,23 @@ def leaf_rows(leaf: Leaf, names: Sequence[str | None]) -> Rows:
     date = None if leaf.period is None else Dates(leaf.period, named(leaf.date), leaf.static)
     unit = named(leaf.unit)
     once = leaf.single and bool(unit)
-    return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit, once=once, date=date)
+    keys = ([named(column) for column in key] for key in leaf.unique)
+    unique = frozenset(frozenset[int]().union(*key) for key in keys if all(key))
+    return Rows(len(names), leaf.datasets, unit, leaf.pending, ties, by_unit, once=once, date=date, unique=unique)
 
 
 def together(parts: Sequence[Rows], width: int) -> Rows:
     """Return rows that read everything that the parts read and have no other known property."""
+    unfixed = next((part for part in parts if part.unfixed), None)
     return Rows(
         width,
         sum((part.scans for part in parts), ()),
         by_unit=all(part.by_unit for part in parts),
         row_level=next((part.row_level for part in parts if part.row_level), ""),
         own_rows=next((part.own_rows for part in parts if part.own_rows), ""),
-        unfixed=next((part.unfixed for part in parts if part.unfixed), ""),
+        unfixed="" if unfixed is None else unfixed.unfixed,
+        to_order="" if unfixed is None else unfixed.to_order,
+        loose=frozenset(range(width) if any(part.loose for part in parts) else ()),
         date=of_parts([part.date for part in parts if not part.public]),
     )
 
@@ -182,73 +205,3 @@ def union_of(found: Sequence[Rows], *, kept: bool) -> Rows:
 
 
 INTEGERS = frozenset(f"{sign}{size}" for sign in ("", "U") for size in ("TINYINT", "SMALLINT", "INTEGER", "BIGINT"))
-# Types that add exactly.
-_EXACT = INTEGERS | frozenset(("BOOLEAN", "HUGEINT", "UHUGEINT", "DECIMAL", "BIGNUM", "INTERVAL"))
-_LISTS = frozenset(("list", "array_agg", "string_agg", "group_concat", "listagg"))
-_NUMBERING = frozenset(
-    f"WINDOW_{name}"
-    for name in ("ROW_NUMBER", "FIRST_VALUE", "LAST_VALUE", "NTH_VALUE", "LEAD", "LAG", "NTILE", "FILL")
-)
-_SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
-# Predictions for a list of names, each of which counts once: `LinearModel.predict_rows` sorts them.
-_PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
-
-
-def sorted_lists(expressions: Sequence[object]) -> frozenset[int]:
-    """Return the columns that are read as lists to be sorted, or as the names to predict for, and in no other way.
-
-    Then the order of a list is lost.
-    """
-    read, within = bound.references(expressions), list[int | None]()
-    for call in bound.calls(expressions):
-        if bound.called(call) in _SORTS:
-            within += [bound.reference(argument) for argument in bound.arguments(call)[:1]]
-            within += bound.references(call.get("function_data"))  # where DuckDB notes what it sorts by
-        elif bound.called(call) in _PREDICTS:
-            within += [bound.reference(argument) for argument in bound.arguments(call)[1:] if _is_names(argument)]
-    return frozenset(one for one in within if one is not None and read.count(one) == within.count(one))
-
-
-def _is_names(expression: object) -> bool:
-    """Whether an expression is a list of texts."""
-    shown = bound.as_node(expression).get("return_type")
-    details = shown.get("type_info") if isinstance(shown, dict) and shown.get("id") == "LIST" else None
-    inner = details.get("child_type") if isinstance(details, dict) else None
-    return isinstance(inner, dict) and inner.get("id") == "VARCHAR"
-
-
-def order_decides(expression: object, *, is_sorted: bool = False) -> str:
-    """Return the name of an aggregate whose value follows from the order of its rows; ``''`` if it does not.
-
-    Sums and averages of integers and decimals are exact, so that no order changes them. A list holds the rows' values
-    in their order: sorted by itself, its elements that tie are equal.
-    """
-    node = bound.as_node(expression)
-    name = bound.called(node)
-    group = groups().get(name)
-    if group is None or (group.name == "ordered" and not is_sorted and not _sorted_by_itself(node)):
-        return f"{name}()"
-    exact = all(bound.type_of(argument) in _EXACT for argument in bound.arguments(node))
-    return f"{name}() of a {bound.type_of(bound.arguments(node)[0])}" if group.name == "addition" and not exact else ""
-
-
-def window_order_decides(node: bound.Node) -> str:
-    """Return the name of a window function whose value follows from the order of its rows; ``''`` if it does not.
-
-    Without ORDER BY a number, or the first value, is that of whichever row came first. Where rows tie, it is, too, but
-    ORDER BY may name a key, which a plan does not show: that is the author's to know (docs/privacy.md).
-    """
-    kind = str(node.get("type"))
-    if kind == "WINDOW_AGGREGATE":
-        return order_decides(node)
-    decides = kind in _NUMBERING and not bound.listed(node, "orders")
-    return f"{kind.removeprefix('WINDOW_').lower()}()" if decides else ""
-
-
-def _sorted_by_itself(node: bound.Node) -> bool:
-    """Whether a list is made in the order of its own elements."""
-    orders, given = node.get("order_bys"), bound.arguments(node)
-    ordered = orders.get("orders") if isinstance(orders, dict) else None
-    first = ordered[0] if isinstance(ordered, list) and ordered else None
-    by = bound.reference(first.get("expression")) if isinstance(first, dict) else None
-    return bound.called(node) in _LISTS and by is not None and bool(given) and bound.reference(given[0]) == by

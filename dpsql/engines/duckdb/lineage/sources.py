@@ -20,7 +20,7 @@ from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
-from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
+from dpsql.engines.duckdb.lineage.reading import read_texts, refuse_lost_keys, text_digest
 from dpsql.engines.duckdb.lineage.refusals import refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
 from dpsql.engines.duckdb.lineage.standing import Standing
@@ -184,6 +184,7 @@ class Sources(Standing):
         A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
         the texts are read at each call; but macros and types are asked for only if the texts name any.
         """
+        refuse_lost_keys(placement, texts)
         try:
             with read_by(self._cursor):
                 found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog)

@@ -45,8 +45,9 @@ By induction over the operators, with "owner" for unit or value:
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
 dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
 
-An aggregate of a unit's rows keeps the second only if their order does not decide it (`order.py`). What breaks this is
-noted as `unfixed`.
+The rows of an operator must follow from those of its inputs, and not from the order in which DuckDB reads them
+(`orders`). What breaks this is noted as `unfixed`, of public rows, too: rows of people can decide in which order DuckDB
+reads them, such as by the filter that a join pushes down.
 
 Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
 it. If not even the inputs of an operator are known, it is an `UnreadableError`.
@@ -54,30 +55,41 @@ it. If not even the inputs of an operator are known, it is an `UnreadableError`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.dates import Equality, is_date, is_whole_period, places_of_dates
+from dpsql.engines.duckdb.lineage import bound, orders, spellings
+from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
 from dpsql.engines.duckdb.lineage.joins import (
     LEFT_SIDE,
     beside_public,
     chooses,
     equal_columns,
     equal_columns_of,
+    matches_one,
     of_people,
     passed_on,
+    side_by_side,
+)
+from dpsql.engines.duckdb.lineage.numbering import (
+    blind,
+    checked_firsts,
+    conjuncts,
+    firsts_of,
+    numbering_of,
+    one_number,
+    places,
+    says_whose,
+    windows_of,
 )
 from dpsql.engines.duckdb.lineage.rows import (
     PUBLIC,
     Leaf,
     Rows,
     leaf_rows,
-    order_decides,
-    sorted_lists,
     together,
     union_of,
-    window_order_decides,
 )
 
 # Table functions whose rows depend only on their arguments.
@@ -108,6 +120,7 @@ class _Walk:
     sorted: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the operator above sorts as lists
     demanded: dict[int, frozenset[int]] = field(default_factory=dict)  # columns that the filter above wants true
     equated: dict[int, Sequence[Equality]] = field(default_factory=dict)  # and columns that it wants to be equal
+    alone: set[int] = field(default_factory=set)  # aggregates of one row at most, or an error is raised, by address
 
     def rows(self, node: bound.Node) -> Rows:
         name = bound.kind(node)
@@ -148,8 +161,8 @@ class _Walk:
         below = _RULES[name](self, node)
         self.covered = outer
         rows = leaf_rows(leaf, bound.output(node) or [])
-        if below.public:
-            return rows
+        if below.public:  # tables that the view covers
+            return replace(rows, unfixed=below.unfixed, to_order=below.to_order, loose=below.loose)
         # Both the view and the tables that it reads have budgets: the rows keep the properties that hold for both.
         both = together([rows, below], rows.width)
         same = rows.pending == below.pending
@@ -157,7 +170,7 @@ class _Walk:
             () if rows.date is None or below.date is None else rows.date.columns & below.date.columns
         )
         unit = rows.unit & below.unit if same else frozenset[int]()
-        return replace(both, unit=unit, pending=rows.pending, date=date)
+        return replace(both, unit=unit, pending=rows.pending, date=date, loose=below.loose)
 
 
 def walk(
@@ -215,21 +228,29 @@ def _projection(walking: _Walk, node: bound.Node) -> Rows:
     for child in bound.children(node):
         if bound.kind(child) == "GET" and not bound.references(expressions) and bound.scanned_columns(child) == [None]:
             walking.unneeded.add(id(child))
-        walking.sorted[id(child)] = sorted_lists(expressions)
+        walking.sorted[id(child)] = orders.sorted_lists(expressions)
+        walking.alone |= checked_firsts(child, expressions)
     [rows] = walking.inputs(node, 1)
+    rows, loose = blind(rows, expressions)
     out = rows.columns([bound.reference(expression) for expression in expressions])
-    return replace(out, date=places_of_dates(expressions, rows.date))
+    return replace(
+        out,
+        date=places_of_dates(expressions, rows.date),
+        unique=out.unique | orders.keys_of(expressions, rows),
+        tells=out.tells | orders.tells(expressions, rows),
+        loose=frozenset(place for place, one in enumerate(loose) if one),
+    )
 
 
 def _same(walking: _Walk, node: bound.Node) -> Rows:
     """Keep each row unchanged, or drop it depending on its own contents."""
     found: list[bound.Node] = []
     if bound.kind(node) == "FILTER":
-        found = list(_conjuncts(bound.listed(node, "expressions")))
-        walking.demand(node, _places(map(bound.reference, found)))
+        found = list(conjuncts(bound.listed(node, "expressions")))
+        walking.demand(node, places(map(bound.reference, found)))
         walking.equated.update((id(child), equal_columns_of(found)) for child in bound.children(node)[:1])
     [rows] = walking.inputs(node, 1)
-    rows = _one_number(rows, found)
+    rows, _ = blind(one_number(rows, found), found)
     kept = bound.listed(node, "projection_map")
     return rows.columns([bound.whole(position, _PROJECTION_MAP) for position in kept]) if kept else rows
 
@@ -251,13 +272,36 @@ def _made_up(walking: _Walk, node: bound.Node) -> Rows:
 def _distinct(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     targets = [bound.reference(target) for target in bound.listed(node, "distinct_targets")]
-    keys = _places(targets)
-    ordered = bound.as_node(node.get("order_by")).get("orders") if node.get("order_by") is not None else None
-    if node.get("distinct_type") == "DISTINCT_ON" and not ordered:
-        rows = rows.unfixed_by("DISTINCT ON without ORDER BY")
+    keys = places(targets)
+    by = [*bound.listed(node, "distinct_targets"), *orders.ordering(node, "order_by")]
+    name = "DISTINCT ON" if node.get("distinct_type") == "DISTINCT_ON" else "DISTINCT"
+    rows = _chosen(*blind(rows, by)[:1], name, orders.choice(rows, by), node)
     once = rows.once or (None not in targets and keys <= rows.unit)
     rows = replace(rows.mixed("DISTINCT"), keys=keys if None not in targets else frozenset(), once=once)
+    if None not in targets:
+        rows = replace(rows, unique=rows.unique | {keys})
     return rows if rows.one_unit(keys) else rows.broken("DISTINCT")
+
+
+def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
+    """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
+    if choice.fixed:
+        return spellings.loosened(rows, choice.loose)
+    begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
+    return rows.unfixed_by(name, orders.words(orders.columns_of(bound.children(node)[0]), choice.missing, begun))
+
+
+def _limit(walking: _Walk, node: bound.Node) -> Rows:
+    """Keep the first rows: they are fixed where the order right below is total."""
+    [rows] = walking.inputs(node, 1)
+    [below] = bound.children(node)
+    by = orders.ordering(below, "orders") if bound.kind(below) == "ORDER_BY" else []
+    return _chosen(rows, "LIMIT", orders.choice(rows, by), node).broken("LIMIT")
+
+
+def _mixed_up(walking: _Walk, node: bound.Node) -> Rows:
+    """Meet rows by their places, or by what DuckDB draws."""
+    return _broken(walking, node).unfixed_by(bound.kind(node).replace("_", " "))
 
 
 def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
@@ -268,8 +312,19 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     sets = [frozenset(bound.as_list(one)) for one in bound.listed(node, "grouping_sets")] or [every]
     in_all = frozenset.intersection(*sets)
     in_order = walking.sorted.get(id(node), frozenset())
-    for place, one in enumerate(aggregates, start=len(groups)):
-        rows = rows.unfixed_by(order_decides(one, is_sorted=place in in_order))
+    by = bound.listed(node, "groups") if len(sets) == 1 else []
+    columns = orders.columns_of(bound.children(node)[0])
+    rows, loose = blind(rows, bound.listed(node, "groups"))
+    for place, one in enumerate(bound.listed(node, "groups")):
+        told = spellings.group(one)
+        rows = rows.unfixed_by("" if told is None else told)
+        loose[place] = loose[place] or told is None
+    for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
+        judged = orders.aggregate(rows, one, by, is_sorted=place in in_order)
+        if id(one) in walking.alone:
+            judged = orders.aggregate(replace(rows, alone=True), one, by)
+        rows = rows.unfixed_by(judged.unfixed, orders.words(columns, judged.missing, judged.begun))
+        loose.append(judged.loose)
     unit = frozenset(place for place, group in enumerate(groups) if group in rows.unit and place in in_all)
     date = places_of_dates(bound.listed(node, "groups"), rows.date)
     ties = frozenset((place, key) for place, group in enumerate(groups) if place in in_all for key in rows.tied(group))
@@ -281,86 +336,39 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
         date=date and date.at(place for place in date.columns if place in in_all),
         alone=len(sets) == 1 and not groups,
         keys=frozenset(range(len(groups) if len(sets) == 1 else 0)),
+        unique=frozenset([frozenset(range(len(groups)))] if len(sets) == 1 else ()),
+        tells=frozenset(),
+        loose=frozenset(place for place, one in enumerate(loose) if one),
         numbers=frozenset(),
-        once=len(sets) == 1 and (rows.once or all(map(_says_whose(rows), bound.listed(node, "groups")))),
+        firsts=frozenset(),
+        once=len(sets) == 1 and (rows.once or all(map(says_whose(rows), bound.listed(node, "groups")))),
     )
     return out if out.one_unit(range(len(groups))) else out.broken("AGGREGATE")
-
-
-def _says_whose(rows: Rows) -> Callable[[object], bool]:
-    """Return whether all rows of a unit have the same value of an expression."""
-    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
-
-
-def _one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
-    """Return rows of which conditions keep those with one number.
-
-    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
-    """
-    for found in conditions:
-        sides = bound.arguments(found) or [found.get("left"), found.get("right")]
-        if found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides)):
-            columns = [bound.reference(side) for side in sides]
-            for among in (among for place, among in rows.numbers if place in columns):
-                rows = replace(rows, keys=among) if among else replace(rows, once=True)
-    return rows
-
-
-def _numbering(rows: Rows, window: bound.Node) -> frozenset[int] | None:
-    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
-    parts = bound.listed(window, "partitions")
-    ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
-    if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
-        return None
-    if not rows.public:
-        return frozenset() if all(map(_says_whose(rows), parts)) else None
-    keys = [bound.reference(part) for part in parts]
-    return None if None in keys else _places(keys)
-
-
-def _places(columns: Iterable[int | None]) -> frozenset[int]:
-    """Return the columns among expressions."""
-    return frozenset(place for place in columns if place is not None)
-
-
-def _conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
-    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
-    for expression in expressions:
-        node = bound.as_node(expression)
-        if node.get("type") == "CONJUNCTION_AND":
-            yield from _conjuncts(bound.arguments(node))
-        else:
-            yield node
-
-
-def _constant(expression: object) -> bool:
-    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
-    node = bound.as_node(expression)
-    if node.get("type") == "OPERATOR_CAST":
-        [of] = bound.arguments(node) or [node.get("child")]
-        return _constant(of)
-    return node.get("type") == "VALUE_CONSTANT"
 
 
 def _window(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
     windows = [bound.as_node(window) for window in bound.listed(node, "expressions")]
     by_unit = all(
-        rows.one_unit(_places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
+        rows.one_unit(places(map(bound.reference, parts)), dated=any(is_date(part, rows.date) for part in parts))
         for parts in (bound.listed(one, "partitions") for one in windows)
     )
-    for window in windows:
-        rows = rows.unfixed_by(window_order_decides(window))
-    numbering = ((place, _numbering(rows, one)) for place, one in enumerate(windows, start=rows.width))
+    rows, loose = windows_of(rows, windows, node)
+    numbering = ((place, numbering_of(rows, one)) for place, one in enumerate(windows, start=rows.width))
     numbers = rows.numbers | {(place, among) for place, among in numbering if among is not None}
-    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers)
+    out = replace(rows.mixed("WINDOW"), width=rows.width + len(windows), numbers=numbers, loose=loose)
+    out = replace(out, firsts=rows.firsts | firsts_of(rows, windows))
     return out if by_unit else out.broken("WINDOW")
 
 
 def _unnest(walking: _Walk, node: bound.Node) -> Rows:
     [rows] = walking.inputs(node, 1)
+    rows, _ = blind(rows, bound.listed(node, "expressions"))
     width = rows.width + len(bound.listed(node, "expressions"))
-    return replace(rows.mixed("UNNEST"), width=width, keys=frozenset(), alone=False, once=False, numbers=frozenset())
+    none: frozenset[Any] = frozenset()
+    return replace(
+        rows.mixed("UNNEST"), width=width, keys=none, alone=False, once=False, numbers=none, firsts=none, unique=none
+    )
 
 
 def _cte(walking: _Walk, node: bound.Node) -> Rows:
@@ -396,7 +404,7 @@ def _halves(node: bound.Node) -> list[bound.Node]:
 def _cross(walking: _Walk, node: bound.Node) -> Rows:
     equated = walking.pass_equated(node)
     left, right = walking.inputs(node, 2)
-    rows = together([left, right], left.width + right.width)
+    rows = side_by_side(left, right, "INNER")
     if rows.public:
         return replace(rows, alone=left.alone and right.alone)
     if not left.public and not right.public:
@@ -419,8 +427,11 @@ def _join(walking: _Walk, node: bound.Node) -> Rows:
     demanded = walking.demanded.get(id(node), frozenset()) if not any(_maps(node)) else frozenset()
     walking.demand(node, demanded)  # a filter over several IN stands over all their joins
     left, right = walking.inputs(node, 2)
-    added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
-    rows = together([left, right], left.width + added)
+    rows = side_by_side(left, right, name, conditions)
+    if name == "SINGLE" and not matches_one(right, conditions, "right"):
+        rows = rows.unfixed_by("a subquery in place of a value")
+    for side, each in (("left", left), ("right", right)):
+        rows = rows.unfixed_by(blind(each, [bound.as_node(one).get(side) for one in conditions])[0].unfixed)
     if rows.public:
         rows = replace(rows, keys=left.keys if name in LEFT_SIDE else frozenset())
     elif left.public or right.public:
@@ -471,9 +482,11 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "COMPARISON_JOIN": _join,
     **dict.fromkeys(
         (
-            *("LIMIT", "TOP_N", "SAMPLE", "EXCEPT", "INTERSECT", "PIVOT"),
-            *("ANY_JOIN", "ASOF_JOIN", "POSITIONAL_JOIN", "DELIM_JOIN", "DEPENDENT_JOIN"),
+            *("EXCEPT", "INTERSECT", "PIVOT"),
+            *("ANY_JOIN", "DELIM_JOIN", "DEPENDENT_JOIN"),
         ),
         _broken,
     ),
+    "LIMIT": _limit,
+    **dict.fromkeys(("TOP_N", "SAMPLE", "ASOF_JOIN", "POSITIONAL_JOIN"), _mixed_up),
 }

@@ -126,7 +126,9 @@ class Standing:
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        catalog = paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        catalog = paths.Catalog(
+            self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys
+        )
         self.identities.note(numbers, self.declarations(), catalog)
         return catalog
 
@@ -167,6 +169,19 @@ class Standing:
             except duckdb.Error:
                 return frozenset()
         return paths.primary_key([(fold(name), key) for name, key in found])
+
+    def _unique_keys(self, path: paths.Path) -> list[frozenset[str]]:
+        """Return the keys of a table; a statement that needs them checks them again when it runs."""
+        cursor = self._cursor()
+        if cursor is None:
+            return []
+        with cursor:
+            found = cursor.execute(
+                "SELECT constraint_type, constraint_column_names FROM system.main.duckdb_constraints() WHERE "
+                "lower(database_name) = lower(?) AND lower(schema_name) = lower(?) AND lower(table_name) = lower(?)",
+                list(path),
+            ).fetchall()
+        return paths.unique_keys(found)
 
     def refuse_stale(self, placement: Placement | None) -> None:
         """Raise when something was declared since a statement was planned."""

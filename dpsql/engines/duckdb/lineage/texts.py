@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.bound import NESTED
-from dpsql.engines.duckdb.lineage.paths import Path
+from dpsql.engines.duckdb.lineage.paths import Path, unique_keys
 
 if TYPE_CHECKING:
     import duckdb
@@ -184,11 +184,17 @@ class Catalogued:
     macros: Sequence[Macro] | None = None
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     numbers: Mapping[Path, int] = field(default_factory=dict)  # of tables, by their paths
+    constraints: Mapping[Path, Sequence[tuple[str, Sequence[str]]]] = field(default_factory=dict)  # by folded paths
 
     @property
     def tables(self) -> Sequence[Path]:
         """The paths of all tables."""
         return tuple(self.numbers)
+
+    def unique(self, path: Path) -> list[frozenset[str]]:
+        """Return the keys of a table; see `paths.unique_keys`."""
+        database, schema, name = map(fold, path)
+        return unique_keys(self.constraints.get((database, schema, name), ()))
 
 
 def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
@@ -197,8 +203,12 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
         return Catalogued()
     views = [View(_path(one["path"]), one["sql"] or "") for one in found["views"] or ()]
     numbers = {_path(one["path"]): one["number"] for one in found.get("tables") or ()}
+    constraints: dict[Path, list[tuple[str, Sequence[str]]]] = {}
+    for one in found.get("keys") or ():
+        database, schema, name = map(fold, one["path"])
+        constraints.setdefault((database, schema, name), []).append((str(one["sort"]), one["columns"] or ()))
     if "macros" not in found:
-        return Catalogued(views, numbers=numbers)
+        return Catalogued(views, numbers=numbers, constraints=constraints)
     macros = [
         Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
         for one in found["macros"] or ()
@@ -207,7 +217,7 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
     for one in found["types"] or ():
         name = fold(one["name"])
         types[name] = types.get(name, frozenset()) | {str(one["is"])}
-    return Catalogued(views, macros, types, numbers)
+    return Catalogued(views, macros, types, numbers, constraints)
 
 
 def _path(parts: Sequence[str]) -> Path:

@@ -10,7 +10,7 @@ from dpsql.engines.duckdb.keys import NAMED, kept, text_of_label, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.periods import DATE, dated
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
-from dpsql.rendering import call, field, identifier, struct, text
+from dpsql.rendering import call, field, identifier, struct, text, with_one_spelling
 
 
 def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: tuple[str, ...] = ()) -> str:
@@ -52,7 +52,8 @@ def source_of(plan: Plan) -> str:
     placement = plan.placement
     if placement is None:
         return source_sql(plan.source)
-    return read_as_text(placement.joined or source_sql(plan.source), placement.texts)
+    found = placement.joined or source_sql(plan.source)
+    return read_as_text(with_one_spelling(found, placement.loose) if placement.loose else found, placement.texts)
 
 
 def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:

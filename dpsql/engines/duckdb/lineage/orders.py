@@ -1,0 +1,455 @@
+"""The order of rows: where DuckDB chooses among rows that compare equal, and which values follow from the choice.
+
+DuckDB reads rows in morsels, and which rows fall into one follows from all rows. So doubles are not added, as the last
+bit would follow from the order, and a choice among tied rows is fixed only where the tied rows are alike.
+
+**Ties.** An order *tells* a column if rows that tie have the same bytes in it: the column is an order key and its type
+gives equal values one spelling, or the key is an image of its bytes (``encode(name)``). An order is *total* where it
+tells every column of the rows, or all columns of one key of them (`Rows.unique`): then tied rows are interchangeable,
+or there are none. It follows by induction that an operator's rows, as a multiset, follow from those of its inputs.
+
+Two windows of one SELECT that number rows by different orders may number identical rows differently, so without a key
+all of them need one order.
+
+**Spellings.** A DOUBLE has two zeros and several NaNs, which compare equal. Where an order has such a key, tied rows
+are alike but for these spellings, and the column is *loose* (`Rows.loose`): an expression may read a loose column only
+in a way that is blind to spellings, and dpsql reads loose columns of a source with one spelling. Other types with
+several spellings (INTERVAL, text with a collation) have to be ordered by an image of their bytes.
+
+Lists say what is known to be fixed; a function or a frame that is in none counts as decided by the order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dpsql.engines.duckdb.lineage import bound
+from dpsql.engines.duckdb.lineage.functions import groups
+from dpsql.engines.duckdb.lineage.rows import Rows
+from dpsql.engines.duckdb.lineage.spellings import (
+    EXACT,
+    FLOATS,
+    NESTED,
+    ONE_SPELLING,
+    article,
+    has_one_spelling,
+    loosened,
+    one_spelling,
+    read,
+    reads_loose,
+    shape,
+    type_in,
+    type_names,
+)
+from dpsql.rendering import identifier
+
+# Types whose order tells apart whatever a key of them tells apart.
+_COMPARED = ONE_SPELLING | FLOATS | {"INTERVAL"}
+# Casts that show all of a value, by the type that is cast.
+_IMAGES = {
+    "DOUBLE": "BIT",
+    "FLOAT": "BIT",
+    **dict.fromkeys(("INTERVAL", "BIGNUM"), "VARCHAR"),
+}
+# Types whose text shows all of a value.
+_SHOWN = frozenset(("VARCHAR", "INTERVAL", "BIGNUM"))
+# What DuckDB writes around an order key whose bytes it compares.
+_COMPARABLE = frozenset(("bitstring_byte_comparable", "timetz_byte_comparable"))
+_COUNTS = frozenset(("count", "count_star", "count_if", "countif", "regr_count", "bool_and", "bool_or"))
+# Aggregates that return one of the values that they are given, or one between two of them.
+_VALUES = frozenset(("min", "max", "median", "quantile", "quantile_cont", "quantile_disc", "mad"))
+_LISTS = frozenset(("list", "array_agg", "string_agg", "group_concat", "listagg"))
+_FIRSTS = frozenset(("first", "last", "any_value", "arbitrary"))
+_EXTREMES = frozenset(
+    f"{name}{nulls}" for name in ("arg_max", "arg_min") for nulls in ("", "_null", "_nulls_last")
+) | frozenset(("argmax", "argmin", "max_by", "min_by"))
+# Window functions that give tied rows the same value; that choose a row of the frame; and that number rows.
+_OF_PEERS = frozenset(f"WINDOW_{name}" for name in ("RANK", "RANK_DENSE", "PERCENT_RANK", "CUME_DIST"))
+_OF_FRAME = frozenset(f"WINDOW_{name}" for name in ("FIRST_VALUE", "LAST_VALUE", "NTH_VALUE"))
+_NUMBERING = frozenset(f"WINDOW_{name}" for name in ("ROW_NUMBER", "LEAD", "LAG", "NTILE", "FILL"))
+# Ends of frames that do not part rows that tie.
+_WHOLE_ENDS = frozenset(
+    f"{end}_{unit}" for end in ("CURRENT_ROW", "EXPR_PRECEDING", "EXPR_FOLLOWING") for unit in ("RANGE", "GROUPS")
+) | frozenset(("UNBOUNDED_PRECEDING", "UNBOUNDED_FOLLOWING"))
+_SORTS = frozenset(("list_sort", "array_sort", "list_reverse_sort", "array_reverse_sort"))
+# Predictions for a list of names, each of which counts once: `LinearModel.predict_rows` sorts them.
+_PREDICTS = frozenset(("dpsql_predict", "dpsql_predict_class"))
+
+
+class PlanColumn(NamedTuple):
+    """A column of an operator, as far as a plan names it."""
+
+    name: str
+    kind: object  # its type in the plan
+
+
+def _image(expression: object) -> list[int]:
+    """Return the columns of which an expression shows all bytes."""
+    node = expression if isinstance(expression, dict) else {}
+    place = bound.reference(node)
+    if place is not None:
+        return [place] if one_spelling(type_in(node)) else []
+    below = bound.arguments(node) or [node.get("child")]
+    inner = bound.reference(below[0])
+    given, wanted = bound.type_of(below[0]), bound.type_of(node)
+    if node.get("type") == "OPERATOR_CAST":
+        known = inner is not None and not node.get("try_cast") and _IMAGES.get(given) == wanted
+        return [inner] if known and inner is not None else []
+    if not bound.is_own(node) and node.get("catalog_name") is not None:
+        return []
+    name = bound.called(node)
+    if name == "encode" and len(below) == 1:
+        shown = as_text(below[0])
+        return [] if shown is None or type_names(type_in(shown))[0] not in _SHOWN else [bound.reference(shown) or 0]
+    if name in ("row", "struct_pack") or name in _COMPARABLE:
+        return [each for part in below for each in _image(part)]
+    return []
+
+
+def as_text(expression: object) -> bound.Node | None:
+    """Return the reference to a column whose text an expression is; None for any other expression."""
+    node: bound.Node = expression if isinstance(expression, dict) else {}
+    if node.get("type") == "OPERATOR_CAST" and bound.type_of(node) == "VARCHAR" and not node.get("try_cast"):
+        node = bound.as_node((bound.arguments(node) or [node.get("child")])[0])
+    return node if bound.reference(node) is not None and bound.type_of(node) else None
+
+
+def _with_spelling(expressions: Sequence[object]) -> set[int]:
+    """Return the columns that an order has twice: by their values, and by what tells equal values of them apart."""
+    found = set[int]()
+    passed = {place for place in map(bound.reference, expressions) if place is not None}
+    for node in (one for one in expressions if isinstance(one, dict)):
+        below = bound.arguments(node)
+        name = bound.called(node) if len(below) == 1 else ""
+        shown = as_text(below[0]) if name in ("encode", "signbit") else None
+        ids = {*type_names(type_in(shown))}
+        if shown is not None and (name == "signbit") == (ids <= FLOATS) and ids <= _COMPARED | NESTED:
+            found |= passed & {bound.reference(shown) or 0}
+    return found
+
+
+def told_by(rows: Rows, expressions: Sequence[object]) -> frozenset[int]:
+    """Return the columns that have the same bytes in rows which agree in expressions."""
+    found = {place for expression in expressions for place in _image(expression)} | _with_spelling(expressions)
+    return _closed(rows, found)
+
+
+def _closed(rows: Rows, found: set[int]) -> frozenset[int]:
+    """Return columns together with those that they tell."""
+    more = {other for one, other in rows.tells if one in found} - found
+    return _closed(rows, found | more) if more else frozenset(found)
+
+
+def _compared(expressions: Iterable[object]) -> frozenset[int]:
+    """Return the columns that are equal in rows which agree in expressions."""
+    found: set[int] = set()
+    for expression in expressions:
+        place = bound.reference(expression)
+        if place is not None and {*type_names(type_in(expression))} <= _COMPARED:
+            found.add(place)
+        elif isinstance(expression, dict) and bound.called(expression) in ("row", "struct_pack"):
+            found |= _compared(bound.arguments(expression))
+    return frozenset(found)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a choice by an order leaves open: columns that it does not fix, and those that it fixes but for spellings.
+
+    `missing` is None where nothing that can be written as an order would fix it.
+    """
+
+    missing: frozenset[int] | None = frozenset()
+    loose: frozenset[int] = frozenset()
+
+    @property
+    def fixed(self) -> bool:
+        """Whether tied rows are alike, but for the spellings of loose columns."""
+        return self.missing == frozenset()
+
+
+def choice(rows: Rows, by: Sequence[object], of: Collection[int] | None = None) -> Choice:
+    """Return what a choice among the rows that agree in expressions leaves open.
+
+    Only some columns `of` them may count, as the arguments of an aggregate do.
+    """
+    if rows.alone:
+        return Choice()
+    told, compared = told_by(rows, by), _compared(by)
+    for key in rows.unique:
+        if key <= told | compared:
+            return Choice()
+    wanted = frozenset(range(rows.width) if of is None else of)
+    floats = frozenset(
+        place for one in by for place in [bound.reference(one)] if place is not None and bound.type_of(one) in FLOATS
+    )
+    missing = wanted - told
+    if missing <= floats:
+        return Choice(loose=missing)
+    ways = [missing - floats, *(key - told - compared for key in rows.unique)]
+    return Choice(min(ways, key=lambda way: (len(way), sorted(way))))
+
+
+def ordering(node: bound.Node, field: str) -> list[object]:
+    """Return the expressions of an order."""
+    found = node.get(field)
+    if isinstance(found, dict):
+        found = found.get("orders")
+    return [bound.as_node(one).get("expression") for one in (found if isinstance(found, list) else [])]
+
+
+def words(columns: Sequence[PlanColumn] | None, missing: Collection[int] | None, begun: bool) -> str:
+    """Return an ORDER BY that tells some columns, behind the keys with which it has `begun`; ``''`` if there is none.
+
+    The plan may not name the columns, or a column may have a type of which no order is known.
+    """
+    if columns is None or not missing or max(missing) >= len(columns):
+        return ""
+    names = [column.name for column in columns]
+    keys: list[str] = []
+    for place in sorted(missing):
+        name, kind = columns[place]
+        if not name or names.count(name) > 1:
+            return ""
+        name = name if re.fullmatch("[a-z_][a-z0-9_]*", name) else identifier(name)
+        ids = type_names(kind)
+        if one_spelling(kind):
+            keys.append(name)
+        elif ids == ["VARCHAR", "a collation"]:
+            keys.append(f"encode({name})")
+        elif ids and ids[0] in FLOATS:
+            keys.append(name)
+        elif len(ids) == 1 and ids[0] in _IMAGES:
+            keys.append(f"CAST({name} AS {_IMAGES[ids[0]]})")
+        else:
+            return ""
+    return f"ORDER BY {'..., ' if begun else ''}{', '.join(keys)}"
+
+
+def columns_of(node: bound.Node) -> list[PlanColumn] | None:
+    """Return the names and types of an operator's columns; None where the plan does not say them."""
+    kind, below = bound.kind(node), bound.children(node)
+    shown = [PlanColumn(_last(one), type_in(one)) for one in bound.listed(node, "expressions")]
+    if kind == "GET":
+        names, types = bound.scanned_columns(node), dict(zip(bound.listed(node, "names"), _types(node), strict=False))
+        return [PlanColumn(name or "", types.get(name)) for name in names]
+    if kind == "PROJECTION":
+        under = None if all(one.name for one in shown) else columns_of(below[0])
+        places = [bound.reference(one) for one in bound.listed(node, "expressions")]
+        return [
+            under[place] if not one.name and under and place is not None and place < len(under) else one
+            for one, place in zip(shown, places, strict=True)
+        ]
+    if kind == "AGGREGATE_AND_GROUP_BY":
+        return [*(PlanColumn(_last(one), type_in(one)) for one in bound.listed(node, "groups")), *shown]
+    found = [columns_of(child) for child in below]
+    if any(one is None for one in found) or not found:
+        return None
+    if kind in ("FILTER", "ORDER_BY", "DISTINCT") and not bound.listed(node, "projection_map"):
+        return found[0]
+    if kind == "UNION":
+        return found[0]
+    if kind == "WINDOW":
+        return [*(found[0] or ()), *shown]
+    if kind in ("CROSS_PRODUCT", "COMPARISON_JOIN") and node.get("join_type", "INNER") in ("INNER", "LEFT", "RIGHT"):
+        maps = [bound.listed(node, f"{side}_projection_map") for side in ("left", "right")]
+        return None if any(maps) else [*(found[0] or ()), *(found[1] or ())]
+    return None
+
+
+def _last(expression: object) -> str:
+    """Return the name of an expression; DuckDB 1.5 may put the table before it, and ``''`` stands for no name."""
+    name = str(bound.as_node(expression).get("alias", ""))
+    return name.rsplit(".", 1)[-1] if bound.reference(expression) is not None else name
+
+
+def _types(node: bound.Node) -> list[object]:
+    return bound.listed(node, "returned_types")
+
+
+def sorted_lists(expressions: Sequence[object]) -> frozenset[int]:
+    """Return the columns that are read as lists to be sorted, or as the names to predict for, and in no other way.
+
+    Then the order of a list is lost.
+    """
+    read, within = bound.references(expressions), list[int | None]()
+    for call in bound.calls(expressions):
+        if bound.called(call) in _SORTS:
+            within += [bound.reference(argument) for argument in bound.arguments(call)[:1]]
+            within += bound.references(call.get("function_data"))  # where DuckDB notes what it sorts by
+        elif bound.called(call) in _PREDICTS:
+            within += [bound.reference(argument) for argument in bound.arguments(call)[1:] if _is_names(argument)]
+    return frozenset(one for one in within if one is not None and read.count(one) == within.count(one))
+
+
+def _is_names(expression: object) -> bool:
+    """Whether an expression is a list of texts."""
+    shown = bound.as_node(expression).get("return_type")
+    details = shown.get("type_info") if isinstance(shown, dict) and shown.get("id") == "LIST" else None
+    inner = details.get("child_type") if isinstance(details, dict) else None
+    return isinstance(inner, dict) and inner.get("id") == "VARCHAR"
+
+
+class Dependence(NamedTuple):
+    """What is said of a function: its name where the order decides, and what an order leaves open or fixes loosely."""
+
+    unfixed: str = ""
+    missing: frozenset[int] | None = None
+    loose: bool = False  # the function's own value has several spellings
+    begun: bool = False  # it has an ORDER BY that lacks keys
+
+
+def aggregate(rows: Rows, node: bound.Node, by: Sequence[object], *, is_sorted: bool = False) -> Dependence:
+    """Judge an aggregate of rows that agree in expressions `by`.
+
+    Sums and averages of integers and decimals are exact, so that no order changes them. A list holds the rows' values
+    in their order: sorted by itself, its elements that tie are equal.
+    """
+    name, given = bound.called(node), bound.arguments(node)
+    group = groups().get(name)
+    if rows.alone:
+        return Dependence(loose=bound.type_of(node) in FLOATS and reads_loose(rows, given))
+    if group is not None and group.name == "addition":
+        exact = all(bound.type_of(argument) in EXACT for argument in given)
+        return Dependence("" if exact else f"{name}() of a {bound.type_of(given[0])}")
+    if group is not None and group.name == "exact":
+        return _of_values(rows, name, given)
+    if group is None or group.name != "ordered" or name not in _LISTS | _FIRSTS | _EXTREMES:
+        return Dependence(f"{name}()")
+    if is_sorted and not ordering(node, "order_bys"):
+        return Dependence("" if all(map(has_one_spelling, given)) else f"{name}()")
+    order = ordering(node, "order_bys") or ordering(node, "arg_orders")
+    if name in _EXTREMES:
+        given, order = given[:1], given[1:2]
+    found = choice(rows, [*by, *order], {place for place in bound.references(given) if place is not None})
+    told, loose = read(loosened(rows, found.loose), given)
+    if found.fixed and not told and (not any(loose) or bound.type_of(node) in FLOATS):
+        return Dependence(loose=any(loose))
+    return Dependence(f"{name}()", None if name in _EXTREMES else found.missing or None, begun=bool(order))
+
+
+def _of_values(rows: Rows, name: str, given: Sequence[object]) -> Dependence:
+    """Judge an aggregate that no order decides, but for the spelling of a value that it returns."""
+    if name in _COUNTS or (all(map(has_one_spelling, given)) and not reads_loose(rows, given)):
+        return Dependence()
+    if name in _VALUES and bound.type_of(given[0]) in FLOATS:
+        return Dependence(loose=True)
+    return Dependence(f"{name}() of {article(given[0])}")
+
+
+def window(rows: Rows, node: bound.Node) -> tuple[Dependence, Choice]:
+    """Judge a window function; the choice is the one that its order leaves among rows, where it numbers them.
+
+    Without ORDER BY a number, or the first value, is that of whichever row came first.
+    """
+    kind, parts = str(node.get("type")), bound.listed(node, "partitions")
+    orders, own = ordering(node, "orders"), ordering(node, "arg_orders")
+    name = bound.called(node) if kind == "WINDOW_AGGREGATE" else kind.removeprefix("WINDOW_").lower()
+    total = choice(rows, [*parts, *orders])
+    whole = node.get("start") in _WHOLE_ENDS and node.get("end") in _WHOLE_ENDS
+    loose = bound.type_of(node) in FLOATS and reads_loose(rows, bound.arguments(node))
+    if kind in _OF_PEERS and (whole or not own):
+        return Dependence(), Choice()
+    if kind == "WINDOW_AGGREGATE":
+        judged = aggregate(rows, node, parts)
+        if judged.unfixed or whole:
+            return judged, Choice()
+        return judged if total.fixed else Dependence(f"{name}() over ROWS", total.missing, begun=bool(orders)), total
+    if kind in _OF_FRAME and whole:
+        of = {place for place in bound.references(bound.arguments(node)) if place is not None}
+        found = choice(rows, [*parts, *(own or orders)], of)
+        begun = bool(own or orders)
+        return Dependence(
+            "" if found.fixed else f"{name}()", found.missing, loose or bool(found.loose), begun
+        ), Choice()
+    if kind in _OF_FRAME | _NUMBERING and total.fixed:
+        if own and not (found := choice(rows, [*parts, *own])).fixed:
+            return Dependence(f"{name}()", found.missing, begun=True), total
+        return Dependence(loose=loose), total
+    if kind in _OF_PEERS and total.fixed:
+        return Dependence(), total
+    return Dependence(f"{name}()", total.missing, begun=bool(orders)), total
+
+
+def numbers_rows(node: bound.Node) -> bool:
+    """Whether a window function tells rows apart that tie in its order."""
+    kind = str(node.get("type"))
+    whole = node.get("start") in _WHOLE_ENDS and node.get("end") in _WHOLE_ENDS
+    if kind in _OF_PEERS:
+        return bool(ordering(node, "arg_orders")) and not whole
+    return kind in _NUMBERING or not whole
+
+
+def same_order(nodes: Sequence[bound.Node]) -> bool:
+    """Whether window functions have one order, so that DuckDB sorts rows once for all of them."""
+    plain = [not ordering(node, "arg_orders") for node in nodes]
+    shapes = {str(shape([node.get("partitions", []), node.get("orders", [])])) for node in nodes}
+    return all(plain) and len(shapes) <= 1
+
+
+def keys_of(expressions: Sequence[object], before: Rows) -> frozenset[frozenset[int]]:
+    """Return the keys of which a projection passes on each column, or an image of its bytes."""
+    passed: dict[int, int] = {}
+    for place, expression in enumerate(expressions):
+        position = bound.reference(expression)
+        for one in [position] if position is not None else _image(expression):
+            if one is not None and (position is not None or one not in passed):
+                passed[one] = place
+    return frozenset(frozenset(passed[one] for one in key) for key in before.unique if key <= passed.keys())
+
+
+def tells(expressions: Sequence[object], before: Rows) -> frozenset[tuple[int, int]]:
+    """Return which columns that a projection computes tell others of them, as ``encode(name)`` tells ``name``."""
+    passed: dict[int, list[int]] = {}
+    for place, expression in enumerate(expressions):
+        position = bound.reference(expression)
+        if position is not None:
+            passed.setdefault(position, []).append(place)
+    found = set()
+    for place, expression in enumerate(expressions):
+        position = bound.reference(expression)
+        shown = set(_image(expression)) if position is None else {position}
+        for one in _closed(before, shown):
+            found |= {(place, other) for other in passed.get(one, ()) if other != place}
+    return frozenset(found)
+
+
+def decided_by_order(tree: Mapping[str, object]) -> str:
+    """Return what the order of rows decides in a part of the text of a query; ``''`` if nothing does.
+
+    A text shows neither the columns that are read nor their types, so every form counts that an order could fix.
+    """
+    kind, sort = str(tree.get("type")), tree.get("class")
+    if kind in ("LIMIT_MODIFIER", "LIMIT_PERCENT_MODIFIER"):
+        return "LIMIT"
+    if kind == "DISTINCT_MODIFIER" and tree.get("distinct_on_targets"):
+        return "DISTINCT ON"
+    if tree.get("sample") is not None:
+        return "USING SAMPLE"
+    if sort not in ("FUNCTION", "WINDOW"):
+        return ""
+    whole = tree.get("start") in _WHOLE_ENDS and tree.get("end") in _WHOLE_ENDS
+    name = str(tree.get("function_name", "")).lower()
+    if kind in _OF_PEERS and (whole or not tree.get("arg_orders")):
+        return ""
+    group = groups().get(name)
+    if (sort == "WINDOW" and kind != "WINDOW_AGGREGATE") or (kind == "WINDOW_AGGREGATE" and not whole):
+        return f"{name}()"
+    if group is not None and group.name == "addition":
+        return "" if _is_exact_cast(tree) else f"{name}()"
+    return f"{name}()" if group is not None and group.name == "ordered" else ""
+
+
+def _is_exact_cast(tree: Mapping[str, object]) -> bool:
+    """Whether the argument of a call in a text is cast to a type that adds exactly."""
+    listed = tree.get("arguments") or tree.get("children")
+    first = listed[0] if isinstance(listed, list) and listed else None
+    given = first.get("expression", first) if isinstance(first, dict) else None
+    if not isinstance(given, dict) or given.get("class") != "CAST":
+        return False
+    shown = given.get("cast_type") or given.get("type_expr")
+    name = shown.get("id") or shown.get("type_name") if isinstance(shown, dict) else ""
+    return str(name).upper() in EXACT
