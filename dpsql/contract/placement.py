@@ -52,8 +52,8 @@ class Placement:
         Digest of the source's bound plan.
     enums : bool
         Whether a column that the plan reads has an ENUM type.
-    read : bool
-        Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
+    generated : bool
+        Whether a table that is read as it is has columns that are computed when they are read.
     joined : str
         The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
     rows_per_unit : int or None
@@ -79,7 +79,7 @@ class Placement:
     views: str = field(default="", compare=False)
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
-    read: bool = field(default=False, compare=False)
+    generated: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None
     once: bool = False
@@ -88,6 +88,16 @@ class Placement:
     dated: tuple[tuple[str, str | None], ...] = ()
     undated: bool = False
     numbered: bool = field(default=False, compare=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the source is a table of which every column is stored, so that no text is behind it."""
+        return self.direct and not self.generated
+
+    @property
+    def key(self) -> str:
+        """What a judgement of the texts behind the source is about; ``''`` where there are none."""
+        return "" if self.is_plain else f"{self.enums} {self.plan} {self.source}"
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.
@@ -103,7 +113,7 @@ class Placement:
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Placement:
         """Return the placement that `to_json` wrote."""
-        plain = {name: _hashable(value) for name, value in record.items()}
+        plain = {name: _hashable(value) for name, value in record.items() if name != "read"}  # of earlier versions
         build: Callable[..., Placement] = cls
         return build(**plain)
 

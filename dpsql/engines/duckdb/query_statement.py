@@ -20,7 +20,7 @@ from dpsql.contract.parameters import known
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.query_answers import stored_query
-from dpsql.engines.duckdb.result_rows import catalogued_sql
+from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
 from dpsql.engines.duckdb.steps.step import Frame, Step
@@ -89,7 +89,9 @@ class QueryStatement:
 
     def stored_sql(self) -> str:
         """Return the statement that reads the stored release; no table of people is touched."""
-        released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), _texts(self.plan))
+        plain = self.plan.placement is None or self.plan.placement.is_plain
+        texts = "NULL" if plain else texts_sql(self.plan)
+        released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), texts)
         return self._over(f"SELECT {released} AS release")
 
     def answer(self, zone: str) -> str:
@@ -147,20 +149,13 @@ class QueryStatement:
         """Return the step of the gate of all parts, which has a ticket for each."""
         probes = struct({f"p{n}": f"(SELECT probe FROM {frame.name('types')})" for n, frame in enumerate(frames)})
         kinds = [(key_types(frame) or ["CAST(NULL AS VARCHAR[])"])[0] for frame in frames]
-        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), _texts(self.plan)]
+        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), texts_sql(self.plan)]
         return Step(
             _WHOLE,
             "Check arguments, column types and budget of all parts before any row is read.",
             f"SELECT {call('dpsql_query_gate', *given)} AS gate",
             kept=True,
         )
-
-
-def _texts(plan: QueryPlan) -> str:
-    """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
-    if plan.placement is None or plan.placement.direct:
-        return "NULL"
-    return catalogued_sql(made=True, tables=True)
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

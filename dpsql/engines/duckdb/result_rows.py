@@ -10,6 +10,8 @@ import pyarrow as pa
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.engines.duckdb.lineage.own_functions import EXTENSIONS, LINE, WHERE
+from dpsql.engines.duckdb.lineage.texts import GENERATED
 from dpsql.engines.duckdb.query_answers import stored_answer
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS, QUERY
@@ -27,7 +29,8 @@ def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
     `types` are the SQL types of the keys of its groups.
     """
     shape = FUNCTIONS[plan.function].shape.name
-    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), texts_sql(plan))
+    plain = plan.placement is None or plan.placement.is_plain
+    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), "NULL" if plain else texts_sql(plan))
     return f"SELECT {released} AS release{_witnesses(types)}"
 
 
@@ -42,26 +45,42 @@ def _witnesses(types: Sequence[str]) -> str:
 
 
 def texts_sql(plan: Plan) -> str:
-    """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for a table."""
-    if plan.placement is None or plan.placement.direct:
-        return "NULL"
-    placement = plan.placement
-    unseen = placement.governed and not placement.seen
-    return catalogued_sql(made=placement.governed and not placement.read, tables=unseen or not placement.read)
+    """Return what the catalog says of the texts behind a source, see `texts.catalogued`; NULL where nothing governs.
+
+    Of a table that is read as it is, its functions alone are of interest.
+    """
+    if plan.placement is None or not plan.placement.governed:
+        direct = plan.placement is None or plan.placement.direct
+        return "NULL" if direct else catalogued_sql(listed=None, tables=False)
+    return catalogued_sql(
+        listed=call("dpsql_unread", text(plan.placement.key)),
+        tables=not plan.placement.is_plain,
+        texts=not plan.placement.is_plain,
+    )
 
 
-def catalogued_sql(*, made: bool, tables: bool) -> str:
-    """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
+def catalogued_sql(*, listed: str | None, tables: bool, texts: bool = True) -> str:
+    """Return what the catalog holds as a struct: the texts of all views, and on demand types, tables, macros, functions.
 
-    To list macros takes DuckDB as long as the rest of a small call.
+    To list macros and functions takes DuckDB as long as the rest of a small call. They are listed where the expression
+    `listed` is true when the statement runs: a join with no row on one side never reads the other one.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
     ]
-    rows = {"views": ("duckdb_views", struct({"path": path[0], "sql": "sql"}), "")}
+    own = "WHERE NOT internal"
+    lists: dict[str, str] = {}
+    if texts:
+        view = call("list", struct({"path": path[0], "sql": "sql"}))
+        lists["views"] = f"(SELECT {view} FROM {call('duckdb_views')} {own})"
     if tables:
-        rows["tables"] = ("duckdb_tables", path[2], "")
-    if made:
+        generated = call("list", struct({"name": "table_name", "sql": "sql"}))
+        made = call("contains", "sql", text(GENERATED))
+        lists["tables"] = f"(SELECT {call('list', path[2])} FROM {call('duckdb_tables')} {own})"
+        lists["generated"] = f"(SELECT {generated} FROM {call('duckdb_tables')} {own} AND {made})"
+        kind = call("list", struct({"name": "type_name", "is": "logical_type"}))
+        lists["types"] = f"(SELECT {kind} FROM {call('duckdb_types')} {own})"
+    if listed is not None:
         macro = {
             "path": path[1],
             "sort": "function_type",
@@ -69,12 +88,18 @@ def catalogued_sql(*, made: bool, tables: bool) -> str:
             "types": "parameter_types",
             "body": "macro_definition",
         }
-        rows["macros"] = ("duckdb_functions", struct(macro), " AND macro_definition IS NOT NULL")
-        rows["types"] = ("duckdb_types", struct({"name": "type_name", "is": "logical_type"}), "")
-    lists = {
-        name: f"(SELECT {call('list', row)} FROM {call(function)} WHERE NOT internal{more})"
-        for name, (function, row, more) in rows.items()
-    }
+        both = {
+            "macros": f"{call('list', struct(macro))} FILTER (WHERE macro_definition IS NOT NULL AND NOT internal)",
+            "functions": f"{call('list', LINE)} FILTER (WHERE {WHERE})",
+        }
+        lists["listed"] = (
+            f"(SELECT {struct(both)} FROM {call('duckdb_functions')} AS listed JOIN "
+            # Above LIMIT it is asked once, whatever is joined.
+            f"(SELECT asked FROM (SELECT {listed} AS asked LIMIT 1) WHERE asked) AS asking "
+            "ON (listed.function_name IS NOT NULL) = asking.asked)"
+        )
+        lists["extensions"] = f"({EXTENSIONS})"
+        lists["transaction"] = call("txid_current")
     return struct(lists)
 
 

@@ -115,19 +115,25 @@ class Session(Calls):
         self.sources.refuse_stale(plan.placement)
         catalog = self.sources.catalog()  # refuses a database of another ledger, even if nothing is protected here
         placement = plan.placement
-        if placement is not None and not placement.direct:
+        if placement is not None and not placement.is_plain:
             views = self.sources.read_texts(placement, texts, catalog)
-            plan = replace(plan, placement=replace(placement, views=views))
+            if not placement.direct:
+                plan = replace(plan, placement=replace(placement, views=views))
         return plan
+
+    def gate_functions(self, plan: Plan, texts: Catalogued) -> None:
+        """Check that a statement that is run calls DuckDB's own functions."""
+        if plan.placement is not None and plan.placement.governed:
+            self.sources.read_functions(plan.placement, texts)
 
     def gate_query(self, plan: QueryPlan, texts: Catalogued) -> None:
         """Check a query again when it is run: what was declared since, and the texts behind the views that it reads."""
         self.sources.refuse_stale(plan.placement)
         self.sources.catalog()
         placement = plan.placement
-        if placement is not None and not placement.direct:
+        if placement is not None and not placement.is_plain:
             items = {part.plan.placement.joined for part in plan.parts if part.plan.placement is not None}
-            self.sources.read_query_texts(sorted(items), texts, enums=placement.enums)
+            self.sources.read_query_texts(placement, sorted(items), texts)
 
     def stored_query(self, plan: QueryPlan, texts: Catalogued) -> Entry:
         """Return the stored answers of a query, and note in the ledger that they were asked for again."""

@@ -14,7 +14,9 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
+from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from dpsql.ledger.rows import Facts
 
 Seen = Sequence[tuple[str, str]]
-_MOST_READ = 4096
 # File readers that infer column types from the rows unless types are given.
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
@@ -114,13 +115,13 @@ class Sources(Standing):
     """The tables that calls read, and what their owners declare of them."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
-        super().__init__(ledger, main, cursor)
+        self.state = CatalogState(cursor)
+        super().__init__(ledger, main, self.state.cursor)
         # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
         # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
         # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
         # a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
-        self._read: set[tuple[str, str]] = set()  # the sources, and their plans, whose texts were read
 
     @property
     def governed_at_bind(self) -> bool:
@@ -151,11 +152,10 @@ class Sources(Standing):
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
         found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
-        if found.direct:
+        if found.is_plain:
             return found
         plan = paths.digest(seen[0][1]) if found.seen else ""
-        enums = '"id":"ENUM"' in seen[0][1]
-        return replace(found, plan=plan, enums=enums, read=(found.source, plan) in self._read)
+        return replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
@@ -176,6 +176,8 @@ class Sources(Standing):
     def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, named: bool) -> Placement:
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
+        if found.governed and texts.functions is not None:
+            refuse_foreign(texts.functions, texts.extensions)
         with read_by(self._cursor):
             return place_aggregate(
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
@@ -184,27 +186,44 @@ class Sources(Standing):
     def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
         """Raise if the texts behind a source name what no plan shows; return their digest.
 
-        A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
-        the texts are read at each call; but macros and types are asked for only if the texts name any.
+        Where DuckDB shows no plan, what is declared decides, too, so the texts are read at each call. Macros need not
+        be listed for that if the texts call nothing.
         """
-        try:
-            with read_by(self._cursor):
-                found, calls = read_texts(placement, texts, self.declarations(), catalog)
-        except InternalError:
-            with self._lock:
-                self._read.discard((placement.source, placement.plan))
-            raise
-        if placement.governed and texts.macros is not None and (placement.seen or not calls):
-            with self._lock:
-                if len(self._read) >= _MOST_READ:
-                    self._read.clear()
-                self._read.add((placement.source, placement.plan))
+        known = self._is_known(placement, texts)
+        with read_by(self._cursor):
+            found, calls = read_texts(placement, texts, self.declarations(), catalog, known=known)
+        if not known and (placement.seen or not calls):
+            self.state.judged(placement.key, texts.transaction)
         return found
 
-    def read_query_texts(self, texts: Sequence[str], catalogued: Catalogued, *, enums: bool) -> None:
+    def read_query_texts(self, placement: Placement, texts: Sequence[str], catalogued: Catalogued) -> None:
         """Raise if what the FROM items of a query name calls what no source may call."""
+        if self._is_known(placement, catalogued):
+            return
         with read_by(self._cursor):
-            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=enums)
+            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
+        self.state.judged(placement.key, catalogued.transaction)
+
+    def read_functions(self, placement: Placement, texts: Catalogued) -> None:
+        """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
+        if texts.functions is not None:
+            refuse_foreign(texts.functions, texts.extensions)
+        if placement.is_plain and not self._is_known(placement, texts):
+            self.state.judged(placement.key, texts.transaction)
+
+    def _is_known(self, placement: Placement, texts: Catalogued) -> bool:
+        """Whether the catalog was not listed because what is asked was judged in the state that it has.
+
+        Raises
+        ------
+        InternalError
+            I006: it was not listed, and that was not judged.
+        """
+        if not placement.governed or texts.functions is not None:
+            return False
+        if not self.state.was_judged(placement.key):
+            raise InternalError("I006", "what the source calls was not listed. Run the statement again.")
+        return True
 
     # What owners declare.
 

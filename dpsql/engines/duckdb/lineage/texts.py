@@ -36,6 +36,10 @@ _BEFORE = re.compile(
 )
 # Without `read_by` no text can be read.
 _cursor: ContextVar[Callable[[], duckdb.DuckDBPyConnection | None]] = ContextVar("cursor", default=lambda: None)
+# What stands in DuckDB's text of a table that has generated columns, and its words: texts and quoted names are one each.
+GENERATED = "GENERATED ALWAYS AS"
+_GENERATED = [*GENERATED.split(), "("]
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
 _COPY = re.compile(rf"{_SPACE}COPY\s*\((.*)\)\s*TO\s", re.IGNORECASE | re.DOTALL)
 
 
@@ -176,33 +180,74 @@ class Macro:
 class Catalogued:
     """What the catalog holds.
 
-    `macros` is None where they were not asked for: the plan is one whose texts were read before, or the texts call
-    nothing. `types` are those that users made: by their name, folded, what they are.
+    `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
+    judged again (`catalog_state`). `types` are those that users made: by their name, folded, what they are. `generated`
+    are the tables with columns that are computed when they are read, by their own names, with the expressions.
+    `functions` are DuckDB's own and whatever is registered beside them, see `own_functions.LINE`.
     """
 
     views: Sequence[View] = ()
     macros: Sequence[Macro] | None = None
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tables: Sequence[Path] = ()
+    generated: Sequence[tuple[str, tuple[str, ...]]] = ()
+    functions: Sequence[str] | None = None
+    extensions: Sequence[str] = ()
+    transaction: int = 0
 
 
 def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
     """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
     if found is None:
         return Catalogued()
-    views = [View(_path(one["path"]), one["sql"] or "") for one in found["views"] or ()]
+    views = [View(_path(one["path"]), one["sql"] or "") for one in found.get("views") or ()]
     tables = [_path(path) for path in found.get("tables") or ()]
-    if "macros" not in found:
-        return Catalogued(views, tables=tables)
-    macros = [
-        Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
-        for one in found["macros"] or ()
-    ]
+    generated = [(one["name"], generated_columns(one["sql"])) for one in found.get("generated") or ()]
+    listed = found.get("listed") or found
+    macros = None
+    if listed.get("functions") is not None or "macros" in found:
+        macros = [
+            Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
+            for one in listed["macros"] or ()
+        ]
     types: dict[str, frozenset[str]] = {}
-    for one in found["types"] or ():
+    for one in found.get("types") or ():
         name = fold(one["name"])
         types[name] = types.get(name, frozenset()) | {str(one["is"])}
-    return Catalogued(views, macros, types, tables)
+    return Catalogued(
+        views,
+        macros,
+        types,
+        tables,
+        generated,
+        listed.get("functions"),
+        found.get("extensions") or (),
+        found.get("transaction") or 0,
+    )
+
+
+def generated_columns(sql: str) -> tuple[str, ...]:
+    """Return the expressions of the generated columns of a table, from DuckDB's own text of it.
+
+    Raises
+    ------
+    UnreadableTextError
+        The text has the words, and no expression behind them.
+    """
+    found: list[str] = []
+    words = [one for one in _TOKEN.finditer(sql) if not one[0].isspace()]
+    for place, word in enumerate(words):
+        if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
+            continue
+        depth, start = 1, words[place + 3].end()
+        for one in words[place + 4 :]:
+            depth += {"(": 1, ")": -1}.get(one[0], 0)
+            if depth == 0:
+                found.append(sql[start : one.start()])
+                break
+        else:
+            raise UnreadableTextError
+    return tuple(found)
 
 
 def _path(parts: Sequence[str]) -> Path:
