@@ -102,9 +102,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         if len(plans) != 1:
             raise nested()
         checked = _query(plan_from_json(plans[0].as_py()))
-        listed = catalogued(texts[0].as_py())
-        session.gate_functions(checked, listed)
-        session.gate_query(checked, listed)
+        session.gate_query(checked, catalogued(texts[0].as_py()))
         kinds, spelled = [field.type for field in probes.type], types[0].as_py()
         calls = [
             resolved(part.plan, part.plan.function, probe, listed or ())

@@ -138,9 +138,7 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         function = functions[0].as_py()
         private = function_of(function).spends
         if private:
-            listed = catalogued(texts[0].as_py())
-            session.gate_functions(checked, listed)
-            checked = session.gate(checked, listed)
+            checked = session.gate(checked, catalogued(texts[0].as_py()))
         call = resolved(checked, function, probe.type, () if types is None else types[0].as_py() or ())
         refuse_other_types(checked, None if condition is None else condition[0].as_py())
         if private:
@@ -150,11 +148,6 @@ def gate(session: Session) -> Callable[..., pa.Array]:
         return pa.array([{"ticket": ticket, "zero": 0.0}], type=kind)
 
     return run
-
-
-def unread(session: Session) -> Callable[..., bool]:
-    """Bind (what is judged) → whether a statement must list the catalog for it."""
-    return session.sources.state.must_list
 
 
 def turn(session: Session) -> Callable[..., pa.Array]:
@@ -304,7 +297,6 @@ SPECS = (
     UdfSpec("dpsql_type_queries", type_queries, "VARCHAR[]", native=True, pure=True),
     UdfSpec("dpsql_admit", admit, "VARCHAR"),
     UdfSpec("dpsql_gate", gate, "STRUCT(ticket BIGINT, zero DOUBLE)"),
-    UdfSpec("dpsql_unread", unread, "BOOLEAN", native=True),
     UdfSpec("dpsql_random", random, "UBIGINT"),
     UdfSpec("dpsql_turn", turn, "BIGINT"),
     *_shaped(),

@@ -52,6 +52,10 @@ class Placement:
         Digest of the source's bound plan.
     enums : bool
         Whether a column that the plan reads has an ENUM type.
+    state : int or None
+        State of the catalog at the decision; see `CatalogState`.
+    read : bool
+        Whether the texts behind the source were judged before, in this state of the catalog.
     generated : bool
         Whether a table that is read as it is has columns that are computed when they are read.
     joined : str
@@ -79,6 +83,8 @@ class Placement:
     views: str = field(default="", compare=False)
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
+    state: int | None = field(default=None, compare=False)
+    read: bool = field(default=False, compare=False)
     generated: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None
@@ -113,7 +119,7 @@ class Placement:
     @classmethod
     def from_json(cls, record: Mapping[str, object]) -> Placement:
         """Return the placement that `to_json` wrote."""
-        plain = {name: _hashable(value) for name, value in record.items() if name != "read"}  # of earlier versions
+        plain = {name: _hashable(value) for name, value in record.items()}
         build: Callable[..., Placement] = cls
         return build(**plain)
 

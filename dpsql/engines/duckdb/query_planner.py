@@ -330,6 +330,8 @@ class QueryPlanner:
             plan=paths.digest("\n".join(f"{one.placement.plan} {one.core.source}" for one in placed)),
             enums=any(one.placement.enums for one in placed),
         )
+        # Not that of `read`, which an equal query before may have left.
+        placement = self._sources.known(placement, self._bindings[threading.get_ident()].catalog)
         release = filled["release"]
         plan = QueryPlan(
             source=SOURCE,

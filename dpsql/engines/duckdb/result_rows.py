@@ -51,19 +51,17 @@ def texts_sql(plan: Plan) -> str:
     """
     if plan.placement is None or not plan.placement.governed:
         direct = plan.placement is None or plan.placement.direct
-        return "NULL" if direct else catalogued_sql(listed=None, tables=False)
-    return catalogued_sql(
-        listed=call("dpsql_unread", text(plan.placement.key)),
-        tables=not plan.placement.is_plain,
-        texts=not plan.placement.is_plain,
-    )
+        return "NULL" if direct else catalogued_sql(listed=False)
+    placement = plan.placement
+    if placement.is_plain:
+        return "NULL" if placement.read else catalogued_sql(listed=True, texts=False)
+    return catalogued_sql(listed=not placement.read, tables=not (placement.read and placement.seen))
 
 
-def catalogued_sql(*, listed: str | None, tables: bool, texts: bool = True) -> str:
-    """Return what the catalog holds as a struct: the texts of all views, and on demand types, tables, macros, functions.
+def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True) -> str:
+    """Return what the catalog holds as a struct: the texts of views, and on demand tables, types, macros, functions.
 
-    To list macros and functions takes DuckDB as long as the rest of a small call. They are listed where the expression
-    `listed` is true when the statement runs: a join with no row on one side never reads the other one.
+    To list macros and functions takes DuckDB as long as the rest of a small call.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
@@ -80,7 +78,7 @@ def catalogued_sql(*, listed: str | None, tables: bool, texts: bool = True) -> s
         lists["generated"] = f"(SELECT {generated} FROM {call('duckdb_tables')} {own} AND {made})"
         kind = call("list", struct({"name": "type_name", "is": "logical_type"}))
         lists["types"] = f"(SELECT {kind} FROM {call('duckdb_types')} {own})"
-    if listed is not None:
+    if listed:
         macro = {
             "path": path[1],
             "sort": "function_type",
@@ -92,12 +90,7 @@ def catalogued_sql(*, listed: str | None, tables: bool, texts: bool = True) -> s
             "macros": f"{call('list', struct(macro))} FILTER (WHERE macro_definition IS NOT NULL AND NOT internal)",
             "functions": f"{call('list', LINE)} FILTER (WHERE {WHERE})",
         }
-        lists["listed"] = (
-            f"(SELECT {struct(both)} FROM {call('duckdb_functions')} AS listed JOIN "
-            # Above LIMIT it is asked once, whatever is joined.
-            f"(SELECT asked FROM (SELECT {listed} AS asked LIMIT 1) WHERE asked) AS asking "
-            "ON (listed.function_name IS NOT NULL) = asking.asked)"
-        )
+        lists["listed"] = f"(SELECT {struct(both)} FROM {call('duckdb_functions')})"
         lists["extensions"] = f"({EXTENSIONS})"
         lists["transaction"] = call("txid_current")
     return struct(lists)

@@ -17,7 +17,7 @@ from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
 # What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
-CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables"))
+CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_extensions"))
 
 
 @dataclass(frozen=True)

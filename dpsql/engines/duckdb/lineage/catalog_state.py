@@ -15,30 +15,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import duckdb
-
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    import duckdb
 
 _MOST_JUDGED = 4096
 # The caller's connection, the one that notices when it closes, and the one that asks.
 _ALONE = 3
-_ASKED = (
-    "SELECT database_oid, (SELECT count FROM system.main.duckdb_connection_count()) "
-    "FROM system.main.duckdb_databases() WHERE database_name = 'temp'"
-)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """What the catalog's state was when a statement asked whether to list it; None if that says nothing."""
-
-    state: int | None
-    listed: bool
+_NUMBER = "SELECT database_oid FROM system.main.duckdb_databases() WHERE database_name = 'temp'"
+_CONNECTIONS = "SELECT count FROM system.main.duckdb_connection_count()"
+_TRIALS = 4
 
 
 class CatalogState:
@@ -53,68 +40,67 @@ class CatalogState:
     def __init__(self, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._open = cursor
         self._opened = 0
-        self._each: int | None = None  # the numbers that a connection takes
-        self._lock = threading.RLock()
+        self._each: int | None = None  # how many numbers a connection takes
+        self._lock = threading.Lock()
         self.sealed = False  # whether no code but dpsql's own has a connection
-        self._asked: dict[Hashable, _Asked] = {}
         self._seen: tuple[int, int] | None = None  # the state of the last listing, and its transaction
-        self._judged: set[Hashable] = set()
+        self._judged: set[str] = set()
         self._state: int | None = None  # the state in which that was judged
 
     def cursor(self) -> duckdb.DuckDBPyConnection | None:
         """Return a new connection to the instance, or None when all are closed."""
+        return self.numbered()[0]
+
+    def numbered(self) -> tuple[duckdb.DuckDBPyConnection | None, int]:
+        """Return a new connection to the instance, and how many were opened with it."""
         with self._lock:
             found = self._open()
             self._opened += found is not None
-        return found
+            return found, self._opened
 
-    def must_list(self, key: Hashable) -> bool:
-        """Whether a statement must list the catalog, since `key` was not judged in the state that it has now."""
-        with self._lock:
-            state = self._now()
-            listed = state is None or state != self._state or key not in self._judged
-            # Where two statements ask at once, which of them is judged in which state is not known.
-            self._asked[key] = _Asked(None if key in self._asked else state, listed)
-            if len(self._asked) > _MOST_JUDGED:
-                self._asked.clear()
-            return listed
+    def of(self, cursor: duckdb.DuckDBPyConnection, number: int, opened: int) -> int | None:
+        """Return the state of the catalog when a cursor was opened; None where it may change in one state.
 
-    def was_judged(self, key: Hashable) -> bool:
-        """Whether `must_list` has told the statement that is running that `key` was judged."""
-        with self._lock:
-            asked = self._asked.pop(key, None)
-            return asked is not None and not asked.listed
+        Parameters
+        ----------
+        cursor : duckdb.DuckDBPyConnection
+        number : int
+            Of its temporary database.
+        opened : int
+            How many cursors were opened with it.
+        """
+        if not self.sealed and cursor.execute(_CONNECTIONS).fetchall()[0][0] > _ALONE:
+            return None
+        each = self._numbers_of_each()
+        return number - each * opened if each > 0 else None
 
-    def judged(self, key: Hashable, transaction: int) -> None:
-        """Note that `key` was judged by what a statement has listed in a `transaction`."""
-        with self._lock:
-            asked = self._asked.pop(key, None)
-            if asked is None or asked.state is None:
-                return
-            before, self._seen = self._seen, (asked.state, transaction)
-            if before is None or before[0] != asked.state or (before[1] == transaction and self._state != asked.state):
-                return
-            if self._state != asked.state or len(self._judged) >= _MOST_JUDGED:
-                self._judged.clear()
-            self._state = asked.state
-            self._judged.add(key)
-
-    def _now(self) -> int | None:
-        """Return the state of the catalog; None where it may change without another state."""
+    def _numbers_of_each(self) -> int:
+        """Return how many numbers a connection takes; too few would only make states differ."""
         if self._each is None:
-            numbers = [found[0] for _ in range(4) if (found := self._number()) is not None]
-            self._each = min((later - number for number, later in zip(numbers, numbers[1:], strict=False)), default=0)
-        found = self._number()
-        if found is None or self._each <= 0 or not (self.sealed or found[1] <= _ALONE):
-            return None
-        return found[0] - self._each * self._opened
+            numbers: list[int] = []
+            for _ in range(_TRIALS):
+                cursor = self.cursor()
+                if cursor is None:
+                    return 0
+                with cursor:
+                    numbers.append(cursor.execute(_NUMBER).fetchall()[0][0])
+            self._each = min(later - number for number, later in zip(numbers, numbers[1:], strict=False))
+        return self._each
 
-    def _number(self) -> tuple[int, int] | None:
-        """Return the number that a new connection gets, and how many connections there are."""
-        cursor = self.cursor()
-        if cursor is None:
-            return None
-        with cursor, suppress(duckdb.Error):
-            row = cursor.execute(_ASKED).fetchone()
-            return None if row is None else (int(row[0]), int(row[1]))
-        return None
+    def is_judged(self, key: str, state: int | None) -> bool:
+        """Whether `key` was judged in a state of the catalog."""
+        with self._lock:
+            return state is not None and state == self._state and key in self._judged
+
+    def judged(self, key: str, state: int | None, transaction: int) -> None:
+        """Note that `key` was judged by what a statement has listed in a `transaction`, in a state of the catalog."""
+        with self._lock:
+            before, self._seen = self._seen, None if state is None else (state, transaction)
+            if state is None or before is None or before[0] != state:
+                return
+            if self._state != state and before[1] == transaction:
+                return
+            if self._state != state or len(self._judged) >= _MOST_JUDGED:
+                self._judged.clear()
+            self._state = state
+            self._judged.add(key)

@@ -147,6 +147,7 @@ class Catalog:
     identities: Mapping[str, str] = field(default_factory=dict)  # of each database, by its folded name in the session
     # Returns the columns, folded, that are the primary key of a table by themselves.
     single: Callable[[Path], Collection[str]] = field(default=lambda path: (), compare=False)
+    state: int | None = field(default=None, compare=False)  # see `CatalogState`
 
     def knowing(self, keys: Mapping[Path, Collection[str]]) -> Catalog:
         """Return the same with what is known of the primary keys of some tables."""

@@ -14,7 +14,6 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
-from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
@@ -115,8 +114,7 @@ class Sources(Standing):
     """The tables that calls read, and what their owners declare of them."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
-        self.state = CatalogState(cursor)
-        super().__init__(ledger, main, self.state.cursor)
+        super().__init__(ledger, main, cursor)
         # What the statement is bound by that a thread of the system binds. A planner asks twice, and both answers must
         # be of one catalog, whatever other threads attach or declare in between; what changes later is noticed when the
         # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
@@ -152,10 +150,15 @@ class Sources(Standing):
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
         found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
-        if found.is_plain:
-            return found
-        plan = paths.digest(seen[0][1]) if found.seen else ""
-        return replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
+        if not found.is_plain:
+            plan = paths.digest(seen[0][1]) if found.seen else ""
+            found = replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
+        return self.known(found, catalog)
+
+    def known(self, placement: Placement, catalog: paths.Catalog) -> Placement:
+        """Return a placement with whether the texts behind it were judged in the present state of the catalog."""
+        state = catalog.state
+        return replace(placement, state=state, read=self.state.is_judged(placement.key, state))
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
@@ -189,41 +192,48 @@ class Sources(Standing):
         Where DuckDB shows no plan, what is declared decides, too, so the texts are read at each call. Macros need not
         be listed for that if the texts call nothing.
         """
-        known = self._is_known(placement, texts)
+        known = self._is_known(placement, texts, catalog)
         with read_by(self._cursor):
             found, calls = read_texts(placement, texts, self.declarations(), catalog, known=known)
         if not known and (placement.seen or not calls):
-            self.state.judged(placement.key, texts.transaction)
+            self._note(placement, texts, catalog)
         return found
 
-    def read_query_texts(self, placement: Placement, texts: Sequence[str], catalogued: Catalogued) -> None:
+    def read_query_texts(
+        self, placement: Placement, texts: Sequence[str], catalogued: Catalogued, catalog: paths.Catalog
+    ) -> None:
         """Raise if what the FROM items of a query name calls what no source may call."""
-        if self._is_known(placement, catalogued):
+        if self._is_known(placement, catalogued, catalog):
             return
         with read_by(self._cursor):
             read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
-        self.state.judged(placement.key, catalogued.transaction)
+        self._note(placement, catalogued, catalog)
 
-    def read_functions(self, placement: Placement, texts: Catalogued) -> None:
+    def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
         """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
         if texts.functions is not None:
             refuse_foreign(texts.functions, texts.extensions)
-        if placement.is_plain and not self._is_known(placement, texts):
-            self.state.judged(placement.key, texts.transaction)
+        if placement.is_plain and not self._is_known(placement, texts, catalog):
+            self._note(placement, texts, catalog)
 
-    def _is_known(self, placement: Placement, texts: Catalogued) -> bool:
-        """Whether the catalog was not listed because what is asked was judged in the state that it has.
+    def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
+        """Whether the catalog was not listed because the source was judged in the state that the catalog has.
 
         Raises
         ------
         InternalError
-            I006: it was not listed, and that was not judged.
+            I006: it was not listed, and has another state by now.
         """
         if not placement.governed or texts.functions is not None:
             return False
-        if not self.state.was_judged(placement.key):
-            raise InternalError("I006", "what the source calls was not listed. Run the statement again.")
+        if not self.state.is_judged(placement.key, catalog.state):
+            raise InternalError("I006", "the catalog has changed. Run the statement again, or prepare it again.")
         return True
+
+    def _note(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
+        """Note that a source was judged, if the catalog had one state from before it was listed until now."""
+        same = placement.state == catalog.state
+        self.state.judged(placement.key, catalog.state if same else None, texts.transaction)
 
     # What owners declare.
 

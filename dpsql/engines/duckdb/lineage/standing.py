@@ -13,6 +13,7 @@ from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import paths
+from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.errors import BudgetError
 from dpsql.ledger.rows import tables_of
@@ -45,7 +46,8 @@ class Standing:
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._ledger = ledger
         self._main = main
-        self._cursor = cursor
+        self.state = CatalogState(cursor)
+        self._cursor = self.state.cursor
         # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
         # same name elsewhere must not inherit them. With them, how often they changed.
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
@@ -100,11 +102,13 @@ class Standing:
         LedgerError
             L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
         """
-        cursor = self._cursor()
+        cursor, opened = self.state.numbered()
         if cursor is None:
             return paths.Catalog(self._main)
         with cursor:
             rows = cursor.execute(mark.ROWS).fetchall()
+            number = next(number for alias, _, number in rows if alias == "temp")
+            state = self.state.of(cursor, number, opened)
         found = mark.marks(rows)
         for alias, one in found.items():
             if one not in self._mine:
@@ -114,7 +118,7 @@ class Standing:
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
-        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key))
+        return paths.Catalog(self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), state)
 
     def _primary_key(self, path: paths.Path) -> frozenset[str]:
         """Return the column that is a table's primary key by itself; none of a table of the caller's transaction."""
