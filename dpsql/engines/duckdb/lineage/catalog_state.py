@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class CatalogState:
                     return 0
                 with cursor:
                     numbers.append(cursor.execute(_NUMBER).fetchall()[0][0])
-            self._each = min(later - number for number, later in zip(numbers, numbers[1:], strict=False))
+            self._each = min(later - number for number, later in pairwise(numbers))
         return self._each
 
     def is_judged(self, key: str, state: int | None) -> bool:

@@ -33,6 +33,7 @@ from dpsql.engines.duckdb.lineage.texts import (
     View,
     arguments_of,
     expression_tree,
+    generated_columns,
     literal_of,
     objects,
     objects_with,
@@ -135,15 +136,22 @@ class Closure:
         self._macros = _by_name(self.catalogued.macros or ())
         self._views = _by_name(self.catalogued.views)
         self._generated: dict[str, list[str]] = {}
-        for name, expressions in self.catalogued.generated:
-            self._generated.setdefault(fold(name), []).extend(expressions)
+        for name, sql in self.catalogued.generated:
+            self._generated.setdefault(fold(name), []).append(sql)
 
     def source_of_rows(self, name: str) -> None:
         """Read the views and the generated columns of the source's own name, and what they name."""
         for view in self._views.get(fold(name), ()):
             self.view(view)
-        for expression in self._generated.pop(fold(name), ()):  # once: a generated column names no table
-            self._read(self._parsed(expression, expression=True), {})
+        for sql in self._generated.pop(fold(name), ()):  # once: a generated column names no table
+            for expression in self._generated_in(sql):
+                self._read(self._parsed(expression, expression=True), {})
+
+    def _generated_in(self, sql: str) -> tuple[str, ...]:
+        try:
+            return generated_columns(sql)
+        except UnreadableTextError:
+            raise self._unreadable() from None
 
     def statement(self, sql: str) -> None:
         """Read what an aggregate form aggregates: its own SELECT and every WITH query, not what else is selected."""

@@ -15,17 +15,16 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.judgements import Judgements
 from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import is_direct, place, source_content
-from dpsql.engines.duckdb.lineage.queries import read_query_texts
-from dpsql.engines.duckdb.lineage.reading import read_texts, text_digest
+from dpsql.engines.duckdb.lineage.reading import text_digest
 from dpsql.engines.duckdb.lineage.refusals import declaring
 from dpsql.engines.duckdb.lineage.stability import is_shown
-from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.steps.grouped import listed_keys
-from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
+from dpsql.errors import BudgetError, ParameterError, SourceError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.rows import EVERY_OTHER
 from dpsql.rendering import text as literal
@@ -110,7 +109,7 @@ def _refuse_alike(name: str, table: Owned, declarations: Declarations) -> None:
             )
 
 
-class Sources(Standing):
+class Sources(Judgements):
     """The tables that calls read, and what their owners declare of them."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
@@ -155,11 +154,6 @@ class Sources(Standing):
             found = replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
         return self.known(found, catalog)
 
-    def known(self, placement: Placement, catalog: paths.Catalog) -> Placement:
-        """Return a placement with whether the texts behind it were judged in the present state of the catalog."""
-        state = catalog.state
-        return replace(placement, state=state, read=self.state.is_judged(placement.key, state))
-
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
         gone = paths.is_missing(seen[0][1])  # a stored release outlives its table
@@ -185,55 +179,6 @@ class Sources(Standing):
             return place_aggregate(
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
             )
-
-    def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
-        """Raise if the texts behind a source name what no plan shows; return their digest.
-
-        Where DuckDB shows no plan, what is declared decides, too, so the texts are read at each call. Macros need not
-        be listed for that if the texts call nothing.
-        """
-        known = self._is_known(placement, texts, catalog)
-        with read_by(self._cursor):
-            found, calls = read_texts(placement, texts, self.declarations(), catalog, known=known)
-        if not known and (placement.seen or not calls):
-            self._note(placement, texts, catalog)
-        return found
-
-    def read_query_texts(
-        self, placement: Placement, texts: Sequence[str], catalogued: Catalogued, catalog: paths.Catalog
-    ) -> None:
-        """Raise if what the FROM items of a query name calls what no source may call."""
-        if self._is_known(placement, catalogued, catalog):
-            return
-        with read_by(self._cursor):
-            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
-        self._note(placement, catalogued, catalog)
-
-    def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
-        """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
-        if texts.functions is not None:
-            refuse_foreign(texts.functions, texts.extensions)
-        if placement.is_plain and not self._is_known(placement, texts, catalog):
-            self._note(placement, texts, catalog)
-
-    def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
-        """Whether the catalog was not listed because the source was judged in the state that the catalog has.
-
-        Raises
-        ------
-        InternalError
-            I006: it was not listed, and has another state by now.
-        """
-        if not placement.governed or texts.functions is not None:
-            return False
-        if not self.state.is_judged(placement.key, catalog.state):
-            raise InternalError("I006", "the catalog has changed. Run the statement again, or prepare it again.")
-        return True
-
-    def _note(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
-        """Note that a source was judged, if the catalog had one state from before it was listed until now."""
-        same = placement.state == catalog.state
-        self.state.judged(placement.key, catalog.state if same else None, texts.transaction)
 
     # What owners declare.
 

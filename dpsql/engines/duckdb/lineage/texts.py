@@ -36,7 +36,7 @@ _BEFORE = re.compile(
 )
 # Without `read_by` no text can be read.
 _cursor: ContextVar[Callable[[], duckdb.DuckDBPyConnection | None]] = ContextVar("cursor", default=lambda: None)
-# What stands in DuckDB's text of a table that has generated columns, and its words: texts and quoted names are one each.
+# What DuckDB's text of a table has where a column is generated, and its words: texts and quoted names are one each.
 GENERATED = "GENERATED ALWAYS AS"
 _GENERATED = [*GENERATED.split(), "("]
 _TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
@@ -182,7 +182,7 @@ class Catalogued:
 
     `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
     judged again (`catalog_state`). `types` are those that users made: by their name, folded, what they are. `generated`
-    are the tables with columns that are computed when they are read, by their own names, with the expressions.
+    are the tables with columns that are computed when they are read, by their own names, with their texts.
     `functions` are DuckDB's own and whatever is registered beside them, see `own_functions.LINE`.
     """
 
@@ -190,7 +190,7 @@ class Catalogued:
     macros: Sequence[Macro] | None = None
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     tables: Sequence[Path] = ()
-    generated: Sequence[tuple[str, tuple[str, ...]]] = ()
+    generated: Sequence[tuple[str, str]] = ()
     functions: Sequence[str] | None = None
     extensions: Sequence[str] = ()
     transaction: int = 0
@@ -202,7 +202,7 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
         return Catalogued()
     views = [View(_path(one["path"]), one["sql"] or "") for one in found.get("views") or ()]
     tables = [_path(path) for path in found.get("tables") or ()]
-    generated = [(one["name"], generated_columns(one["sql"])) for one in found.get("generated") or ()]
+    generated = [(one["name"], one["sql"]) for one in found.get("generated") or ()]
     listed = found.get("listed") or found
     macros = None
     if listed.get("functions") is not None or "macros" in found:
@@ -236,7 +236,7 @@ def generated_columns(sql: str) -> tuple[str, ...]:
     """
     found: list[str] = []
     words = [one for one in _TOKEN.finditer(sql) if not one[0].isspace()]
-    for place, word in enumerate(words):
+    for place in range(len(words)):
         if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
             continue
         depth, start = 1, words[place + 3].end()
