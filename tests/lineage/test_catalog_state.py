@@ -107,22 +107,6 @@ def test_every_change_is_another_state(change: str) -> None:
     con.close()
 
 
-def test_rows_and_calls_leave_the_state_as_it_is() -> None:
-    con = stage(False)
-    con.execute("CREATE VIEW v AS FROM people")
-    found = []
-    for _ in range(4):  # DuckDB makes entries of its own at the first use
-        con.execute("INSERT INTO people SELECT range, 1 FROM range(5000)")
-        con.execute("DELETE FROM people WHERE id < 10")
-        con.execute("SET VARIABLE s = (SELECT max(age) FROM people)")
-        con.execute("SELECT count(*) FROM people WHERE id = ?", [3]).fetchall()
-        outcomes(con)
-        found.append(now(con))
-    assert found[-1] is not None
-    assert found[-1] == found[-2]
-    con.close()
-
-
 def test_nothing_is_remembered_beside_another_connection() -> None:
     con = stage(False)
     other = con.cursor()
