@@ -13,7 +13,10 @@ from dpsql.engines.duckdb.installation import session_of
 from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
 from support.sessions import ledger_of
 
-ASKED = ("FROM dp_count('v', epsilon := 0.1)", "FROM dp_query('SELECT count(*) AS n FROM v', epsilon := 0.1, fresh := true)")
+ASKED = (
+    "FROM dp_count('v', epsilon := 0.1)",
+    "FROM dp_query('SELECT count(*) AS n FROM v', epsilon := 0.1, fresh := true)",
+)
 # Two views of one plan where the hidden value equals the literal: what makes them, and what stands for it in each.
 GUESS = "00000000001001"
 TOP = f"(SELECT lpad(count(*)::VARCHAR, {len(GUESS)}, '0') FROM people)"
@@ -21,7 +24,11 @@ HIDES: dict[str, tuple[str, str, str]] = {
     "a variable": (f"SET VARIABLE s = {TOP}", f"'{GUESS}'", "getvariable('s')"),
     "a setting": ("SET VARIABLE s = 1", "'v'", "current_setting('schema')"),
     "a macro": (f"SET VARIABLE s = {TOP}; CREATE OR REPLACE MACRO m() AS getvariable('s')", "m()", "m()"),
-    "a type": ("CREATE TYPE made AS ENUM (SELECT lpad(id::VARCHAR, 14, '0') FROM people)", f"'{GUESS}'", "NULL::made::VARCHAR"),
+    "a type": (
+        "CREATE TYPE made AS ENUM (SELECT lpad(id::VARCHAR, 14, '0') FROM people)",
+        f"'{GUESS}'",
+        "NULL::made::VARCHAR",
+    ),
 }
 
 

@@ -94,7 +94,9 @@ def test_without_both_judges_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> 
     con.close()
 
 
-@pytest.mark.parametrize("expression", ["age * 2", "length(upper('a' || age))", "twice(age)", "age + year(DATE '2020-01-01')"])
+@pytest.mark.parametrize(
+    "expression", ["age * 2", "length(upper('a' || age))", "twice(age)", "age + year(DATE '2020-01-01')"]
+)
 def test_what_a_generated_column_may_compute(expression: str) -> None:
     con = dpsql.connect(":memory:")
     con.execute("CREATE MACRO twice(x) AS 2 * x")
@@ -117,7 +119,9 @@ def test_a_table_of_every_kind_of_constraint() -> None:
         "CREATE TABLE people (id BIGINT DEFAULT nextval('counter') PRIMARY KEY, y INTEGER CHECK (y < 1000), "
         "note VARCHAR DEFAULT 'GENERATED ALWAYS AS (random())', age BIGINT)"
     )
-    con.execute("CREATE INDEX by_age ON people ((age + 1)); COMMENT ON TABLE people IS 'GENERATED ALWAYS AS (random())'")
+    con.execute(
+        "CREATE INDEX by_age ON people ((age + 1)); COMMENT ON TABLE people IS 'GENERATED ALWAYS AS (random())'"
+    )
     con.execute("INSERT INTO people (y, age) SELECT range, range % 50 FROM range(20)")
     con.execute("SELECT dp_protect('people', epsilon := 100)").fetchall()
     for statement in (ASKED["a function"], ASKED["plain SQL"], ASKED["an aggregate"]):

@@ -14,9 +14,7 @@ from support.sessions import ledger_of
 
 COUNT = "FROM dp_count('people', epsilon := 0.1)"
 QUERY = "FROM dp_query('SELECT count(*) AS n FROM people', epsilon := 0.1, fresh := true)"
-AGGREGATE = (
-    "SELECT dp_quantile(age, epsilon := 0.5, lower := 0, upper := 100, quantiles := [0.5], dataset := 'people') FROM people"
-)
+AGGREGATE = "SELECT dp_quantile(age, epsilon := 0.5, lower := 0, upper := 100, quantiles := [0.5], dataset := 'people') FROM people"
 ASKED = (COUNT, QUERY, AGGREGATE, COUNT.replace("people", "seen"), QUERY.replace("people", "seen"))
 # Names of DuckDB's, and types that it has no overload of.
 FOREIGN = [
