@@ -145,7 +145,7 @@ def test_a_statement_that_was_prepared_before_a_change_is_judged_again() -> None
     con.execute(f"PREPARE asked AS {ASKED[0]}")
     con.execute("EXECUTE asked").fetchall()
     con.create_function("hash", lambda x: x, ["DOUBLE"], "DOUBLE")
-    with pytest.raises(duckdb.Error, match="DPSQL-(S051|I006)"):
+    with pytest.raises(duckdb.Error, match=r"DPSQL-(S051|I006)"):
         con.execute("EXECUTE asked").fetchall()
     con.close()
 
