@@ -57,8 +57,12 @@ class Placement:
     texts : tuple of (str, str)
         The columns whose labels are private, by name, each with the SQL that reads it as text. They do not tell calls
         apart: what is read is the same.
+    state : int or None
+        State of the catalog at the decision; see `CatalogState`.
     read : bool
-        Whether the texts behind this plan were read before, and found to name nothing that no plan shows.
+        Whether the texts behind the source were judged before, in this state of the catalog.
+    generated : bool
+        Whether a table that is read as it is has columns that are computed when they are read.
     joined : str
         The FROM item of a table with the joins along its path to the privacy unit; ``''`` where none are added.
     rows_per_unit : int or None
@@ -94,7 +98,9 @@ class Placement:
     plan: str = field(default="", compare=False)
     enums: bool = field(default=False, compare=False)
     texts: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+    state: int | None = field(default=None, compare=False)
     read: bool = field(default=False, compare=False)
+    generated: bool = field(default=False, compare=False)
     joined: str = ""
     rows_per_unit: int | None = None
     once: bool = False
@@ -106,6 +112,16 @@ class Placement:
     free: tuple[tuple[str, str, str], ...] = field(default=(), compare=False)
     keyed: tuple[tuple[str, ...], ...] = field(default=(), compare=False)
     loose: tuple[tuple[str, str], ...] = field(default=(), compare=False)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the source is a table of which every column is stored, so that no text is behind it."""
+        return self.direct and not self.generated
+
+    @property
+    def key(self) -> str:
+        """What a judgement of the texts behind the source is about; ``''`` where there are none."""
+        return "" if self.is_plain else f"{self.enums} {self.plan} {self.source}"
 
     def rows_stated(self, policy: object) -> object:
         """Return how many rows of one privacy unit count if a call says nothing of it, and its owner's `policy` this.

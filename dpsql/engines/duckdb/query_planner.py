@@ -34,7 +34,7 @@ from dpsql.contract.query.tree import check_length, is_catalog, read_tree, table
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
-from dpsql.engines.duckdb.lineage.placing import declared_views, place_text
+from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
 from dpsql.engines.duckdb.query_options import Given, during_of, read_options
@@ -286,7 +286,7 @@ class QueryPlanner:
             place, told = reading.as_catalogued(path, node), plans[reading.described(reference)]
             keys[place] = reading.single_columns(told)
             found = table(place, node, told)
-            direct = direct and found.direct
+            direct = direct and found.direct and is_stored(node)
             tables[folded(reference)] = found
             for text in reading.parents_of(spelled, binding.declarations, binding.catalog):
                 there, parent = reading.parent_path(text), paths.read_plan(plans[text])
@@ -388,9 +388,13 @@ class QueryPlanner:
             seen=True,
             unit=unit,
             direct=read.direct,
+            plan=paths.digest("\n".join(f"{one.placement.plan} {one.core.source}" for one in placed)),
             enums=any(one.placement.enums for one in placed),
             free=free,
+            keyed=tuple(dict.fromkeys(key for one in placed for key in one.placement.keyed)),
         )
+        # Not that of `read`, which an equal query before may have left.
+        placement = self._sources.known(placement, self._bindings[threading.get_ident()].catalog)
         release = filled["release"]
         plan = QueryPlan(
             source=SOURCE,

@@ -21,7 +21,7 @@ from dpsql.contract.query.catalogue import Path
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
 from dpsql.engines.duckdb.query_answers import stored_query
-from dpsql.engines.duckdb.result_rows import catalogued_sql, tables_sql
+from dpsql.engines.duckdb.result_rows import tables_sql, texts_sql
 from dpsql.engines.duckdb.statements import part_of_query
 from dpsql.engines.duckdb.steps.source import key_types
 from dpsql.engines.duckdb.steps.step import Frame, Step
@@ -90,7 +90,8 @@ class QueryStatement:
 
     def stored_sql(self) -> str:
         """Return the statement that reads the stored release; no table of people is touched."""
-        released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), _texts(self.plan))
+        texts = texts_sql(self.plan, runs=False)
+        released = call("dpsql_query_stored", text(self.plan.to_json()), text(self.asked), texts)
         return self._over(f"SELECT {released} AS release", self._free)
 
     def answer(self, zone: str) -> str:
@@ -152,7 +153,7 @@ class QueryStatement:
         """Return the step of the gate of all parts, which has a ticket for each."""
         probes = struct({f"p{n}": f"(SELECT probe FROM {frame.name('types')})" for n, frame in enumerate(frames)})
         kinds = [(key_types(frame) or ["CAST(NULL AS VARCHAR[])"])[0] for frame in frames]
-        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), _texts(self.plan)]
+        given = [text(self.plan.to_json()), probes, call("list_value", *kinds), texts_sql(self.plan)]
         return Step(
             _WHOLE,
             "Check arguments, column types and budget of all parts before any row is read.",
@@ -174,14 +175,6 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
         tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {asked} AS checked)", *tables]
     before = "WITH\n" + ",\n".join(tables) + "\n" if tables else ""
     return f"{before}{note}SELECT * FROM (\n{post}\n){checked}"
-
-
-def _texts(plan: QueryPlan) -> str:
-    """Return what the catalog says of the texts behind the cores; NULL where these read tables alone."""
-    keys = any(part.plan.placement is not None and part.plan.placement.keyed for part in plan.parts)
-    if plan.placement is None or (plan.placement.direct and not (plan.placement.free or keys)):
-        return "NULL"
-    return catalogued_sql(made=not plan.placement.direct, tables=True, keys=keys)
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

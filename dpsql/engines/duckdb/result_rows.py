@@ -10,6 +10,8 @@ import pyarrow as pa
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
+from dpsql.engines.duckdb.lineage.own_functions import EXTENSIONS, LINE, WHERE
+from dpsql.engines.duckdb.lineage.texts import GENERATED
 from dpsql.engines.duckdb.query_answers import stored_answer
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import FUNCTIONS, QUERY
@@ -29,7 +31,8 @@ def stored_sql(plan: Plan, types: Sequence[str] = ()) -> str:
     `types` are the SQL types of the keys of its groups.
     """
     shape = FUNCTIONS[plan.function].shape.name
-    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), texts_sql(plan))
+    plain = plan.placement is None or plan.placement.is_plain
+    released = call(f"dpsql_stored_{shape}", text(plan.to_json()), "NULL" if plain else texts_sql(plan))
     return f"SELECT {released} AS release{_witnesses(types)}"
 
 
@@ -43,15 +46,20 @@ def _witnesses(types: Sequence[str]) -> str:
     return "".join(f", NULL::{kind} AS key{number}" for number, kind in enumerate(types))
 
 
-def texts_sql(plan: Plan) -> str:
-    """Return what the catalog says of the texts behind a source, see `closure.catalogued`; NULL for one table."""
+def texts_sql(plan: Plan, *, runs: bool = True) -> str:
+    """Return what the catalog says of the texts behind a source, see `texts.catalogued`; NULL where nothing is judged.
+
+    Of a table that is read as it is, its functions alone are of interest, and only where the call `runs`.
+    """
     placement = plan.placement
-    if placement is None or (placement.direct and not (placement.free or placement.keyed)):
+    if placement is None:
         return "NULL"
-    unseen = placement.governed and not placement.seen
-    made = placement.governed and not placement.read and not placement.direct
-    tables = unseen or not (placement.read or placement.direct) or bool(placement.free)
-    return catalogued_sql(made=made, tables=tables, keys=bool(placement.keyed))
+    free, keys, plain = bool(placement.free), bool(placement.keyed), placement.is_plain
+    listed = placement.governed and not placement.read and (runs or not plain)
+    if (plain or (placement.direct and not placement.governed)) and not (listed or free or keys):
+        return "NULL"
+    behind = placement.governed and not plain and not (placement.read and placement.seen)
+    return catalogued_sql(listed=listed, tables=free or behind, texts=not plain, keys=keys)
 
 
 def tables_sql() -> str:
@@ -59,19 +67,31 @@ def tables_sql() -> str:
     return f"(SELECT {call('list', TABLE)} FROM {call('duckdb_tables')} WHERE NOT internal)"
 
 
-def catalogued_sql(*, made: bool, tables: bool, keys: bool) -> str:
-    """Return the texts of all views as a struct; on demand also macros and types that users made, and tables' paths.
+def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True, keys: bool = False) -> str:
+    """Return what the catalog holds as a struct: the texts of views, and on demand tables, types, macros, functions.
 
-    A call that rests on `keys` gets the constraints of tables, too. To list macros takes DuckDB as long as the rest of
-    a small call.
+    A call that rests on `keys` gets the constraints of tables, too. To list macros and functions takes DuckDB as long
+    as the rest of a small call.
     """
     path = [
         call("list_value", "database_name", "schema_name", f"{kind}_name") for kind in ("view", "function", "table")
     ]
-    rows = {"views": ("duckdb_views", struct({"path": path[0], "sql": "sql"}), "")}
+    own = "WHERE NOT internal"
+    lists: dict[str, str] = {}
+    if texts:
+        view = call("list", struct({"path": path[0], "sql": "sql"}))
+        lists["views"] = f"(SELECT {view} FROM {call('duckdb_views')} {own})"
     if tables:
-        rows["tables"] = ("duckdb_tables", TABLE, "")
-    if made:
+        generated = call("list", struct({"name": "table_name", "sql": "sql"}))
+        made = call("contains", "sql", text(GENERATED))
+        lists["tables"] = tables_sql()
+        lists["generated"] = f"(SELECT {generated} FROM {call('duckdb_tables')} {own} AND {made})"
+        kind = call("list", struct({"name": "type_name", "is": "logical_type"}))
+        lists["types"] = f"(SELECT {kind} FROM {call('duckdb_types')} {own})"
+    if keys:
+        row = struct({"path": path[2], "sort": "constraint_type", "columns": "constraint_column_names"})
+        lists["keys"] = f"(SELECT {call('list', row)} FROM {call('duckdb_constraints')})"
+    if listed:
         macro = {
             "path": path[1],
             "sort": "function_type",
@@ -79,15 +99,13 @@ def catalogued_sql(*, made: bool, tables: bool, keys: bool) -> str:
             "types": "parameter_types",
             "body": "macro_definition",
         }
-        rows["macros"] = ("duckdb_functions", struct(macro), " AND macro_definition IS NOT NULL")
-        rows["types"] = ("duckdb_types", struct({"name": "type_name", "is": "logical_type"}), "")
-    lists = {
-        name: f"(SELECT {call('list', row)} FROM {call(function)} WHERE NOT internal{more})"
-        for name, (function, row, more) in rows.items()
-    }
-    if keys:
-        row = struct({"path": path[2], "sort": "constraint_type", "columns": "constraint_column_names"})
-        lists["keys"] = f"(SELECT {call('list', row)} FROM {call('duckdb_constraints')})"
+        both = {
+            "macros": f"{call('list', struct(macro))} FILTER (WHERE macro_definition IS NOT NULL AND NOT internal)",
+            "functions": f"{call('list', LINE)} FILTER (WHERE {WHERE})",
+        }
+        lists["listed"] = f"(SELECT {struct(both)} FROM {call('duckdb_functions')})"
+        lists["extensions"] = f"({EXTENSIONS})"
+        lists["transaction"] = call("txid_current")
     return struct(lists)
 
 

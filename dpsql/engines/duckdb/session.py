@@ -112,35 +112,42 @@ class Session(Calls):
             return mine == other
         return Path(location).resolve() == Path(mine).resolve()
 
-    def gate(self, plan: Plan, texts: Catalogued) -> Plan:
-        """Check a call again when it is run; return its plan with the digest of the texts behind its source."""
+    def gate(self, plan: Plan, texts: Catalogued, *, runs: bool = True) -> Plan:
+        """Check a call again when it is run; return its plan with the digest of the texts behind its source.
+
+        What it calls counts only where it `runs`, and is not read back from the ledger.
+        """
         self.sources.refuse_stale(plan.placement)
         catalog = self.sources.catalog()  # refuses a database of another ledger, even if nothing is protected here
         placement = plan.placement
-        if placement is not None and not placement.direct:
+        if runs and placement is not None and placement.governed:
+            self.sources.read_functions(placement, texts, catalog)
+        if placement is not None and not placement.is_plain:
             views = self.sources.read_texts(placement, texts, catalog)
-            plan = replace(plan, placement=replace(placement, views=views))
+            if not placement.direct:
+                plan = replace(plan, placement=replace(placement, views=views))
         if placement is not None:
             self.sources.refuse_other_tables(placement.free, texts.numbers)
         return plan
 
-    def gate_query(self, plan: QueryPlan, texts: Catalogued) -> None:
+    def gate_query(self, plan: QueryPlan, texts: Catalogued, *, runs: bool = True) -> None:
         """Check a query again when it is run: what was declared since, and the texts behind the views that it reads."""
         self.sources.refuse_stale(plan.placement)
-        self.sources.catalog()
+        catalog = self.sources.catalog()
         placement = plan.placement
-        for part in plan.parts:
-            if part.plan.placement is not None:
-                refuse_lost_keys(part.plan.placement, texts)
-        if placement is not None and not placement.direct:
+        if placement is None:
+            return
+        refuse_lost_keys(placement, texts)
+        if runs and placement.governed:
+            self.sources.read_functions(placement, texts, catalog)
+        if not placement.is_plain:
             items = {part.plan.placement.joined for part in plan.parts if part.plan.placement is not None}
-            self.sources.read_query_texts(sorted(items), texts, enums=placement.enums)
-        if placement is not None:
-            self.sources.refuse_other_tables(placement.free, texts.numbers)
+            self.sources.read_query_texts(placement, sorted(items), texts, catalog)
+        self.sources.refuse_other_tables(placement.free, texts.numbers)
 
     def stored_query(self, plan: QueryPlan, texts: Catalogued) -> Entry:
         """Return the stored answers of a query, and note in the ledger that they were asked for again."""
-        self.gate_query(plan, texts)
+        self.gate_query(plan, texts, runs=False)
         entry = self.past.replay(plan)
         if entry is None:
             raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")
@@ -222,7 +229,7 @@ class Session(Calls):
 
         `texts` are None for a source of an engine, which has none in DuckDB's catalog.
         """
-        plan = self.gate(plan, Catalogued() if texts is None else texts)
+        plan = self.gate(plan, Catalogued() if texts is None else texts, runs=False)
         entry = self.past.replay(plan)
         if entry is None:
             raise InternalError("I003", "the stored release is gone from the ledger. Run `dpsql ledger verify`.")

@@ -1,5 +1,8 @@
 """What the text of a source names, at any depth: the functions, macros, types and relations of its views.
 
+So does the text of a table: a generated column is computed when a row is read. Nothing else of a table's definition
+is: defaults, CHECKs and keys of indexes were computed when a row was stored, and a collation only compares.
+
 A plan shows which tables a source reads, but not what was folded into it before it was made: a variable, a setting, the
 values of a type, a query that was put together from texts. So every word of the text behind a source is read, too, by
 DuckDB's own parser, through views and the bodies of macros. A function must be in `functions.toml`, a type must be
@@ -31,6 +34,7 @@ from dpsql.engines.duckdb.lineage.texts import (
     View,
     arguments_of,
     expression_tree,
+    generated_columns,
     literal_of,
     objects,
     objects_with,
@@ -133,11 +137,23 @@ class Closure:
     def __post_init__(self) -> None:
         self._macros = _by_name(self.catalogued.macros or ())
         self._views = _by_name(self.catalogued.views)
+        self._generated: dict[str, list[str]] = {}
+        for name, sql in self.catalogued.generated:
+            self._generated.setdefault(fold(name), []).append(sql)
 
     def source_of_rows(self, name: str) -> None:
-        """Read the views of the source's own name, and what they name."""
+        """Read the views and the generated columns of the source's own name, and what they name."""
         for view in self._views.get(fold(name), ()):
             self.view(view)
+        for sql in self._generated.pop(fold(name), ()):  # once: a generated column names no table
+            for expression in self._generated_in(sql):
+                self._read(self._parsed(expression, expression=True), {})
+
+    def _generated_in(self, sql: str) -> tuple[str, ...]:
+        try:
+            return generated_columns(sql)
+        except UnreadableTextError:
+            raise self._unreadable() from None
 
     def statement(self, sql: str) -> None:
         """Read what an aggregate form aggregates: its own SELECT and every WITH query, not what else is selected."""
@@ -202,7 +218,7 @@ class Closure:
         return found
 
     def _note_table(self, name: str) -> None:
-        """Note that a text names a table, and read the views of that name."""
+        """Note that a text names a table, and read the views and generated columns of that name."""
         if fold(name) not in self.named:
             self.named[fold(name)] = name
             self.source_of_rows(name)

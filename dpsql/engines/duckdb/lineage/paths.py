@@ -157,6 +157,7 @@ class Catalog:
     single: Callable[[Path], Collection[str]] = field(default=lambda path: (), compare=False)
     # Returns the keys of a table: columns, folded, that are NOT NULL and together UNIQUE or its PRIMARY KEY.
     unique: Callable[[Path], Collection[frozenset[str]]] = field(default=lambda path: (), compare=False)
+    state: int | None = field(default=None, compare=False)  # see `CatalogState`
 
     def knowing(self, keys: Mapping[Path, Collection[str]]) -> Catalog:
         """Return the same with what is known of the primary keys of some tables."""

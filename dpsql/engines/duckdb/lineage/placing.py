@@ -63,8 +63,7 @@ def place(
     charged = tuple(dict.fromkeys((*mine, *rows.scans, *reading.scanned)))
     if own is not None and not charged and not reading.tables and not declared:
         raise refusals.undeclared(catalog.display(own), declarations)
-    if not direct and not is_view:
-        refusals.refuse_functions(source, bound.functions(node))
+    refusals.refuse_functions(source, bound.functions(node))
     labels = EnumLabels(declarations, catalog, declared)
     placed = partial(
         Placement,
@@ -76,6 +75,7 @@ def place(
         seen=True,
         **(labels.contents(node) if named and has_content(node, own) else {}),
         direct=direct,
+        generated=direct and not is_stored(node),
         checked=direct and bound.is_checked(bound.children(node)[0]),
         texts=labels.of_source(source, node, direct=direct),
     )
@@ -351,6 +351,11 @@ def is_direct(node: bound.Node, own: paths.Path | None) -> bool:
     return (
         own is not None and len(below) == 1 and bound.kind(below[0]) == "GET" and bound.table_of(below[0]) is not None
     )
+
+
+def is_stored(node: bound.Node) -> bool:
+    """Whether a plan that reads a table shows its columns as they were stored: none is computed from others."""
+    return all(bound.reference(one) is not None for one in bound.listed(node, "expressions"))
 
 
 def _named_first(

@@ -19,11 +19,17 @@ from dpsql.errors import BudgetError, InternalError
 
 
 def read_texts(
-    placement: Placement, texts: Catalogued, declarations: Declarations, catalog: paths.Catalog
+    placement: Placement,
+    texts: Catalogued,
+    declarations: Declarations,
+    catalog: paths.Catalog,
+    *,
+    known: bool,
 ) -> tuple[str, bool, tuple[paths.Path, ...]]:
     """Raise if the texts behind a source name what no plan shows; return their digest, and whether they call anything.
 
-    Third are the tables without a budget that the texts name where there is no plan.
+    Third are the tables without a budget that the texts name where there is no plan. What is `known` was judged before,
+    in this state of the catalog, and is not read again where a plan shows the rest.
 
     Raises
     ------
@@ -33,20 +39,20 @@ def read_texts(
     BudgetError
         B006, B007: a table is not declared, or a declared view is another one.
     InternalError
-        I006: the texts call something by now, and macros were not asked for.
+        I006: the texts call something by now, and macros were not listed.
     """
     if paths.is_nameless(placement.written):
         return "", False, ()
     database, schema, name = parts_of(placement.source)
     own = database, schema, name
-    if not placement.governed or (placement.seen and placement.read):
+    if not placement.governed or (placement.seen and known):
         return _digest(behind(own[2], texts)), True, ()
     closure = Closure(placement.written, texts, enums=placement.enums)
     closure.source_of_rows(own[2])
     if not placement.seen:
         _refuse_replaced(own, closure, declarations, catalog)
     if texts.macros is None and closure.calls:
-        raise InternalError("I006", "what the source calls was not asked for. Run the statement again.")
+        raise InternalError("I006", "what the source calls was not listed. Run the statement again.")
     if not placement.seen and closure.ordered:
         raise refusals.order_decides(placement.written, closure.ordered[0], in_files=True)
     _refuse_unwritten(placement, own, texts)

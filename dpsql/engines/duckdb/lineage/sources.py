@@ -16,17 +16,17 @@ from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.identities import NUMBERS, folded, missing, numbers_of, shape_of_table
+from dpsql.engines.duckdb.lineage.judgements import Judgements
 from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
+from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
 from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
 from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
-from dpsql.engines.duckdb.lineage.queries import read_query_texts
-from dpsql.engines.duckdb.lineage.reading import read_texts, refuse_lost_keys, text_digest
+from dpsql.engines.duckdb.lineage.reading import text_digest
 from dpsql.engines.duckdb.lineage.refusals import refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
-from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
 from dpsql.engines.duckdb.steps.grouped import listed_keys
-from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
+from dpsql.errors import BudgetError, ParameterError, SourceError
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.rows import EVERY_OTHER
 from dpsql.rendering import text as literal
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from dpsql.ledger.rows import Facts
 
 Seen = Sequence[tuple[str, str]]
-_MOST_READ = 4096
 # File readers that infer column types from the rows unless types are given.
 _SNIFFED = re.compile(
     r"\bread_(csv|csv_auto|json|json_auto|ndjson|ndjson_auto)\b|\.(csv|tsv|json|jsonl|ndjson)\b", re.I
@@ -105,7 +104,7 @@ class Owned:
         return self.node is not None and not is_direct(self.node, self.path)
 
 
-class Sources(Standing):
+class Sources(Judgements):
     """The tables that calls read, and what their owners declare of them."""
 
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
@@ -115,7 +114,6 @@ class Sources(Standing):
         # statement runs. `threading.local` would not do: on a thread that Python did not start, such as one that serves
         # a remote client, it lasts for one call of a function.
         self._bound: dict[int, tuple[Declarations, paths.Catalog]] = {}
-        self._read: set[tuple[str, str]] = set()  # the sources, and their plans, whose texts were read
 
     @property
     def governed_at_bind(self) -> bool:
@@ -146,11 +144,10 @@ class Sources(Standing):
         """Decide whose budgets a source is charged to, see `placing.place`."""
         declarations, catalog = self._bound.get(threading.get_ident()) or (self.declarations(), self.catalog())
         found = place(source, seen, declarations, catalog, dataset=dataset, privacy_unit=privacy_unit, named=named)
-        if found.direct:
-            return found
-        plan = paths.digest(seen[0][1]) if found.seen else ""
-        enums = '"id":"ENUM"' in seen[0][1]
-        return replace(found, plan=plan, enums=enums, read=(found.source, plan) in self._read)
+        if not found.is_plain:
+            plan = paths.digest(seen[0][1]) if found.seen else ""
+            found = replace(found, plan=plan, enums='"id":"ENUM"' in seen[0][1])
+        return self.known(found, catalog)
 
     def identified(self, source: str, seen: Seen, dataset: str) -> Placement:
         """Identify the table behind a source if nothing is protected: a named release must not mean another."""
@@ -171,39 +168,14 @@ class Sources(Standing):
     def place_aggregate(self, around: Around, texts: Catalogued, dataset: str, *, named: bool) -> Placement:
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
+        if found.governed and texts.functions is not None:
+            refuse_foreign(texts.functions, texts.extensions)
         with read_by(self._cursor):
             placed = place_aggregate(
                 around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
             )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed
-
-    def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
-        """Raise if the texts behind a source name what no plan shows; return their digest.
-
-        A plan whose texts were read once is not read again: it says all that the call computes. Where there is no plan,
-        the texts are read at each call; but macros and types are asked for only if the texts name any.
-        """
-        refuse_lost_keys(placement, texts)
-        try:
-            with read_by(self._cursor):
-                found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog)
-        except InternalError:
-            with self._lock:
-                self._read.discard((placement.source, placement.plan))
-            raise
-        if placement.governed and texts.macros is not None and (placement.seen or not calls):
-            with self._lock:
-                if len(self._read) >= _MOST_READ:
-                    self._read.clear()
-                self._read.add((placement.source, placement.plan))
-        self.refuse_other_tables(unseen, texts.numbers)
-        return found
-
-    def read_query_texts(self, texts: Sequence[str], catalogued: Catalogued, *, enums: bool) -> None:
-        """Raise if what the FROM items of a query name calls what no source may call."""
-        with read_by(self._cursor):
-            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=enums)
 
     # What owners declare.
 

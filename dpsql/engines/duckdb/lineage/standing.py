@@ -13,6 +13,7 @@ from dpsql.contract.names import ATTACHED, MARKED, TableName
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb import mark
 from dpsql.engines.duckdb.lineage import bound, paths
+from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
 from dpsql.engines.duckdb.lineage.declarations import PROTECT, Declaration, Declarations
 from dpsql.engines.duckdb.lineage.identities import (
     NUMBERS,
@@ -59,8 +60,9 @@ class Standing:
     def __init__(self, ledger: Ledger, main: str, cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> None:
         self._ledger = ledger
         self._main = main
-        self._record = SpendingRecord(ledger, cursor)
-        self._cursor = cursor
+        self.state = CatalogState(cursor)
+        self._cursor = self.state.cursor
+        self._record = SpendingRecord(ledger, self._cursor)
         # Declarations in databases without a mark, and on engines, whose catalogs have none; what is opened under the
         # same name elsewhere must not inherit them. With them, how often they changed.
         self._mine: set[mark.Mark] = set()  # of databases that the ledger knows
@@ -116,18 +118,20 @@ class Standing:
         LedgerError
             L033: an attached database keeps its budgets in another ledger. L054: the ledger has forgotten it.
         """
-        cursor = self._cursor()
+        cursor, opened = self.state.numbered()
         if cursor is None:
             return paths.Catalog(self._main)
         with cursor:
             rows, found = self.compare(cursor)
             numbers = numbers_of(cursor.execute(NUMBERS).fetchall()) if self.declarations().has_public else {}
+            number = next(number for alias, _, number in rows if alias == "temp")
+            state = self.state.of(cursor, number, opened)
         # The temporary database is each connection's own, so its number here is not that of the caller's.
         own = ((alias, number) for alias, _, number in rows if alias not in ("temp", "system"))
         identities = {fold(alias): f"{ATTACHED}{number}" for alias, number in own}
         marked = {fold(alias): f"{MARKED}{one.database}" for alias, one in found.items()}
         catalog = paths.Catalog(
-            self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys
+            self._main, identities | marked, lru_cache(maxsize=None)(self._primary_key), self._unique_keys, state
         )
         self.identities.note(numbers, self.declarations(), catalog)
         return catalog

@@ -36,6 +36,10 @@ _BEFORE = re.compile(
 )
 # Without `read_by` no text can be read.
 _cursor: ContextVar[Callable[[], duckdb.DuckDBPyConnection | None]] = ContextVar("cursor", default=lambda: None)
+# What DuckDB's text of a table has where a column is generated, and its words: texts and quoted names are one each.
+GENERATED = "GENERATED ALWAYS AS"
+_GENERATED = [*GENERATED.split(), "("]
+_TOKEN = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\w+|\s+|.""", re.DOTALL)
 _COPY = re.compile(rf"{_SPACE}COPY\s*\((.*)\)\s*TO\s", re.IGNORECASE | re.DOTALL)
 
 
@@ -176,8 +180,10 @@ class Macro:
 class Catalogued:
     """What the catalog holds.
 
-    `macros` is None where they were not asked for: the plan is one whose texts were read before, or the texts call
-    nothing. `types` are those that users made: by their name, folded, what they are.
+    `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
+    judged again (`catalog_state`). `types` are those that users made: by their name, folded, what they are. `generated`
+    are the tables with columns that are computed when they are read, by their own names, with their texts.
+    `functions` are DuckDB's own and whatever is registered beside them, see `own_functions.LINE`.
     """
 
     views: Sequence[View] = ()
@@ -185,6 +191,10 @@ class Catalogued:
     types: Mapping[str, frozenset[str]] = field(default_factory=dict)
     numbers: Mapping[Path, int] = field(default_factory=dict)  # of tables, by their paths
     constraints: Mapping[Path, Sequence[tuple[str, Sequence[str]]]] = field(default_factory=dict)  # by folded paths
+    generated: Sequence[tuple[str, str]] = ()
+    functions: Sequence[str] | None = None
+    extensions: Sequence[str] = ()
+    transaction: int = 0
 
     @property
     def tables(self) -> Sequence[Path]:
@@ -201,23 +211,59 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
     """Read what the statement that reads a source says of the catalog: views, and maybe macros, types and tables."""
     if found is None:
         return Catalogued()
-    views = [View(_path(one["path"]), one["sql"] or "") for one in found["views"] or ()]
+    views = [View(_path(one["path"]), one["sql"] or "") for one in found.get("views") or ()]
     numbers = {_path(one["path"]): one["number"] for one in found.get("tables") or ()}
+    generated = [(one["name"], one["sql"]) for one in found.get("generated") or ()]
     constraints: dict[Path, list[tuple[str, Sequence[str]]]] = {}
     for one in found.get("keys") or ():
         database, schema, name = map(fold, one["path"])
         constraints.setdefault((database, schema, name), []).append((str(one["sort"]), one["columns"] or ()))
-    if "macros" not in found:
-        return Catalogued(views, numbers=numbers, constraints=constraints)
-    macros = [
-        Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
-        for one in found["macros"] or ()
-    ]
+    listed = found.get("listed") or found
+    macros = None
+    if listed.get("functions") is not None or "macros" in found:
+        macros = [
+            Macro(_path(one["path"]), one["sort"] == "table_macro", *_parameters(one), one["body"])
+            for one in listed["macros"] or ()
+        ]
     types: dict[str, frozenset[str]] = {}
-    for one in found["types"] or ():
+    for one in found.get("types") or ():
         name = fold(one["name"])
         types[name] = types.get(name, frozenset()) | {str(one["is"])}
-    return Catalogued(views, macros, types, numbers, constraints)
+    return Catalogued(
+        views,
+        macros,
+        types,
+        numbers,
+        constraints,
+        generated,
+        listed.get("functions"),
+        found.get("extensions") or (),
+        found.get("transaction") or 0,
+    )
+
+
+def generated_columns(sql: str) -> tuple[str, ...]:
+    """Return the expressions of the generated columns of a table, from DuckDB's own text of it.
+
+    Raises
+    ------
+    UnreadableTextError
+        The text has the words, and no expression behind them.
+    """
+    found: list[str] = []
+    words = [one for one in _TOKEN.finditer(sql) if not one[0].isspace()]
+    for place in range(len(words)):
+        if [one[0].upper() for one in words[place : place + 4]] != _GENERATED:
+            continue
+        depth, start = 1, words[place + 3].end()
+        for one in words[place + 4 :]:
+            depth += {"(": 1, ")": -1}.get(one[0], 0)
+            if depth == 0:
+                found.append(sql[start : one.start()])
+                break
+        else:
+            raise UnreadableTextError
+    return tuple(found)
 
 
 def _path(parts: Sequence[str]) -> Path:

@@ -10,6 +10,7 @@ from dpsql.engines.duckdb.keys import NAMED, kept, text_of_label, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.engines.duckdb.steps.periods import DATE, dated
 from dpsql.engines.duckdb.steps.step import Frame, Step, select
+from dpsql.functions.registry import function_of
 from dpsql.rendering import call, field, identifier, struct, text, with_one_spelling
 
 
@@ -128,7 +129,8 @@ def gate(frame: Frame) -> Step:
             kept=True,
         )
     plan, keys, condition = frame.plan, key_types(frame), _condition_types(frame)
-    given = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts_sql(plan)]
+    texts = texts_sql(plan) if function_of(frame.function).spends else "NULL"
+    given = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts]
     given += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
     return Step(
         "gate",
