@@ -55,7 +55,7 @@ VIEWS = {
 }
 # What goes by the position of a label, or shows one.
 BY_LABELS = {
-    "ordered": "SELECT id, x, row_number() OVER (PARTITION BY id ORDER BY diag) AS r FROM patients",
+    "ordered": "SELECT id, x, row_number() OVER (PARTITION BY id ORDER BY diag, x) AS r FROM patients",
     "largest": "SELECT id, max(diag) AS m FROM patients GROUP BY id",
     "less": "SELECT id, diag < diag AS c FROM patients",
     "least": "SELECT id, least(diag, diag) AS c FROM patients",

@@ -87,7 +87,7 @@ def free_table(work: Splitting, names: tuple[str, str, str]) -> PartOfQuery | No
 
 def _shown(work: Splitting, source: str, columns: Mapping[str, str]) -> PartOfQuery:
     shown = {name: f"NULL::{kind} AS {identifier(name)}" for name, kind in columns.items()}
-    written = {"data_type": _WITHOUT_LABELS} | {name: shown[name] for name in _HIDDEN}
+    written = {"data_type": _WITHOUT_LABELS} | {name: shown[name] for name in _HIDDEN.intersection(columns)}
     listed = ", ".join(written.get(name, identifier(name)) for name in columns)
     stub = f"(SELECT {', '.join(shown.values())} WHERE false)"
     found = given(work.catalogue.typing.columns(f"SELECT * FROM {stub}"))
