@@ -1,4 +1,4 @@
-"""Every cache and every store that outlives a call stands in decision 70, with why rows cannot decide its key."""
+"""Every cache and every store that outlives a call stands in docs/caches.md, with why rows cannot decide its key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "decisions" / "0070-no-cache-follows-from-rows.md"
+PAGE = ROOT / "docs" / "caches.md"
 # Objects of these rooms end with the call, or the command, that made them: only what a module keeps outlives it.
 OF_ONE_CALL = {"cli", "contract", "functions", "kernels", "mechanisms", "noise", "released", "statistics", "testing"}
 EMPTY = {"Counter", "OrderedDict", "WeakKeyDictionary", "WeakSet", "WeakValueDictionary", "defaultdict", "dict", "set"}
