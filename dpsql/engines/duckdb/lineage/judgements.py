@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, refuse_lost_keys
 from dpsql.engines.duckdb.lineage.standing import Standing
-from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
+from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import InternalError
 
 
@@ -35,8 +35,7 @@ class Judgements(Standing):
         """
         refuse_lost_keys(placement, texts)
         known = self._is_known(placement, texts, catalog)
-        with read_by(self._cursor):
-            found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=known)
+        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=known)
         self.refuse_other_tables(unseen, texts.numbers)
         if not known and (placement.seen or not calls):
             self._note(placement, texts, catalog)
@@ -48,8 +47,7 @@ class Judgements(Standing):
         """Raise if what the FROM items of a query name calls what no source may call."""
         if self._is_known(placement, catalogued, catalog):
             return
-        with read_by(self._cursor):
-            read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
+        read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
         self._note(placement, catalogued, catalog)
 
     def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:

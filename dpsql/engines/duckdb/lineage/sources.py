@@ -24,7 +24,7 @@ from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
 from dpsql.engines.duckdb.lineage.reading import text_digest
 from dpsql.engines.duckdb.lineage.refusals import refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
-from dpsql.engines.duckdb.lineage.texts import Catalogued, read_by
+from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.steps.grouped import listed_keys
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from dpsql.ledger.budget import ENDED, Budget
@@ -170,10 +170,9 @@ class Sources(Judgements):
         found = self.declarations()
         if found.governed and texts.functions is not None:
             refuse_foreign(texts.functions, texts.extensions)
-        with read_by(self._cursor):
-            placed = place_aggregate(
-                around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
-            )
+        placed = place_aggregate(
+            around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
+        )
         self.refuse_other_tables(placed.free, texts.numbers)
         return placed
 
@@ -444,8 +443,7 @@ class Sources(Judgements):
         if table.engine is None:
             form = paths.view_form(table.seen[0][1])
             if table.node is None or not is_shown(table.node):
-                with read_by(self._cursor):
-                    view = text_digest(table.path, table.texts)
+                view = text_digest(table.path, table.texts)
             elif table.shown:
                 view = "" if form is None else paths.digest(form)
         own = self.catalog().table(table.path)

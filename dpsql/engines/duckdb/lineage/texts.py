@@ -7,20 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import duckdb
 
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.bound import NESTED
 from dpsql.engines.duckdb.lineage.paths import Path, unique_keys
-
-if TYPE_CHECKING:
-    import duckdb
-
+from dpsql.engines.duckdb.typed_expression import TYPING
 
 Tree = object
 Node = Mapping[str, object]
@@ -34,8 +31,6 @@ _BEFORE = re.compile(
     rf"|INSERT\s+INTO\s+{_PATH}{_COLUMNS}\s(?=\s*(?:SELECT|FROM|WITH)\b))?",
     re.IGNORECASE | re.DOTALL,
 )
-# Without `read_by` no text can be read.
-_cursor: ContextVar[Callable[[], duckdb.DuckDBPyConnection | None]] = ContextVar("cursor", default=lambda: None)
 # What DuckDB's text of a table has where a column is generated, and its words: texts and quoted names are one each.
 GENERATED = "GENERATED ALWAYS AS"
 _GENERATED = [*GENERATED.split(), "("]
@@ -45,16 +40,6 @@ _COPY = re.compile(rf"{_SPACE}COPY\s*\((.*)\)\s*TO\s", re.IGNORECASE | re.DOTALL
 
 class UnreadableTextError(Exception):
     """A text is none that can be read."""
-
-
-@contextmanager
-def read_by(cursor: Callable[[], duckdb.DuckDBPyConnection | None]) -> Iterator[None]:
-    """Let a connection of the caller's instance parse the texts in the body of a with statement."""
-    before = _cursor.set(cursor)
-    try:
-        yield
-    finally:
-        _cursor.reset(before)
 
 
 @lru_cache(maxsize=512)
@@ -73,7 +58,6 @@ def tree_of(sql: str) -> Tree:
     return found
 
 
-@lru_cache(maxsize=512)
 def relations(sql: str) -> tuple[str, ...]:
     """Return the last parts of the names that a query reads; none of a text that cannot be read."""
     try:
@@ -89,12 +73,11 @@ def expression_tree(sql: str) -> Tree:
 
 
 def _parsed(sql: str) -> Tree | None:
-    opened = _cursor.get()()
-    if opened is None:
+    """Return the tree of one statement, parsed by a DuckDB without settings of anybody's: all sessions share it."""
+    try:
+        found = json.loads(TYPING.value("SELECT system.main.json_serialize_sql(?)::VARCHAR", sql))
+    except duckdb.Error:  # DuckDB 1.5 raises where a text is nested too deep
         return None
-    with opened as parser:
-        [(text,)] = parser.execute("SELECT system.main.json_serialize_sql(?)::VARCHAR", [sql]).fetchall()
-    found = json.loads(text)
     statements = found.get("statements")
     return None if found.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
 
