@@ -9,6 +9,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,6 +55,17 @@ def planted_in(folder: Path, planted: str, words: Sequence[str] = ()) -> Iterato
     process.more = {**ONE_THREAD, "DPSQL_DECOY": "Ann", "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])}
     with running(process, path) as found:
         yield found
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """Make a folder that everybody may read and write: boxes of root are of nobody, who does not enter `tmp_path`."""
+    with tempfile.TemporaryDirectory(prefix="dpsql-boxes-") as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        (folder / "decoy.csv").write_text("id,name\n7,Ann\n")
+        (folder / "decoy.csv").chmod(0o666)
+        yield folder
 
 
 @pytest.fixture(scope="module")
@@ -281,41 +293,38 @@ def reach(boxes: box.Boxes, folder: Path) -> tuple[list[str], list[str]]:
 
 @pytest.mark.long
 @pytest.mark.skipif(not LOCKED, reason="this system has no Landlock or no seccomp")
-def test_without_the_walk_no_row_comes_out(tmp_path: Path) -> None:
+def test_without_the_walk_no_row_comes_out(reachable: Path) -> None:
     """Planted: the text of the stranger runs as it is; the lock and the judged plan hold."""
-    (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.read = lambda text, parse: statement.Statement((), {}, text)"
-    with planted_in(tmp_path, planted) as found:
-        shown, codes = reach(found, tmp_path)
+    with planted_in(reachable, planted) as found:
+        shown, codes = reach(found, reachable)
         assert asked(found, "SELECT 1 AS x") == {"x": [1]}
     assert "Ann" not in "".join(shown)
     assert len(codes) >= 10
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
+    assert {path.name for path in reachable.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
-def test_without_the_lock_and_the_plan_no_row_comes_out(tmp_path: Path) -> None:
+def test_without_the_lock_and_the_plan_no_row_comes_out(reachable: Path) -> None:
     """Planted: nothing but the walk is left; it refuses them all."""
-    (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = "boxed.check_plan = lambda text, count: None"
-    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
-        shown, codes = reach(found, tmp_path)
+    with planted_in(reachable, planted, ["--without-os-sandbox"]) as found:
+        shown, codes = reach(found, reachable)
     assert "Ann" not in "".join(shown)
     assert len(codes) == len(REACHING) - len(shown)
-    assert {path.name for path in tmp_path.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
+    assert {path.name for path in reachable.iterdir()} == {"decoy.csv", "zygote", "planted_zygote.py"}
 
 
 @pytest.mark.long
-def test_without_both_a_row_comes_out(tmp_path: Path) -> None:
+def test_without_both_a_row_comes_out(reachable: Path) -> None:
     """The statements do reach for the file: with neither layer they get it."""
-    (tmp_path / "decoy.csv").write_text("id,name\n7,Ann\n")
     planted = (
         "boxed.read = lambda text, parse: statement.Statement((), {}, text)\n"
         "boxed.check_plan = lambda text, count: None\n"
         "boxed._released = lambda connection, asked, blobs: boxed._run(connection, asked.post, 0)"
     )
-    with planted_in(tmp_path, planted, ["--without-os-sandbox"]) as found:
-        assert "Ann" in "".join(reach(found, tmp_path)[0])
+    with planted_in(reachable, planted, ["--without-os-sandbox"]) as found:
+        assert "Ann" in "".join(reach(found, reachable)[0])
 
 
 @pytest.mark.parametrize(

@@ -165,7 +165,7 @@ def test_completing_charges_nothing(runner: Runner) -> None:
         ("FROM dp_count('patients')", "epsilon is missing. Give epsilon := 1.0"),
         ("FROM dp_sis('patients', target := 'aged', k := 1, epsilon := 1, score := 'rank')", "Did you mean 'age'?"),
         ("FROM dp_count('patient', epsilon := 1)", "Did you mean 'patients'?"),
-        ("SELECT dp_count('patients', epsilon := 1)", "FROM dp_count('patients', ...)"),
+        ("SELECT dp_count('patients', epsilon := 1)", "FROM dp_count('...', ...)"),
     ],
 )
 def test_a_refusal_says_what_was_meant(runner: Runner, statement: str, said: str) -> None:

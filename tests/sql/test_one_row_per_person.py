@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.lineage.placing import Reading
+from dpsql.engines.duckdb.lineage.tables import Reading
 
 PEOPLE = "SELECT patient, sum(days) AS days FROM visits GROUP BY patient"
 
@@ -58,9 +58,16 @@ def test_parts_of_one_query_have_limits_of_their_own(con: Any) -> None:
     assert errors == {1.4, 56.6}
 
 
+def taken_for(patch: pytest.MonkeyPatch, *, once: bool) -> None:
+    """Plant that every plan leaves each person one row, or that none does."""
+    facts = Reading.facts
+    wrong = {"rows_per_unit": None, "once": once}
+    patch.setattr(Reading, "facts", lambda self, rows, node: {**facts(self, rows, node), **wrong})
+
+
 def test_a_limit_of_one_holds_where_it_is_wrong(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taken for one row a person, rows are left out, and no person counts more than once."""
-    monkeypatch.setattr(Reading, "limits", lambda self, rows: {"rows_per_unit": None, "once": True})
+    taken_for(monkeypatch, once=True)
     [row] = con.execute("SELECT value FROM dp_count('visits', epsilon := 1e6)").fetchall()
     assert row == (200.0,)
     assert "(at most 1 row)" in guarantee(con)
@@ -69,7 +76,7 @@ def test_a_limit_of_one_holds_where_it_is_wrong(con: Any, monkeypatch: pytest.Mo
 def test_what_earlier_versions_released_has_its_name(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     call = "SELECT value FROM dp_count('people', epsilon := 1, release := 'people in spring')"
     with monkeypatch.context() as patch:
-        patch.setattr(Reading, "limits", lambda self, rows: {"rows_per_unit": None, "once": False})
+        taken_for(patch, once=False)
         before = con.execute(call).fetchall()
     assert "(at most 40 rows)" in guarantee(con)
     assert con.execute(call).fetchall() == before
