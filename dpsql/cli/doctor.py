@@ -52,11 +52,9 @@ def run_doctor(database: str | None = None) -> int:
 
 def _print_undeclared(database: str) -> None:
     """Print the lines that declare labels of ENUM columns."""
-    from dpsql.connecting import connect
-    from dpsql.engines.duckdb.installation import session_of
-
-    with connect(database) as connection:
-        found = session_of(connection).sources.undeclared_labels()
+    installation = import_module("dpsql.engines.duckdb.installation")
+    with import_module("dpsql.connecting").connect(database) as connection:
+        found = installation.session_of(connection).sources.undeclared_labels()
     out = console()
     for name, columns, line in found:
         out.print(

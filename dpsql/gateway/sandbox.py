@@ -244,7 +244,7 @@ def _head(machine: str) -> _Steps:
     return steps
 
 
-def _judged(argument: system_calls.Argument) -> _Steps:
+def _judged(argument: system_calls.JudgedArgument) -> _Steps:
     """Return the steps that refuse a call unless an argument has one of its values."""
     steps = [(_LOAD, 0, 0, _FIRST_ARGUMENT + _ARGUMENT_SIZE * argument.place), (_AND, 0, 0, argument.mask)]
     count = len(argument.values)

@@ -24,7 +24,7 @@ _FUTEX = (0x80, 0x81, 0x89, 0x8A, 0x180, 0x189)
 
 
 @dataclass(frozen=True)
-class Argument:
+class JudgedArgument:
     """The values that one argument of a call may have.
 
     Attributes
@@ -51,16 +51,16 @@ class AllowedCall:
     numbers : mapping of str to int
         By architecture; a call that is not there is missing.
     why : str
-    arguments : tuple of Argument
+    arguments : tuple of JudgedArgument
         All of them must hold.
     """
 
     numbers: Mapping[str, int]
     why: str
-    arguments: tuple[Argument, ...] = ()
+    arguments: tuple[JudgedArgument, ...] = ()
 
 
-def _call(x86_64: int, aarch64: int | None, why: str, *arguments: Argument) -> AllowedCall:
+def _call(x86_64: int, aarch64: int | None, why: str, *arguments: JudgedArgument) -> AllowedCall:
     numbers = {"x86_64": x86_64} if aarch64 is None else {"x86_64": x86_64, "aarch64": aarch64}
     return AllowedCall(numbers, why, arguments)
 
@@ -74,18 +74,18 @@ BOX: Mapping[str, AllowedCall] = {
         9,
         222,
         "memory of allocators: private, anonymous, not to be run",
-        Argument(2, _READ_WRITE),
-        Argument(3, (_PRIVATE_ANONYMOUS,), _ALL & ~_OPTIONAL),
+        JudgedArgument(2, _READ_WRITE),
+        JudgedArgument(3, (_PRIVATE_ANONYMOUS,), _ALL & ~_OPTIONAL),
     ),
     "munmap": _call(11, 215, "gives memory back"),
-    "mremap": _call(25, 216, "lets a large allocation grow, where it is or elsewhere", Argument(3, (0, 1))),
-    "madvise": _call(28, 233, "gives pages back, or says how they are used", Argument(2, _ADVICE)),
-    "futex": _call(202, 98, "locks of the C++ library, which nobody else holds", Argument(1, _FUTEX)),
+    "mremap": _call(25, 216, "lets a large allocation grow, where it is or elsewhere", JudgedArgument(3, (0, 1))),
+    "madvise": _call(28, 233, "gives pages back, or says how they are used", JudgedArgument(2, _ADVICE)),
+    "futex": _call(202, 98, "locks of the C++ library, which nobody else holds", JudgedArgument(1, _FUTEX)),
     "getrandom": _call(318, 278, "random() and uuid(), seeds of hashes"),
     "exit_group": _call(231, 94, "ends the box"),
     # Not traced.
     "exit": _call(60, 93, "ends the box's one thread"),
-    "mprotect": _call(10, 226, "heaps that the C library enlarges in place", Argument(2, _READ_WRITE)),
+    "mprotect": _call(10, 226, "heaps that the C library enlarges in place", JudgedArgument(2, _READ_WRITE)),
     "rt_sigreturn": _call(15, 139, "returns from a signal's handler"),
     "restart_syscall": _call(219, 128, "goes on with a call that a stop of the process interrupted"),
     "clock_gettime": _call(228, 113, "the time, where the kernel's shared page does not tell it"),

@@ -1,4 +1,4 @@
-"""What the splitter of queries is told of a call's arguments: keys, bounds, and what does not follow from the text."""
+"""A query's text, and what the splitter is told of a call's arguments: keys, bounds, and what no text says."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.parameters import fold, known, list_items, show
 from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.query.catalogue import Options
+from dpsql.contract.query.tree import check_length
 from dpsql.errors import ParameterError
 from dpsql.functions.query_parts import PlacedCore
 
@@ -86,3 +87,26 @@ def during_of(placed: Sequence[PlacedCore], given: object) -> object:
         blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
         spans["/".join(dict.fromkeys(blocks))] = None
     return list(spans)
+
+
+def text_of(sql: object) -> str:
+    """Return the text of a query.
+
+    Raises
+    ------
+    ParameterError
+        P100: it is no text that can be one SELECT.
+    """
+    if not isinstance(sql, str) or not sql.strip():
+        raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
+    if not parameters.is_storable(sql):
+        raise ParameterError("P100", "sql must be text without NUL characters and lone surrogates. Write it without.")
+    check_length(sql)
+    return sql
+
+
+def tree_of(tree: object) -> str:
+    """Return the parse tree of a query, as JSON; raise where there is none."""
+    if not isinstance(tree, str):
+        raise ParameterError("P100", "sql must be one SELECT, as text. Give 'SELECT ...'.")
+    return tree

@@ -30,14 +30,14 @@ from dpsql.contract.query.places import pointing
 from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
-from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
+from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
 from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
-from dpsql.engines.duckdb.query_options import Given, during_of, read_options
+from dpsql.engines.duckdb.query_options import Given, during_of, read_options, text_of, tree_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
@@ -119,7 +119,7 @@ class QueryPlanner:
         listen()
         written = text_of(sql)
         with pointing(written):
-            references = tables_of(read_tree(_tree(tree)))
+            references = tables_of(read_tree(tree_of(tree)))
         now, before = datetime.datetime.now(_zone(zone)), self._bindings.get(threading.get_ident())
         if before is not None and before.zone == zone and now - before.now < _ONE_STATEMENT:
             now = before.now  # DuckDB may ask twice while it binds one statement
@@ -216,7 +216,7 @@ class QueryPlanner:
         known_split = self._split.get(mine)
         if known_split is not None and known_split[0] == key:
             return known_split[1]
-        asked = text_of(sql), _tree(tree), given, dict(seen), binding
+        asked = text_of(sql), tree_of(tree), given, dict(seen), binding
         try:
             with pointing(asked[0]):
                 found = self._fresh(*asked)
@@ -249,7 +249,7 @@ class QueryPlanner:
         *,
         replayed: bool = False,
     ) -> _Read:
-        query = read_tree(tree)
+        query = read_tree(tree_of(tree))
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
         keys: dict[paths.Path, frozenset[str]] = {}
@@ -435,28 +435,6 @@ class QueryPlanner:
             plan = replace(plan, release=f"query {digest_of(plan.public_arguments)}")
             age = USUAL_AGE if age is None else age
         return self._past.of_age(plan, age, fresh=fresh)
-
-
-def text_of(sql: object) -> str:
-    """Return the text of a query.
-
-    Raises
-    ------
-    ParameterError
-        P100: it is no text that can be one SELECT.
-    """
-    if not isinstance(sql, str) or not sql.strip():
-        raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
-    if not parameters.is_storable(sql):
-        raise ParameterError("P100", "sql must be text without NUL characters and lone surrogates. Write it without.")
-    check_length(sql)
-    return sql
-
-
-def _tree(tree: object) -> str:
-    if not isinstance(tree, str):
-        raise ParameterError("P100", "sql must be one SELECT, as text. Give 'SELECT ...'.")
-    return tree
 
 
 def _original(sql: str) -> str:

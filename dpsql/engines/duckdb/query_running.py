@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from dpsql.contract.asker import Asker
 from dpsql.contract.parameters import plain_value
-from dpsql.engines.duckdb.query_planner import text_of
+from dpsql.engines.duckdb.query_options import text_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, shown
 from dpsql.engines.duckdb.releasing import AfterReleaseError, Turns, run_release
 from dpsql.engines.duckdb.session import Session
