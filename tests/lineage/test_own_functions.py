@@ -143,9 +143,9 @@ def test_the_functions_of_a_new_database_are_its_own() -> None:
         rows = con.execute(
             f"SELECT {own_functions.LINE} FROM system.main.duckdb_functions() WHERE {own_functions.WHERE}"
         ).fetchall()
-    own_functions.refuse_foreign([line for (line,) in rows], ())
+    own_functions.refuse_foreign([line for (line,) in rows], tuple)
     with pytest.raises(dpsql.DpsqlError, match="S051"):
-        own_functions.refuse_foreign([line for (line,) in rows[1:]], ())
+        own_functions.refuse_foreign([line for (line,) in rows[1:]], tuple)
 
 
 def test_no_version_is_refused_because_it_is_not_known(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,6 +133,7 @@ ALLOWED = {
         "declarations",
         "sorted",
     ): "by the number of the entry, which is unique",
+    ("dpsql/gateway/desk.py", "_asked_anew", "sorted"): "stable, and says only which call runs first",
     ("dpsql/engines/datafusion.py", "fold_parts", "sort"): "groups rows by their part, in which any order will do",
     ("dpsql/engines/polars.py", "fold_parts", "sort"): "groups rows by their part, in which any order will do",
     ("udfs/keys.py", "_first_twice", "lexsort"): "stable, by all parts of public keys",

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
 from dpsql.contract.speaks_of import speaks_of
-from dpsql.engines.duckdb.lineage.own_functions import EXTENSIONS, LINE, WHERE
+from dpsql.engines.duckdb.lineage.own_functions import LINE, WHERE
 from dpsql.engines.duckdb.lineage.texts import GENERATED
 from dpsql.engines.duckdb.query_answers import stored_answer
 from dpsql.functions.grouped.plan import GroupedPlan
@@ -104,7 +104,6 @@ def catalogued_sql(*, listed: bool, tables: bool = False, texts: bool = True, ke
             "functions": f"{call('list', LINE)} FILTER (WHERE {WHERE})",
         }
         lists["listed"] = f"(SELECT {struct(both)} FROM {call('duckdb_functions')})"
-        lists["extensions"] = f"({EXTENSIONS})"
         lists["transaction"] = call("txid_current")
     return struct(lists)
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
+from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.mark import Mark, change_mark, is_read_only, mark_of_main
 from dpsql.errors import LedgerError, LedgerWarning
 from dpsql.ledger.spending import Lost, Totals
@@ -125,9 +126,9 @@ class SpendingRecord:
         if known.ledger != self._ledger.id or not self._ledger.has_entry(end.sequence, end.hash):
             raise LedgerError(
                 "L057",
-                f"database {alias!r} remembers entry {end.sequence} ({end.hash[:8]}…) of its ledger, and the ledger at "
-                f"{self._ledger.location!r} does not hold it: it was restored from an earlier copy, or replaced. "
-                "Nothing was released. Put the right ledger back; or charge what the database says was spent: dpsql "
+                f"database {show(alias)} remembers entry {end.sequence} ({end.hash[:8]}…) of its ledger, and the "
+                f"ledger at {show(self._ledger.location)} does not hold it: it was restored from an earlier copy, or "
+                "replaced. Nothing was released. Put the right ledger back; or charge what the database says was spent: dpsql "
                 "ledger accept --db, with the database's file.",
             )
         place, file = self._ledger.place

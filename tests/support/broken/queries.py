@@ -50,7 +50,7 @@ def _main(split: Split) -> Split:
     return replace(split, cores=cores, post=split.post.replace("system.main.", "main."))
 
 
-UNJUDGED: tuple[Patch, ...] = ((queries, "refuse_people", lambda *_, **__: None),)
+UNJUDGED: tuple[Patch, ...] = ((queries, "refuse_people", lambda *_, **__: ()),)
 UNPINNED: tuple[Patch, ...] = ((queries, "refuse_unpinned", lambda *_, **__: None),)
 FILTER_OUTSIDE_TRY = Fault(
     "A condition on a row stands outside of TRY: a row on which it fails stops the query, and its message holds the "
@@ -127,7 +127,7 @@ WITHOUT_ZONE = Fault(
 )
 WITHOUT_VIEW_TEXT = Fault(
     "The texts of views are not in the name of an answer: one of other rows is replayed.",
-    ((query_planner, "place_text", lambda *given: replace(place_text(*given), content="")),),
+    ((query_planner, "place_text", lambda *given, **named: replace(place_text(*given, **named), content="")),),
 )
 CORES_OF_DIFFERENT_PEOPLE = Fault(
     "Each core has all of epsilon, as if nobody were in two of them.",

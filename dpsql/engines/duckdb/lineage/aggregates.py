@@ -19,12 +19,7 @@ from dpsql.errors import ParameterError, SourceError
 
 STATEMENT = "the statement"
 # What the check of the plan reads of the catalog, see `result_rows.catalogued_sql`.
-CATALOGUED = frozenset(
-    (
-        *("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"),
-        "duckdb_extensions",
-    )
-)
+CATALOGUED = frozenset(("duckdb_views", "duckdb_functions", "duckdb_types", "duckdb_tables", "duckdb_constraints"))
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ itself opens, stays as it is only as long as nobody changes the catalog: it is t
 part in it.
 
 Equal states mean equal catalogs with two exceptions, and where one may hold nothing is remembered. Another connection
-may commit, later, what it changed before: so the caller's must be the only one, unless all are dpsql's own (`sealed`).
-And the caller's own transaction may be rolled back: so a state counts only once it was seen in two transactions.
+may commit, later, what it changed before; and a statement such as CREATE TABLE AS changes the catalog between its plan
+and its first row. So a state counts only where all connections and statements are dpsql's own (`sealed`), as in the
+gateway. And a transaction may be rolled back: so a state counts only once it was seen in two transactions.
 """
 
 from __future__ import annotations
@@ -22,10 +23,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MOST_JUDGED = 4096
-# The caller's connection, the one that notices when it closes, and the one that asks.
-_ALONE = 3
 _NUMBER = "SELECT database_oid FROM system.main.duckdb_databases() WHERE database_name = 'temp'"
-_CONNECTIONS = "SELECT count FROM system.main.duckdb_connection_count()"
 _TRIALS = 4
 
 
@@ -70,7 +68,7 @@ class CatalogState:
         opened : int
             How many cursors were opened with it.
         """
-        if not self.sealed and cursor.execute(_CONNECTIONS).fetchall()[0][0] > _ALONE:
+        if not self.sealed:
             return None
         each = self._numbers_of_each()
         return number - each * opened if each > 0 else None

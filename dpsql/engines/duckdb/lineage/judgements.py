@@ -6,12 +6,15 @@ its plan and the state of the catalog, in which the texts are the same (`Catalog
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import replace
+
+import duckdb
 
 from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import paths
-from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
+from dpsql.engines.duckdb.lineage.own_functions import EXTENSIONS, refuse_foreign
 from dpsql.engines.duckdb.lineage.queries import read_query_texts
 from dpsql.engines.duckdb.lineage.reading import read_texts, refuse_lost_keys
 from dpsql.engines.duckdb.lineage.standing import Standing
@@ -53,9 +56,19 @@ class Judgements(Standing):
     def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
         """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
         if texts.functions is not None:
-            refuse_foreign(texts.functions, texts.extensions)
+            refuse_foreign(texts.functions, self.extensions)
         if placement.is_plain and not self._is_known(placement, texts, catalog):
             self._note(placement, texts, catalog)
+
+    def extensions(self) -> Collection[str]:
+        """Return the files of the loaded extensions; none where the caller has forbidden DuckDB to look for them."""
+        cursor = self._cursor()
+        if cursor is None:
+            return ()
+        with cursor, suppress(duckdb.Error):
+            [(found,)] = cursor.execute(EXTENSIONS).fetchall()
+            return tuple(found or ())
+        return ()
 
     def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
         """Whether the catalog was not listed because the source was judged in the state that the catalog has.

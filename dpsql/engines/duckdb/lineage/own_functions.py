@@ -10,7 +10,7 @@ may be called in place of it, in a source and in dpsql's own statements, and is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 
 import duckdb
@@ -48,15 +48,15 @@ EXTENSIONS = (
 )
 
 
-def refuse_foreign(lines: Iterable[str], extensions: Collection[str]) -> None:
+def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str]]) -> None:
     """Raise unless the functions of DuckDB's names are exactly its own.
 
     Parameters
     ----------
     lines : iterable of str
         The functions of a catalog, see `LINE`.
-    extensions : collection of str
-        The files of the extensions that are loaded into it.
+    extensions : callable
+        Returns the files of the extensions that are loaded into it, if a fresh DuckDB has other functions.
 
     Raises
     ------
@@ -65,8 +65,9 @@ def refuse_foreign(lines: Iterable[str], extensions: Collection[str]) -> None:
     """
     found = set(lines)
     own, known = fresh(())
-    if extensions and not _is_own(found, own, known):
-        own, known = fresh(tuple(sorted(extensions)))
+    loaded = () if _is_own(found, own, known) else tuple(sorted(extensions()))
+    if loaded:
+        own, known = fresh(loaded)
     foreign = sorted(line for line in found - own if _named(line) in known)
     mine = Counter(_named(line) for line in found if _named(line).startswith(_OWN))
     names = [*map(_named, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]

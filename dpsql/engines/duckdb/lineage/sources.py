@@ -169,7 +169,7 @@ class Sources(Judgements):
         """Decide whether an aggregate's rows belong to the budget that is named, see `aggregates.place_aggregate`."""
         found = self.declarations()
         if found.governed and texts.functions is not None:
-            refuse_foreign(texts.functions, texts.extensions)
+            refuse_foreign(texts.functions, self.extensions)
         placed = place_aggregate(
             around, texts, found, self.catalog(), dataset=dataset, governed=found.governed, named=named
         )

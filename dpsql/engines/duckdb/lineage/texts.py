@@ -176,7 +176,6 @@ class Catalogued:
     constraints: Mapping[Path, Sequence[tuple[str, Sequence[str]]]] = field(default_factory=dict)  # by folded paths
     generated: Sequence[tuple[str, str]] = ()
     functions: Sequence[str] | None = None
-    extensions: Sequence[str] = ()
     transaction: int = 0
 
     @property
@@ -220,7 +219,6 @@ def catalogued(found: Mapping[str, Any] | None) -> Catalogued:
         constraints,
         generated,
         listed.get("functions"),
-        found.get("extensions") or (),
         found.get("transaction") or 0,
     )
 
