@@ -128,8 +128,8 @@ class SpendingRecord:
                 "L057",
                 f"database {show(alias)} remembers entry {end.sequence} ({end.hash[:8]}…) of its ledger, and the "
                 f"ledger at {show(self._ledger.location)} does not hold it: it was restored from an earlier copy, or "
-                "replaced. Nothing was released. Put the right ledger back; or charge what the database says was spent: "
-                "dpsql ledger accept --db, with the database's file.",
+                "replaced. Nothing was released. Put the right ledger back; or charge what the database says was "
+                "spent: dpsql ledger accept --db, with the database's file.",
             )
         place, file = self._ledger.place
         if (known.place, known.file) != (place, file):
