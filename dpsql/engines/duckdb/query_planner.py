@@ -82,8 +82,13 @@ class _Read:
     direct: bool
     names: tuple[tuple[str, str], ...]
     private: bool = False  # whether a column has private labels
-    before: _Read | None = None  # as earlier versions split it, for which labels were public
+    before: _Read | None = None  # as earlier versions split it: labels were public, and DuckDB chose among ties
     refusal: DpsqlError | None = None  # of what is not as it was `before`
+
+    @property
+    def differs(self) -> bool:
+        """Whether earlier versions split it otherwise."""
+        return self.private or self.split.chooses
 
 
 class QueryPlanner:
@@ -220,7 +225,7 @@ class QueryPlanner:
         try:
             with pointing(asked[0]):
                 found = self._fresh(*asked)
-            found = replace(found, before=self._before(*asked)) if found.private else found
+            found = replace(found, before=self._before(*asked)) if found.differs else found
         except DpsqlError as error:
             before = self._before(*asked)
             if before is None:
@@ -237,7 +242,7 @@ class QueryPlanner:
             found = self._fresh(*asked, replayed=True)
         except DpsqlError:
             return None
-        return found if found.private else None
+        return found if found.differs else None
 
     def _fresh(
         self,
@@ -296,7 +301,7 @@ class QueryPlanner:
         # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
         private = any(one.private for one in (*tables.values(), *parents.values()))
         names = () if original is None else reading.types_of(original, as_text=private and not replayed)
-        options = read_options(given, binding.now, names or None)
+        options = read_options(given, binding.now, names or None, earlier=replayed)
         unbound = ParameterError(
             "P101",
             f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
