@@ -131,10 +131,12 @@ def source_of(ctx: dpsql.Context, sql: str) -> str:
 
 
 def test_what_is_not_stored_is_not_run_as_then(path: Path) -> None:
-    others: tuple[dict[str, object], ...] = (
-        *({"epsilon": 2}, {"epsilon": 1, "fresh": True}),
-        *({"epsilon": 1, "release": "daily"}, {"epsilon": 1, "max_age": 0}),
-    )
+    others: list[dict[str, object]] = [
+        {"epsilon": 2},
+        {"epsilon": 1, "fresh": True},
+        {"epsilon": 1, "release": "daily"},
+        {"epsilon": 1, "max_age": 0},
+    ]
     with earlier(path) as ctx:
         sources = {}
         for name, rows in CHOOSING.items():
