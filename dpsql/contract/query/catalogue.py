@@ -163,6 +163,9 @@ class Options:
         The time at which the statement is bound, in the session's zone: what CURRENT_DATE and now() stand for.
     columns : tuple of (str, str) or None
         Names and SQL types of the original query, as DuckDB binds it; None where they are not known yet.
+    earlier : bool
+        Whether texts are written as before decision 65: rows that tie, and equal values, as DuckDB reads them. Such a
+        text finds a release that was stored, and is never run.
     """
 
     keys: Mapping[str, tuple[str | None, ...]] = field(default_factory=dict)
@@ -174,3 +177,4 @@ class Options:
     zone: str = "UTC"
     now: datetime.datetime | None = None
     columns: tuple[tuple[str, str], ...] | None = None
+    earlier: bool = False

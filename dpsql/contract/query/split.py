@@ -149,6 +149,8 @@ class Split:
     told : tuple of (str, str, NoisyNumbers)
         The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
         made that they are for. Their columns are those of `error_names`.
+    chooses : bool
+        Whether a text chooses among rows or values that tie, which `Options.earlier` leaves to DuckDB.
     """
 
     cores: tuple[QueryCore, ...]
@@ -157,6 +159,7 @@ class Split:
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
     told: tuple[tuple[str, str, NoisyNumbers], ...] = ()
+    chooses: bool = False
 
 
 def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str]:

@@ -100,6 +100,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(tuple(sorted(one.noisy)) for one in relation.columns),
         tuple(splitter.work.notes),
         tuple(splitter.work.told),
+        splitter.work.chooses,
     )
 
 

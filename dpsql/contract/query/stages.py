@@ -254,7 +254,7 @@ class Stage:
             column for one, column in zip(aggregates, columns[len(groups) :], strict=True) if one.name in one_of_rows
         ]
         chosen += [column for one, column in zip(groups, columns, strict=False) if not self._says_whose(one)]
-        return self._above(_of_equals(f"({text})", chosen), columns, unseen), places
+        return self._above(self._of_equals(f"({text})", chosen), columns, unseen), places
 
     def _says_whose(self, group: Expr) -> bool:
         """Whether an expression holds whose row it is, which must stay a column as it is."""
@@ -262,7 +262,16 @@ class Stage:
 
     def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
         """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
-        return has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)
+        return not self.work.choosing(not (has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)))
+
+    def _of_equals(self, text: str, columns: Sequence[Column]) -> str:
+        """Return rows in which equal numbers of columns are the same; DuckDB would aggregate for each mention."""
+        same = [
+            f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
+            for one in columns
+            if one.type.kind in FLOATS
+        ]
+        return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if self.work.choosing(bool(same)) else text
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
         relation = PartOfQuery(
@@ -334,7 +343,7 @@ class Stage:
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
-        if expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind)):
+        if self.work.choosing(expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind))):
             sql = one_of_group(names[0], kind, ENDS[expr.name])
         return sql, types[0][1], kept
 
@@ -394,14 +403,23 @@ class Stage:
             if kinds is None:
                 raise ParameterError("P104", f"sql: {one.name} does not take these values. Cast them.")
             with about(one):
-                made.append(f"{window.sql(seen)} AS {identifier(name)}")
+                made.append(f"{self._over(window, seen)} AS {identifier(name)}")
             wide.append(Column(name, name, kinds[0][1]))
             places[one] = Expr("item", name, value="g0")
         inner += self.behind
         text = f"(SELECT *, {', '.join(made)} FROM (SELECT {', '.join(inner)} {self.body}))"
-        text = _of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
+        text = self._of_equals(text, [column for column, window in zip(wide, read, strict=True) if window.is_end])
         # The owner stands among the columns by its name.
         return self._above(text, [*columns, *wide]), places
+
+    def _over(self, window: Window, columns: Sequence[Column]) -> str:
+        """Return the SQL of a window over rows of these columns."""
+        if self.work.options.earlier and window.earlier is not None:
+            self.work.choosing()
+            return window.earlier
+        found = window.sql(columns)
+        self.work.choosing(found != window.earlier)
+        return found
 
     def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:
         """Return a window of one person's rows; note what it reads."""
@@ -441,16 +459,6 @@ class Stage:
             [(kept(one.expression), order_words(one)) for one in expr.orders],
             f"system.main.{expr.name}({', '.join(stubs)}) OVER ()",
         )
-
-
-def _of_equals(text: str, columns: Sequence[Column]) -> str:
-    """Return rows in which equal numbers of these columns are the same; DuckDB would aggregate for each mention."""
-    same = [
-        f"{one_of_equals(identifier(one.sql), one.type)} AS {identifier(one.sql)}"
-        for one in columns
-        if one.type.kind in FLOATS
-    ]
-    return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if same else text
 
 
 def replaced(expr: Expr, places: dict[Expr, Expr]) -> Expr:

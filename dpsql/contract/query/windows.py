@@ -89,6 +89,20 @@ class Window:
             return self._over(orders, inside=[*orders, *ties])
         return self._over(ties, _WHOLE, among=[sql for sql, _ in self.orders])
 
+    @property
+    def earlier(self) -> str | None:
+        """Its SQL as before decision 65, in the order that the caller wrote; None where it was refused."""
+        frame, words = self.expr.frame, ""
+        if frame is not None and (frame.start, frame.end) != ("UNBOUNDED_PRECEDING", "CURRENT_ROW_RANGE"):
+            if "RANGE" in frame.start or (frame.end != "CURRENT_ROW_RANGE" and "RANGE" in frame.end):
+                return None
+            words = f" {frame_sql(self.expr)}"
+        over = f"PARTITION BY {', '.join(self.partitions)}"
+        if self.orders:
+            over += f" ORDER BY {', '.join(f'{sql} {order}'.strip() for sql, order in self.orders)}"
+        nulls = f" {self.expr.value}" if self.expr.value else ""
+        return f"system.main.{self.expr.name}({', '.join(self.given)}{nulls}) OVER ({over}{words})"
+
     def _is_decided(self, column: Column) -> bool:
         """Whether rows of a partition that the caller's order does not tell apart have one value of a column."""
         if column.owner:  # of text too: a collation that made one of two people would be seen in the plan, and refused

@@ -93,6 +93,12 @@ class Splitting:
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     told: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.told`
+    chooses: bool = False  # as `Split.chooses`
+
+    def choosing(self, chooses: bool = True) -> bool:
+        """Return whether a text is to choose among what ties; note that it `chooses`, also where it is not to."""
+        self.chooses = self.chooses or chooses
+        return chooses and not self.options.earlier
 
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
@@ -106,7 +112,9 @@ class Splitting:
         return PartOfQuery(
             PUBLIC if table.public else ROWS,
             columns,
-            read_as_text(with_one_spelling(whole, table.loose) if table.loose else whole, table.texts),
+            read_as_text(
+                with_one_spelling(whole, table.loose) if self.choosing(bool(table.loose)) else whole, table.texts
+            ),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
             owned=bool(table.units),

@@ -18,7 +18,9 @@ from dpsql.functions.query_parts import PlacedCore
 Given = Mapping[str, object]
 
 
-def read_options(given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None) -> Options:
+def read_options(
+    given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
+) -> Options:
     """Return what the splitter is told of a call's arguments."""
     keys, private = given.get("keys"), False
     listed: dict[str, tuple[str | None, ...]] = {}
@@ -48,6 +50,7 @@ def read_options(given: Given, now: datetime.datetime, columns: tuple[tuple[str,
         zone=str(now.tzinfo),
         columns=columns,
         errors=given.get("errors") is True,
+        earlier=earlier,
     )
 
 

@@ -13,12 +13,12 @@ import threading
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
-from dpsql.contract.asker import USUAL_AGE
+from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted
 from dpsql.contract.parameters import known, show
@@ -33,10 +33,11 @@ from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
-from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
+from dpsql.engines.duckdb.lineage.declarations import Declaration
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
+from dpsql.engines.duckdb.query_forms import Binding, ReadQuery
 from dpsql.engines.duckdb.query_options import Given, during_of, read_options, text_of, tree_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
@@ -54,38 +55,6 @@ _ZONED = "TIMESTAMP WITH TIME ZONE"
 _ONE_STATEMENT = datetime.timedelta(seconds=5)
 
 
-@dataclass(frozen=True)
-class _Binding:
-    """What one thread's statement is bound by, from its first step on."""
-
-    declarations: Declarations
-    catalog: paths.Catalog
-    search_path: str
-    database: str
-    now: datetime.datetime
-    zone: str
-    claim: Declaration | None = None  # of a table whose rows the caller says to belong to a budget
-
-    @property
-    def claimed(self) -> frozenset[str]:
-        """The tables that are read as a caller's claim, as placements show them."""
-        path = None if self.claim is None or self.claim.table is None else self.catalog.path(self.claim.table)
-        return frozenset() if path is None else frozenset((self.catalog.display(path),))
-
-
-@dataclass(frozen=True)
-class _Read:
-    """A query that was split, and the tables that it names."""
-
-    split: Split
-    binding: _Binding
-    direct: bool
-    names: tuple[tuple[str, str], ...]
-    private: bool = False  # whether a column has private labels
-    before: _Read | None = None  # as earlier versions split it, for which labels were public
-    refusal: DpsqlError | None = None  # of what is not as it was `before`
-
-
 class QueryPlanner:
     """Plans queries; nothing is charged, and no row is read.
 
@@ -100,8 +69,8 @@ class QueryPlanner:
         self._ledger = ledger
         self._sources = sources
         self._past = past
-        self._bindings: dict[int, _Binding] = {}
-        self._split: dict[int, tuple[object, _Read]] = {}
+        self._bindings: dict[int, Binding] = {}
+        self._split: dict[int, tuple[object, ReadQuery]] = {}
         self._claims: dict[int, Declaration] = {}
 
     @contextmanager
@@ -126,7 +95,7 @@ class QueryPlanner:
         declarations, claim = self._sources.declarations(), self._claims.get(threading.get_ident())
         if claim is not None:
             declarations = replace(declarations, listed=(*declarations.listed, claim))
-        binding = _Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
+        binding = Binding(declarations, self._sources.catalog(), search_path, database, now, zone, claim)
         self._bindings[threading.get_ident()] = binding
         queries = [_original(written), *_views(binding)]
         for reference in references:
@@ -143,12 +112,18 @@ class QueryPlanner:
     def cores(self, sql: object, tree: object, given: Given, seen: Seen) -> list[str]:
         """Return the texts of a query that DuckDB plans next: of its cores, of public keys, and of what follows."""
         read, errors = self._read(sql, tree, given, seen), given.get("errors") is True
-        return list(dict.fromkeys(text for one in _forms(read) for text in _texts(one.split, errors=errors)))
+        return list(dict.fromkeys(text for one in read.forms for text in _texts(one.split, errors=errors)))
 
     def plan(
-        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+        self,
+        sql: object,
+        tree: object,
+        given: Given,
+        seen: Seen,
+        texts: Sequence[tuple[str, str, str]],
+        asker: Asker | None = None,
     ) -> tuple[QueryStatement | None, str]:
-        """Return what a query runs, with its plan; of a query that reads nobody's rows its text alone.
+        """Return what a query runs for an asker, with its plan; of a query that reads nobody's rows its text alone.
 
         Raises
         ------
@@ -159,7 +134,7 @@ class QueryPlanner:
         """
         if parameters.boolean("estimate", False if given.get("estimate") is None else given["estimate"]):
             return None, expected_sql(self.expected(sql, tree, given, seen, texts))
-        found, told, free = self._judged(sql, tree, given, seen, texts)
+        found, told, free = self._judged(sql, tree, given, seen, texts, asker)
         return found, "" if found is not None else post_sql(told.post, free)
 
     def expected(
@@ -170,7 +145,13 @@ class QueryPlanner:
         return expected(None, told, ()) if found is None else expected(found.plan, told, found.answers)
 
     def _judged(
-        self, sql: object, tree: object, given: Given, seen: Seen, texts: Sequence[tuple[str, str, str]]
+        self,
+        sql: object,
+        tree: object,
+        given: Given,
+        seen: Seen,
+        texts: Sequence[tuple[str, str, str]],
+        asker: Asker | None = None,
     ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
         """Return what a query runs, whose texts were judged, and its split; None where it reads nobody's rows.
 
@@ -179,34 +160,45 @@ class QueryPlanner:
         read = self._read(sql, tree, given, seen)
         plans = {text: plan for text, plan, _ in texts}
         for _, _, written in texts:
-            reading.refuse_unpinned(written, [core.name for one in _forms(read) for core in one.split.cores])
+            reading.refuse_unpinned(written, [core.name for one in read.forms for core in one.split.cores])
         if read.before is not None:
             with suppress(DpsqlError):
-                found, told, free = self._stated(text_of(sql), given, plans, seen, read.before, replayed=True)
+                found, told, free = self._stated(text_of(sql), given, plans, seen, read.before, asker, replayed=True)
                 if found is not None and self._past.replay(found.plan) is not None:
-                    return found, told, free
+                    return replace(found, replayed=True), told, free
         if read.refusal is not None:
             raise read.refusal
-        return self._stated(text_of(sql), given, plans, seen, read)
+        return self._stated(text_of(sql), given, plans, seen, read, asker)
 
     def _stated(
-        self, sql: str, given: Given, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool = False
+        self,
+        sql: str,
+        given: Given,
+        plans: Mapping[str, str],
+        seen: Seen,
+        read: ReadQuery,
+        asker: Asker | None,
+        *,
+        replayed: bool = False,
     ) -> tuple[QueryStatement | None, Split, tuple[paths.Path, ...]]:
         free = dict.fromkeys(self._refuse_other_columns(read, given, plans))
         for core in read.split.cores:
             for key in core.keys:
                 if key.query is not None:
                     free |= dict.fromkeys(
-                        reading.refuse_people(_node(plans, key.query), "a list of keys", *_declared(read))
+                        reading.refuse_people(_node(plans, key.query), "a list of keys", *read.declared)
                     )
         free = free if read.binding.declarations.governed else {}
         if not read.split.cores:
             return None, read.split, tuple(free)
         placed = [self._placed(core, plans, seen, read, replayed=replayed) for core in read.split.cores]
         free |= dict.fromkeys(path for one in placed for path in one.placement.free)
-        return self._statement(sql, read, placed, given, tuple(free)), read.split, tuple(free)
+        found = self._statement(sql, read, placed, given, tuple(free))
+        if asker is not None:
+            found = replace(found, plan=self._past.asked_by(found.plan, asker))
+        return found, read.split, tuple(free)
 
-    def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> _Read:
+    def _read(self, sql: object, tree: object, given: Given, seen: Seen) -> ReadQuery:
         """Return the split of a query; it is the same in both steps that ask for it."""
         mine = threading.get_ident()
         binding = self._bindings.get(mine)
@@ -220,7 +212,7 @@ class QueryPlanner:
         try:
             with pointing(asked[0]):
                 found = self._fresh(*asked)
-            found = replace(found, before=self._before(*asked)) if found.private else found
+            found = replace(found, before=self._before(*asked)) if found.differs else found
         except DpsqlError as error:
             before = self._before(*asked)
             if before is None:
@@ -231,13 +223,13 @@ class QueryPlanner:
         self._split[mine] = key, found
         return found
 
-    def _before(self, *asked: Any) -> _Read | None:
+    def _before(self, *asked: Any) -> ReadQuery | None:
         """Return a query as earlier versions split it; None where that is how it is split."""
         try:
             found = self._fresh(*asked, replayed=True)
         except DpsqlError:
             return None
-        return found if found.private else None
+        return found if found.differs else None
 
     def _fresh(
         self,
@@ -245,10 +237,10 @@ class QueryPlanner:
         tree: str,
         given: Given,
         plans: dict[str, str],
-        binding: _Binding,
+        binding: Binding,
         *,
         replayed: bool = False,
-    ) -> _Read:
+    ) -> ReadQuery:
         query = read_tree(tree_of(tree))
         views = declared_views([(text, plans[text]) for text in _views(binding)], binding.declarations, binding.catalog)
 
@@ -296,7 +288,7 @@ class QueryPlanner:
         # Where one column has private labels, all ENUMs are text: which labels are alike tells of the private ones.
         private = any(one.private for one in (*tables.values(), *parents.values()))
         names = () if original is None else reading.types_of(original, as_text=private and not replayed)
-        options = read_options(given, binding.now, names or None)
+        options = read_options(given, binding.now, names or None, earlier=replayed)
         unbound = ParameterError(
             "P101",
             f"DuckDB does not bind the query: {paths.why_unread(plans[_original(sql)])} Check its names and types.",
@@ -311,13 +303,13 @@ class QueryPlanner:
             raise
         if original is None:
             raise unbound
-        return _Read(found_split, replace(binding, catalog=catalog), direct, names, private)
+        return ReadQuery(found_split, replace(binding, catalog=catalog), direct, names, private)
 
-    def _refuse_other_columns(self, read: _Read, given: Given, plans: Mapping[str, str]) -> tuple[paths.Path, ...]:
+    def _refuse_other_columns(self, read: ReadQuery, given: Given, plans: Mapping[str, str]) -> tuple[paths.Path, ...]:
         """Raise unless the post text reads nobody's rows, and returns the columns of the query; return its tables."""
         errors = given.get("errors") is True
         node = _node(plans, stub_sql(read.split, errors=errors))
-        free = reading.refuse_people(node, "the query", *_declared(read), listing=plans.get(reading.SHOW_TABLES, ""))
+        free = reading.refuse_people(node, "the query", *read.declared, listing=plans.get(reading.SHOW_TABLES, ""))
         found = () if node is None else reading.types_of(node)
         names = read.names + tuple(read.split.columns[len(read.names) :] if errors else ())
         wrong = [
@@ -329,10 +321,10 @@ class QueryPlanner:
         return free
 
     def _placed(
-        self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: _Read, *, replayed: bool
+        self, core: QueryCore, plans: Mapping[str, str], seen: Seen, read: ReadQuery, *, replayed: bool
     ) -> PlacedCore:
         """Return a core with where its rows come from, by its own plan."""
-        declarations, catalog = _declared(read)
+        declarations, catalog = read.declared
         views = [(text, plan) for text, plan in seen if text in _views(read.binding)]
         placement = place_text(SOURCE, plans[core.source], views, declarations, catalog, replayed=replayed)
         if not placement.charged:
@@ -353,7 +345,7 @@ class QueryPlanner:
         return PlacedCore(core, replace(placement, content=content, claimed=claimed), stated)
 
     def _statement(
-        self, sql: str, read: _Read, placed: Sequence[PlacedCore], given: Given, free: tuple[paths.Path, ...]
+        self, sql: str, read: ReadQuery, placed: Sequence[PlacedCore], given: Given, free: tuple[paths.Path, ...]
     ) -> QueryStatement:
         """Return the plan of the parts of a query, which reads `free` tables, under its name."""
         filled = ARGUMENTS.fill(given)
@@ -448,15 +440,10 @@ def _zone(name: str) -> datetime.tzinfo:
         return datetime.UTC
 
 
-def _views(binding: _Binding) -> list[str]:
+def _views(binding: Binding) -> list[str]:
     """Return the queries whose plans show declared views."""
     declared = (binding.catalog.path(one.table) for one in binding.declarations.views() if one.table is not None)
     return list(dict.fromkeys(paths.declared_query(path) for path in declared if path is not None))
-
-
-def _forms(read: _Read) -> list[_Read]:
-    """Return the forms of a query that may run: it, and what it was in earlier versions."""
-    return [read] if read.before is None else [read, read.before]
 
 
 def _tables(
@@ -466,12 +453,8 @@ def _tables(
     return {name: one.as_text() if private else one.table for name, one in seen.items()}
 
 
-def _spellings(reference: reading.Reference, binding: _Binding) -> list[str]:
+def _spellings(reference: reading.Reference, binding: Binding) -> list[str]:
     return paths.spellings(reading.spelled(reference), binding.search_path, binding.database, [])
-
-
-def _declared(read: _Read) -> tuple[Declarations, paths.Catalog]:
-    return read.binding.declarations, read.binding.catalog
 
 
 def _node(plans: Mapping[str, str], text: str) -> bound.Node | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import duckdb
 import pyarrow as pa
@@ -50,10 +50,7 @@ def planned_query(
     session: Session, turns: Turns, sql: object, arguments: Mapping[str, object], asker: Asker | None = None
 ) -> tuple[QueryStatement | None, str]:
     """Return what a query would run, and of one that reads nobody's rows its text; nothing is read or charged."""
-    found, free = session.queries.plan(*_bound(session, turns, sql, arguments))
-    if found is not None and asker is not None:
-        found = replace(found, plan=session.past.asked_by(found.plan, asker))
-    return found, free
+    return session.queries.plan(*_bound(session, turns, sql, arguments), asker)
 
 
 def expected_query(

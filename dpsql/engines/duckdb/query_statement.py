@@ -51,12 +51,15 @@ class QueryStatement:
         Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
     errors : bool
         Whether released tables have the errors of their numbers.
+    replayed : bool
+        Whether it is as an earlier version wrote it, so that it reads the stored release and is never asked anew.
     """
 
     plan: QueryPlan
     split: Split
     answers: Sequence[Mapping[str, Json]]
     errors: bool = False
+    replayed: bool = False
 
     @property
     def asked(self) -> str:
@@ -85,7 +88,9 @@ class QueryStatement:
         return next((float(one) for one in found if one is not None), 0.95)
 
     def sql(self, *, noted: bool = False) -> str:
-        """Return the statement that asks, charges and releases."""
+        """Return the statement that asks, charges and releases; or that reads what is `replayed`."""
+        if self.replayed:
+            return self.stored_sql()
         return self._over(self._release(noted=noted), self._free, noted=noted)
 
     def stored_sql(self) -> str:

@@ -7,6 +7,7 @@ DuckDB's plan of the source says and from what the data's owners declared: no ro
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from dpsql.contract.names import TableName, did_you_mean, dotted, source_parts
@@ -136,7 +137,7 @@ def place_text(
 
     The text is `source`, in the words of messages, and `plan` is DuckDB's plan of it; `seen` has plans of declared
     views. A text that reads public tables alone is charged to nothing. One that is `replayed` reads no row: it is as an
-    earlier version wrote it, for which labels were public.
+    earlier version wrote it, for which labels were public, and which left to DuckDB what it takes of rows that tie.
 
     Raises
     ------
@@ -152,6 +153,7 @@ def place_text(
         node = rows = None
     if node is None or rows is None or not is_shown(node):
         raise refusals.cannot_see(source, "a file, a frame, or a form that is not known")
+    rows = replace(rows, unfixed="", to_order="", loose=frozenset()) if replayed else rows
     refuse_other_columns(node, declarations, catalog)
     if reading.undeclared:
         raise refusals.undeclared(next(iter(reading.undeclared)), declarations)
