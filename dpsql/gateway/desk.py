@@ -98,7 +98,6 @@ class Desk:
         self._least = LeastEpsilon() if least is None else least
         self._questions = Questions()
         self._contexts: SimpleQueue[Context] = SimpleQueue()
-        self._session.sources.state.sealed = True  # a stranger's SQL does not run here, so nobody registers a function
         for _ in range(CONNECTIONS):
             self._contexts.put(Context(context.connection.cursor()))
         self._wants: dict[str, Callable[[Request], Reply]] = {

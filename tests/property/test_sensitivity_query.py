@@ -91,8 +91,9 @@ def bound_once(con: Any, queries: list[tuple[str, str]], planned: list[Planned])
         else:
             text = statement.sql()
             end = f"SELECT * FROM (\n{statement.split.post}\n)"
-            assert text.endswith(end)
-            out.append(Bound(text, f'{text.removesuffix(end)} SELECT 1 FROM "__dp"'))
+            before, found, _ = text.rpartition(end)
+            assert found
+            out.append(Bound(text, f'{before} SELECT 1 FROM "__dp"'))
     return out
 
 

@@ -394,9 +394,9 @@ def test_messages_keep_the_words_of_the_caller(duck: dpsql.Context) -> None:
             duck.dp_count("t", **{"epsilon": 1, **given})
         assert text in str(caught.value)
     with pytest.raises(DpsqlError, match="by 'wrad' is not a column"):
-        table().dp.count(by="wrad", keys=["A"], epsilon=1)
+        table().dp.of("people").dp.count(by="wrad", keys=["A"], epsilon=1)
     with pytest.raises(DpsqlError, match=r"'\.\.\.' is by\[0\]"):
-        table().dp.count(by=["wrad"], keys=["A"], epsilon=1)
+        table().dp.of("people").dp.count(by=["wrad"], keys=["A"], epsilon=1)
     with pytest.raises(DpsqlError, match=r"keys holds '\.\.\.' twice"):
         duck.planned("dp_count", "t", {"by": ["b"], "keys": ["A", "A"], "epsilon": 1})
     with pytest.raises(DpsqlError, match="keys holds 'A' twice"):

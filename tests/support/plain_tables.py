@@ -50,6 +50,7 @@ CAP = 2
 PROTECT = f"""
 SELECT dp_protect('shop', epsilon := 1e11, delta := 0.09, max_rows_per_unit := {CAP},
   keys := {{sex: ['F', 'M', 'f'], ward: ['A', 'B', 'x'], code: ['A', 'é', '1'], tag: ['A', 'a']}},
+  enum_labels := 'public',
   lower := {{age: 0, x: -4, n: 0, price: 0, qty: -2, w: 0, m: 0, y: 0}},
   upper := {{age: 120, x: 4, n: 9, price: 100, qty: 2, w: 1, m: 5, y: 8}},
   tables := {{people: 'id', orders: 'who', lines: 'o -> orders.ok', notes: 'o -> orders.ok', parts: 'l -> lines.lk'}})
