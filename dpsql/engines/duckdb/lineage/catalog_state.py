@@ -9,7 +9,8 @@ part in it.
 Equal states mean equal catalogs with two exceptions, and where one may hold nothing is remembered. Another connection
 may commit, later, what it changed before; and a statement such as CREATE TABLE AS changes the catalog between its plan
 and its first row. So a state counts only where all connections and statements are dpsql's own (`sealed`): nothing is
-yet, as the gateway opens connections beside those that are counted here. And a transaction may be rolled back: so a state counts only once it was seen in two transactions.
+yet, as the gateway opens connections beside those that are counted here. And a transaction may be rolled back: so a
+state counts only once it was seen in two transactions.
 """
 
 from __future__ import annotations
