@@ -392,7 +392,7 @@ def touched(con: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], 
     """How many rows of the watched views were read since the last look, by a function that counts as DuckDB's own."""
     rows = [0]
     own = functions.groups()
-    monkeypatch.setattr(functions, "groups", lambda: {**own, "touch": own["lower"]})
+    monkeypatch.setitem(own, "touch", own["lower"])  # type: ignore[arg-type]
 
     def touch(column: Any) -> Any:
         rows[0] += len(column)
@@ -446,7 +446,7 @@ def test_the_gate_refuses_what_was_affordable_at_bind(
 
     monkeypatch.setattr(Session, "check", check)
     protect(con, 0.5)
-    code = {"aggregate": "S041", "aggregate by group": "S023"}.get(shape, "B001")
+    code = {"aggregate by group": "S023"}.get(shape, "B001")
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
         con.execute(WATCHED[shape]).fetchall()
     assert touched() == 0
