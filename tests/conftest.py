@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from support.cases import Case, parametrize
 from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger.ledger import Ledger
@@ -76,41 +77,43 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     help_ = "another text chooses others; by default the commit"
     parser.addoption("--sample-key", default=None, metavar="TEXT", help=help_)
+    parser.addoption("--case", default=None, metavar="NAME", help="run this case of the tests, see support/cases.py")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of engines on each that was chosen."""
+    parametrize(metafunc)
     if "engine_name" in metafunc.fixturenames:
         metafunc.parametrize("engine_name", named_engines(metafunc.config) or ENGINES, scope="module")
 
 
 class Sample:
-    """Chooses a share of the tests, after marks and words have chosen; what guards privacy and is not long, whole."""
+    """Chooses a share of the tests and of their cases, after marks and words; what guards privacy and is not long, whole."""
 
-    def __init__(self, share: float, key: str) -> None:
-        self.share, self.key = share, key
+    def __init__(self, share: float, key: str, case: str | None) -> None:
+        self.share, self.key, self.case = share, key, case
 
     def _is_in(self, item: pytest.Item) -> bool:
-        """Whether a test is in the sample: one that guards privacy, or one with a low hash."""
-        if item.path.parent.name in GUARDS and item.get_closest_marker("long") is None:
-            return True
-        return place_of(item, self.key) < self.share
+        """Whether a test is in the sample; of one with cases, only those that are in it stay."""
+        call = getattr(item, "callspec", None)
+        cases: list[Case] | None = None if call is None else call.params.get("cases")
+        if self.case is not None:
+            cases = [] if cases is None else [case for case in cases if case.name == self.case]
+        if self.share < 1 and not (item.path.parent.name in GUARDS and item.get_closest_marker("long") is None):
+            if cases is None:
+                return place_of(item, self.key) < self.share
+            test = item.nodeid.partition("[")[0]
+            cases = [case for case in cases if case.place(f"{self.key} {test}") < self.share]
+        if cases is not None:
+            call.params["cases"] = cases
+        return cases is None or bool(cases)
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         """Leave the others out."""
-        kept = [item for item in items if self._is_in(item)]
-        config.hook.pytest_deselected(items=[item for item in items if not self._is_in(item)])
-        items[:] = kept
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Take a sample, if one is asked for."""
-    share = config.getoption("--sample")
-    if not 0 < share <= 1:
-        raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
-    if share < 1:
-        config.pluginmanager.register(Sample(share, key_of(config)))
+        chosen = {item for item in items if self._is_in(item)}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
 
 
 def place_of(item: pytest.Item, key: str) -> float:

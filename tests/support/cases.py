@@ -1,0 +1,247 @@
+"""Many cases in one test: `cases` in place of ``pytest.mark.parametrize`` where the cases share the test's code.
+
+The fixtures are made once for all cases of a test, and each case is a subtest: one that fails does not stop the others.
+It says in which file and line it stands, and how to run it alone::
+
+    @cases("text, code", [("a +", "P001"), pytest.param("a + 1", "", id="a sum")])
+    def test_a_text(con, text, code): ...
+
+    python -m pytest tests/unit/test_texts.py -k test_a_text --case 'a sum'
+
+Decorators that stand on each other give every combination, as with ``parametrize``. Cases with other marks, and those
+beyond `most`, make a test of their own.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# How many cases one test has at most, so that two processes share the work evenly.
+MOST = 50
+
+
+@dataclass(frozen=True)
+class Case:
+    """One case of a test.
+
+    Attributes
+    ----------
+    name : str
+        What ``--case`` chooses it by.
+    values : mapping of str to object
+        The arguments that it gives to the test.
+    marks : tuple of pytest.Mark
+    places : tuple of (list, int)
+        Where its values stand: in which lists of cases, and the how manieth they are there.
+    """
+
+    name: str
+    values: Mapping[str, Any]
+    marks: tuple[Any, ...] = ()
+    places: tuple[tuple[Cases, int], ...] = ()
+
+    def place(self, key: str) -> float:
+        """Return its place from 0 to 1 among the cases of a test, which follows from its name and a key."""
+        return int.from_bytes(sha256(f"{key} {self.name}".encode()).digest()[:8]) / 2**64
+
+    def where(self) -> str:
+        """Return the files and lines where it stands."""
+        return ", ".join(cases.where(number) for cases, number in self.places)
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """The cases of one decorator, and where they stand."""
+
+    file: str
+    line: int
+    of: tuple[Case, ...] = field(default=(), repr=False)
+    data: Path | None = None
+    most: int = MOST
+    quick: int | None = None
+
+    def where(self, number: int) -> str:
+        """Return the file and line of a case: in the file of data, in the list that is written out, or the decorator."""
+        if self.data is not None:
+            return f"{self.data.name}:{self._line_of_data(self.of[number])}"
+        tree = ast.parse(Path(self.file).read_text(encoding="utf-8"))
+        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == self.line]
+        for call in calls:
+            values = call.args[1] if len(call.args) > 1 else None
+            if isinstance(values, ast.Name):
+                values = _assigned(tree, values.id)
+            parts = getattr(values, "elts", getattr(values, "keys", ()))
+            if len(parts) == len(self.of):
+                return f"{self.file}:{parts[number].lineno}"
+        return f"{self.file}:{self.line}"
+
+    def _line_of_data(self, case: Case) -> int:
+        """Return the first line of the file of data that holds most of what the case says."""
+        assert self.data is not None
+        said = [text.strip().splitlines()[0] for text in _texts(case.values) if text.strip()]
+        lines = self.data.read_text(encoding="utf-8").splitlines()
+        held = [sum(len(text) for text in said if text in line) for line in lines]
+        return held.index(max(held)) + 1 if held else 1
+
+
+def _texts(value: object) -> Iterable[str]:
+    """Yield the texts in a value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _texts(part)
+
+
+def _assigned(tree: ast.Module, name: str) -> ast.expr | None:
+    """Return what a module assigns to a name."""
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return getattr(node, "value", None)
+    return None
+
+
+def cases(
+    names: str | Sequence[str],
+    values: Iterable[Any],
+    *,
+    ids: Callable[[Any], object] | Iterable[object] | None = None,
+    data: Path | None = None,
+    most: int = MOST,
+    quick: int | None = None,
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return a decorator that gives a test its cases.
+
+    Parameters
+    ----------
+    names : str or sequence of str
+        The names of the arguments, with commas between.
+    values : iterable
+        A value a case, or a tuple where there are several names; or ``pytest.param``, with a name and marks.
+    ids : callable or iterable, optional
+        The names of the cases.
+    data : Path, optional
+        The file that holds the cases, if they are read from one.
+    most : int, default 50
+        How many cases share one test.
+    quick : int, optional
+        How many cases are quick: those of the lowest hash. The others are long.
+    """
+    fields = [part.strip() for part in names.split(",") if part.strip()] if isinstance(names, str) else [*names]
+    frame = sys._getframe(1)
+    listed = [*values]
+    named = [None] * len(listed) if ids is None or callable(ids) else [*ids]
+    found = []
+    for number, (one, given) in enumerate(zip(listed, named, strict=True)):
+        marks: tuple[Any, ...] = ()
+        if isinstance(one, type(pytest.param())):
+            one, marks, given = one.values, tuple(one.marks), given if one.id is None else one.id
+        elif len(fields) == 1:
+            one = (one,)
+        name = given if given is not None else "-".join(_name(part, ids, fields[i], number) for i, part in enumerate(one))
+        found.append(Case(str(name), dict(zip(fields, one, strict=True)), marks))
+    mine = Cases(frame.f_code.co_filename, frame.f_lineno, tuple(found), data, most, quick)
+    return functools.partial(_with, mine)
+
+
+def _name(part: object, ids: object, argument: str, number: int) -> str:
+    """Return the name of one argument of a case, as pytest would."""
+    own = ids(part) if callable(ids) else None
+    if own is not None:
+        part = own
+    if part is None or isinstance(part, (str, bool, int, float)):
+        return str(part)
+    return str(getattr(part, "__name__", f"{argument}{number}"))
+
+
+def _with(mine: Cases, test: Callable[..., None]) -> Callable[..., None]:
+    """Give a test the cases of one decorator, above those that it has."""
+    inner: Sequence[Cases] = getattr(test, "cases", ())
+    plain: Callable[..., None] = getattr(test, "plain", test)
+    held = (*inner, mine)
+    given = {name for one in held for case in one.of[:1] for name in case.values}
+    needed = inspect.signature(plain).parameters
+    missing = given - needed.keys()
+    if missing:
+        raise TypeError(f"{plain.__name__}() has no argument {', '.join(sorted(missing))}")
+
+    def run(*, cases: Sequence[Case], subtests: pytest.Subtests, **fixtures: Any) -> None:
+        __tracebackhide__ = True
+        if "subtests" in needed:
+            fixtures["subtests"] = subtests
+        for case in cases:
+            with subtests.test(case.name):
+                try:
+                    plain(**fixtures, **case.values)
+                except Exception as failed:
+                    failed.add_note(f"case at {case.where()}; alone: --case '{case.name}'")
+                    raise
+
+    for name in ("__name__", "__qualname__", "__doc__", "__module__"):
+        setattr(run, name, getattr(plain, name))
+    own = [parameter for name, parameter in needed.items() if name not in {*given, "subtests"}]
+    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("cases", "subtests")]
+    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
+    run.__signature__ = inspect.Signature([*keyword, *extra])  # type: ignore[attr-defined]
+    run.plain, run.cases = plain, held  # type: ignore[attr-defined]
+    run.pytestmark = [*getattr(test, "pytestmark", ())]  # type: ignore[attr-defined]
+    return run
+
+
+def every(held: Sequence[Cases]) -> list[Case]:
+    """Return the cases of a test with several decorators: every combination."""
+    found = [Case("", {})]
+    for one in held:
+        found = [
+            Case(
+                "-".join(filter(None, (first.name, second.name))),
+                {**first.values, **second.values},
+                (*first.marks, *second.marks),
+                (*first.places, (one, number)),
+            )
+            for first in found
+            for number, second in enumerate(one.of)
+        ]
+    return found
+
+
+def parametrize(metafunc: pytest.Metafunc) -> None:
+    """Make the tests of a function with cases: one for each kind of marks, and for each `most` of their cases."""
+    held: Sequence[Cases] = getattr(metafunc.function, "cases", ())
+    if not held:
+        return
+    found, test = every(held), metafunc.function.__name__
+    quick = min((one.quick for one in held if one.quick is not None), default=None)
+    if quick is not None:
+        first = sorted(found, key=lambda case: case.place(test))[:quick]
+        found = [
+            case if case in first else Case(case.name, case.values, (*case.marks, pytest.mark.long), case.places)
+            for case in found
+        ]
+    kinds: dict[str, list[Case]] = {}
+    for case in found:
+        kinds.setdefault(" ".join(sorted({str(mark) for mark in case.marks})), []).append(case)
+    most = min(one.most for one in held)
+    tests = []
+    for alike in kinds.values():
+        parts = [alike[start : start + most] for start in range(0, len(alike), most)]
+        marks = alike[0].marks
+        for part in parts:
+            name = " ".join(sorted({mark.name for mark in marks})) or "cases"
+            number = f" {len(tests) + 1}"
+            tests.append(pytest.param(part, marks=marks, id=f"{name}{number}"))
+    metafunc.parametrize("cases", tests)
