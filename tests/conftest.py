@@ -15,10 +15,10 @@ from hypothesis import HealthCheck, settings
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from support.cases import Case, parametrize
 from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger.ledger import Ledger
+from support.cases import Case, parametrize
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])

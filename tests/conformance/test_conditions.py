@@ -15,6 +15,7 @@ from tables import SOURCES, TABLES, typed
 
 import dpsql
 from dpsql.functions.registry import EXACT, FUNCTIONS
+from support.cases import cases
 
 # By table: conditions over numbers with NaN, texts, dates and truth values, some of which raise for some rows.
 CONDITIONS = {
@@ -80,7 +81,7 @@ def test_functions_see_the_rows_that_meet_a_condition(watch: Watch, number: int,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
+@cases(
     ("source", "number"),
     [
         pytest.param(source, number, marks=() if number == place % 3 else pytest.mark.slow)

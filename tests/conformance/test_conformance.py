@@ -21,6 +21,7 @@ from tables import COLLATIONS, GROUPS, ORDERS, SOURCES, TABLES, TYPES, base, typ
 
 import dpsql
 from dpsql.functions.registry import EXACT, FUNCTIONS
+from support.cases import cases
 
 FOUND = enumerate_settings()
 EXPECTED = Path(__file__).with_name("expected.json")
@@ -175,7 +176,7 @@ def _sample() -> list[tuple[Case, list[Call], list[Call]]]:
     return out
 
 
-@pytest.mark.parametrize(("case", "calls", "answers"), _sample())
+@cases(("case", "calls", "answers"), _sample())
 def test_a_sample_of_cases(
     case: Case, calls: list[Call], answers: list[Call], watch: Watch, reference: Reference, tmp_path: Path
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_sample_of_cases(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.number:04d}")
+@cases("case", CASES, ids=lambda case: f"{case.number:04d}")
 def test_every_case(case: Case, watch: Watch, reference: Reference, tmp_path: Path) -> None:
     """`DPSQL_CONFORMANCE_CALLS=5` asks five calls of each case, others in every case, and no answers."""
     most = int(os.environ.get("DPSQL_CONFORMANCE_CALLS", 0))
@@ -202,7 +203,7 @@ def test_every_setting_is_known() -> None:
     )
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if call.name in REFERENCES], ids=lambda call: call.name)
+@cases("call", [call for call in CALLS if call.name in REFERENCES], ids=lambda call: call.name)
 def test_the_native_table_gives_what_plain_python_gives(call: Call, reference: Reference) -> None:
     seen = reference(call)
     assert statistic(seen) == REFERENCES[call.name](seen)
@@ -267,7 +268,7 @@ def _shadowed(
         pytest.fail("\n".join(wrong), pytrace=False)
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@cases("part", range(PARTS))
 def test_macros_of_the_caller_do_not_stand_in_for_ours(
     part: int, watch: Watch, reference: Reference, names: Names, tmp_path: Path
 ) -> None:
@@ -275,8 +276,8 @@ def test_macros_of_the_caller_do_not_stand_in_for_ours(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("part", range(PARTS))
+@cases("place", PLACES)
+@cases("part", range(PARTS))
 def test_no_macro_of_the_caller_stands_in_for_ours(
     place: str, part: int, watch: Watch, reference: Reference, names: Names, tmp_path: Path
 ) -> None:

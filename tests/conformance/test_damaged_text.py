@@ -15,6 +15,7 @@ from test_conditions import ASKED
 from test_engines import ASKED as ON_ENGINES
 
 import dpsql
+from support.cases import cases
 from support.damaged_text import FORMS, damaged
 
 # By table: conditions whose functions do not take text that is not UTF-8, and end an instance that meets it.
@@ -80,7 +81,7 @@ def compared(engine_name: str, watch: Watch, tmp_path_factory: pytest.TempPathFa
         yield opened
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_it_counts_as_null_on_engines(compared: Any, form: str) -> None:
     judge = compared(form)
     found = [(call.name, judge.difference(call, number)) for number, call in enumerate(ON_ENGINES)]

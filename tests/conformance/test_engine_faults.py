@@ -22,6 +22,7 @@ from dpsql.engines.task import Task
 from dpsql.errors import InternalError
 from support.arrow_engine import ArrowEngine
 from support.broken.planting import planted
+from support.cases import cases
 
 BY_NAME = {call.name: call for call in CALLS}
 WIDE = BY_NAME["dp_covariance plain"]
@@ -110,7 +111,7 @@ SPOILT: dict[str, tuple[Callable[[pa.RecordBatch], pa.RecordBatch], Call]] = {
 UNTOLD = {"nothing", "NaN becomes NULL"}
 
 
-@pytest.mark.parametrize("fault", SPOILT)
+@cases("fault", SPOILT)
 def test_changed_rows_are_told(fault: str, difference: Any) -> None:
     change, call = SPOILT[fault]
     found = difference(SpoilingEngine(_tables(), change), call)
@@ -157,7 +158,7 @@ CHANGED: dict[str, tuple[Callable[[int, Records], Records], Call, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", CHANGED)
+@cases("fault", CHANGED)
 def test_changed_records_are_told(fault: str, difference: Any) -> None:
     change, call, expected = CHANGED[fault]
     engine = ArrowEngine(_tables())
@@ -254,7 +255,7 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("where", "form"),
     [
         ("the engine", "units"),
@@ -271,7 +272,7 @@ FORMS = {
         ),
     ],
 )
-@pytest.mark.parametrize("name", FAILING)
+@cases("name", FAILING)
 def test_no_error_tells_a_value(name: str, form: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip(name)
     failing, whole = FAILING[name]

@@ -20,6 +20,7 @@ from seam import watching
 from tables import TABLES, TYPES, typed
 
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 # Every call of a private function in its table form, and ids of other types.
 ASKED = tuple(
@@ -118,7 +119,7 @@ def test_every_function_is_asked() -> None:
     assert {call.function for call in ASKED} == {name for name, known in FUNCTIONS.items() if known.spends}
 
 
-@pytest.mark.parametrize(("partitions", "parts"), [(1, 8), (3, 1), (16, 64)])
+@cases(("partitions", "parts"), [(1, 8), (3, 1), (16, 64)])
 def test_a_sample_of_calls(partitions: int, parts: int, engine_name: str, opened: Any) -> None:
     calls = random.Random(f"{engine_name} {partitions}").sample([*ASKED, *MORE], 2)
     calls += random.Random(f"{engine_name} {parts}").sample([call for call in ASKED if call.owner], 2)
@@ -126,20 +127,20 @@ def test_a_sample_of_calls(partitions: int, parts: int, engine_name: str, opened
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cut", range(4))
+@cases("cut", range(4))
 def test_every_call(cut: int, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(), [*ASKED, *MORE][cut::4], PARTITIONS[cut], PARTS[cut % 3])
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("parts", PARTS)
-@pytest.mark.parametrize("partitions", PARTITIONS)
-@pytest.mark.parametrize("types", TYPES)
+@cases("parts", PARTS)
+@cases("partitions", PARTITIONS)
+@cases("types", TYPES)
 def test_every_call_of_every_type(types: str, partitions: int, parts: int, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(types), [*ASKED, *MORE], partitions, parts)
 
 
-@pytest.mark.parametrize(
+@cases(
     "types",
     [
         types if types in QUICK_TYPES else pytest.param(types, marks=pytest.mark.long)
@@ -154,15 +155,15 @@ def test_a_sample_of_types(types: str, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(types), calls, 3, 8)
 
 
-@pytest.mark.parametrize("rows", ROWS)
+@cases("rows", ROWS)
 def test_a_sample_of_edges(rows: str, engine_name: str, opened: Any) -> None:
     calls = random.Random(f"{engine_name} {rows}").sample([call for call in ASKED if call.ids], 2)
     judge(opened, _tables(change=ROWS[rows]), calls, 3, 8)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("partitions", PARTITIONS)
-@pytest.mark.parametrize("rows", ROWS)
+@cases("partitions", PARTITIONS)
+@cases("rows", ROWS)
 def test_every_edge(rows: str, partitions: int, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(change=ROWS[rows]), [*ASKED, *MORE], partitions, 8)
 
@@ -177,7 +178,7 @@ def _powers() -> Tables:
     return {"wide": pa.Table.from_pylist(rows)}
 
 
-@pytest.mark.parametrize("most", [1, 2])
+@cases("most", [1, 2])
 def test_the_same_rows_of_a_unit_count(most: int, engine_name: str, opened: Any) -> None:
     tables = _powers()
     sql = (

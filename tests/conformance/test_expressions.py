@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.condition_fuzz import fuzz
 from support.expressions import CASES, Case, Trial
 
@@ -27,7 +28,7 @@ def trial() -> Iterator[Trial]:
         yield opened
 
 
-@pytest.mark.parametrize("share", range(_SHARES))
+@cases("share", range(_SHARES))
 def test_a_row_decides_nothing_but_its_own_value(trial: Trial, share: int) -> None:
     for case in CASES[share::_SHARES]:
         trial.run(case)
@@ -40,7 +41,7 @@ def test_the_tables_are_tried_on_enough_values(trial: Trial) -> None:
     assert {case.entry for case in CASES} == {case.entry for case in taken}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "types"),
     [
         ("system.main.date_diff('day', dpsql_one.c0, dpsql_one.c1)", ("TIME", "TIME")),
@@ -79,7 +80,7 @@ def test_no_setting_moves_a_number(trial: Trial, setting: str) -> None:
         trial.connection.execute(f"RESET {setting.split()[0]}")
 
 
-@pytest.mark.parametrize("seed", range(10, 30))
+@cases("seed", range(10, 30))
 def test_random_conditions_are_answered_or_refused_by_a_code(seed: int) -> None:
     with dpsql.connect() as opened:
         assert fuzz(opened, seed, 250) > 10

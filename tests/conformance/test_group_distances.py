@@ -15,6 +15,7 @@ from dpsql.functions.grouped.counts import ColumnPlan
 from dpsql.functions.registry import FUNCTIONS
 from support.broken import limits as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 
 CALLED = tuple(enumerate((*CALLS, *GROUPED)))
 BY_NAME = {call.name: (number, call) for number, call in CALLED}
@@ -28,18 +29,18 @@ def watch() -> Iterator[Watch]:
         yield opened
 
 
-@pytest.mark.parametrize("part", range(6))
+@cases("part", range(6))
 def test_a_sample_of_groups(part: int, watch: Watch) -> None:
     judge("table", "wide", part, [*enumerate(GROUPED, len(CALLS))][part::6], watch, Path())
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("number", range(12))
+@cases("number", range(12))
 def test_all_groups(number: int, watch: Watch) -> None:
     judge("table", "wide", number, [*enumerate(GROUPED, len(CALLS))], watch, Path())
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
+@cases("function", FUNCTIONS)
 def test_every_charged_function_is_judged(function: str, watch: Watch) -> None:
     """Each form of a function, with groups and without, has a call of which integers move; no call is refused."""
     forms = {False, True} if issubclass(FUNCTIONS[function].plan, ColumnPlan) else {False}
@@ -63,7 +64,7 @@ def _has_groups(call: Call) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(8))
+@cases("part", range(8))
 def test_every_call_answers_and_is_judged_pass_by_pass(part: int, watch: Watch) -> None:
     """A call that is refused, or a pass of which nothing is looked at, would be a hole in this net."""
     for number, call in CALLED[part::8]:
@@ -74,7 +75,7 @@ def test_every_call_answers_and_is_judged_pass_by_pass(part: int, watch: Watch) 
         assert [what for what, *_ in claimed if what.startswith("pass 1:")], call.name
 
 
-@pytest.mark.parametrize(
+@cases(
     ("fault", "name"),
     [
         (broken.ONE_ROW_MORE, "dp_avg of one group"),

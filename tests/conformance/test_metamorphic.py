@@ -15,6 +15,7 @@ from seam import Watch, watching
 from tables import SOURCES, TABLES, base
 
 import dpsql
+from support.cases import cases
 
 PAIRS = 12
 
@@ -29,8 +30,8 @@ def _calls(table: str) -> list[tuple[int, Call]]:
     return [(number, call) for number, call in enumerate((*CALLS, *GROUPED)) if call.table == table]
 
 
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("place", PLACES)
+@cases("table", TABLES)
+@cases("place", PLACES)
 def test_a_sample_of_neighbours(place: str, table: str, watch: Watch, tmp_path: Path) -> None:
     generator = random.Random(f"{place} {table}")
     calls = generator.sample(_calls(table), 5)
@@ -38,9 +39,9 @@ def test_a_sample_of_neighbours(place: str, table: str, watch: Watch, tmp_path: 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(PAIRS))
-@pytest.mark.parametrize("table", TABLES)
-@pytest.mark.parametrize("place", PLACES)
+@cases("number", range(PAIRS))
+@cases("table", TABLES)
+@cases("place", PLACES)
 def test_all_neighbours(place: str, table: str, number: int, watch: Watch, tmp_path: Path) -> None:
     judge(place, table, number, _calls(table), watch, tmp_path)
 
@@ -57,7 +58,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@cases("shape", SHAPES)
 def test_no_error_tells_how_many_rows_there_are(shape: str, watch: Watch) -> None:
     """What a statement says when it fails is the same for a table with one row more."""
     wrong, texts = [], {}

@@ -23,6 +23,7 @@ from tables import OTHER_IDENTITIES, SOURCES, TYPES, typed
 from test_conformance import CASES, REFUSED, REPEATED, Case
 
 import dpsql
+from support.cases import cases
 from support.exact_parts import Call, ExactCalls, exact_parts
 from support.sessions import one_key
 from support.sql_text import literal
@@ -206,7 +207,7 @@ def clean() -> Iterator[Any]:
         yield connection
 
 
-@pytest.mark.parametrize("name", QUERIES)
+@cases("name", QUERIES)
 def test_a_query_comes_to_what_duckdb_answers(name: str, native: Native, calls: ExactCalls, clean: Any) -> None:
     theirs = clean.execute(QUERIES[name]).fetchall()
     ours = calls.run(native.connection(), call_of(name)).rows
@@ -271,13 +272,13 @@ def check(case: Case, calls: ExactCalls, native: Native, folder: Path, names: Se
 PLACES = [case for case in CASES if case.setting.name not in REPEATED]
 
 
-@pytest.mark.parametrize("case", PLACES[::SAMPLE], ids=lambda case: f"{case.number:04d}")
+@cases("case", PLACES[::SAMPLE], ids=lambda case: f"{case.number:04d}")
 def test_a_sample_of_places(case: Case, calls: ExactCalls, native: Native, tmp_path: Path) -> None:
     check(case, calls, native, tmp_path, random.Random(case.number).sample([*ASKED], 3))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", PLACES, ids=lambda case: f"{case.number:04d}")
+@cases("case", PLACES, ids=lambda case: f"{case.number:04d}")
 def test_every_place(case: Case, calls: ExactCalls, native: Native, tmp_path: Path) -> None:
     check(case, calls, native, tmp_path, [*ASKED])
 

@@ -13,6 +13,7 @@ from session_settings import Setting, accepted, enumerate_settings
 from tables import typed
 
 import dpsql
+from support.cases import cases
 
 FOUND = enumerate_settings()
 # Settings that `session_settings` leaves out because they show or limit something; no integer may hang on them either.
@@ -99,7 +100,7 @@ def test_a_sample_of_settings_moves_no_integer(watch: Watch, expected: list[Seen
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("settings", GROUPS)
+@cases("settings", GROUPS)
 def test_no_setting_moves_an_integer(watch: Watch, expected: list[Seen], settings: tuple[Setting, ...]) -> None:
     assert _differences(watch, expected, settings) == []
 

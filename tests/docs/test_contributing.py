@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 
 TEXT = Path("CONTRIBUTING.md").read_text(encoding="utf-8")
 PACKAGED = ("", "dpsql/", "dpsql/contract/", "dpsql/engines/", "dpsql/engines/duckdb/", "dpsql/functions/")
@@ -22,7 +22,7 @@ def test_the_modules_of_a_room_are_in_it() -> None:
             assert (room / name).is_file(), f"{room}/{name}"
 
 
-@pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:[a-z_.]+/)+[a-z_]*(?:\.\w+)?)`", TEXT))))
+@cases("path", sorted(set(re.findall(r"`((?:[a-z_.]+/)+[a-z_]*(?:\.\w+)?)`", TEXT))))
 def test_a_path_exists(path: str) -> None:
     assert any(Path(start + path).exists() for start in PACKAGED)
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 # Those that draw; each writes a picture of its own name.
@@ -56,7 +58,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+@cases("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])
@@ -94,7 +96,7 @@ def run(path: Path, folder: Path) -> None:
         check_picture(picture)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "releases"),
     [
         ("counts", 4),
@@ -127,7 +129,7 @@ def test_the_gallery_has_a_line_for_every_example() -> None:
     assert set(re.findall(r"\]\(pictures/(\w+)\.svg\)", text)) == DRAWN | PLOTTED
 
 
-@pytest.mark.parametrize("name", sorted(DRAWN | PLOTTED))
+@cases("name", sorted(DRAWN | PLOTTED))
 def test_the_gallery_shows_its_picture(name: str) -> None:
     check_picture(ROOT / "docs" / "pictures" / f"{name}.svg")
 

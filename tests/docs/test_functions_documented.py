@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
+from support.cases import cases
 
 FUNCTION_PAGES = Path(__file__).resolve().parents[2] / "docs" / "functions"
 
@@ -35,7 +36,7 @@ def signature(name: str, kind: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@cases("name", FUNCTIONS)
 def test_table_form_takes_what_the_plan_reads(name: str) -> None:
     assert signature(name, "table_macro") == ["source", *FUNCTIONS[name].plan.arguments]
 
@@ -44,7 +45,7 @@ def test_an_area_is_read_off_a_release_by_its_name() -> None:
     assert ("dp_auc", "table_macro", ["release", "dataset"]) in MACROS
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@cases("name", FUNCTIONS)
 def test_aggregate_form_takes_what_makes_sense_there(name: str) -> None:
     arguments = FUNCTIONS[name].plan.arguments.values()
     columns = [column for column in ("x", "y", "p") if any(argument.column == column for argument in arguments)]
@@ -69,7 +70,7 @@ def test_estimate_takes_what_it_reads() -> None:
     assert signature("dp_estimate", "table_macro") == ["function", *ESTIMATE]
 
 
-@pytest.mark.parametrize("name", sorted({row[0] for row in MACROS if not row[0].startswith("dpsql_")}))
+@cases("name", sorted({row[0] for row in MACROS if not row[0].startswith("dpsql_")}))
 def test_every_function_has_a_page_with_all_arguments(name: str) -> None:
     assert name.startswith(("dp_", "exact_")) or name == "release"
     assert f"]({name}.md)" in (FUNCTION_PAGES / "index.md").read_text(encoding="utf-8")
@@ -85,7 +86,7 @@ def test_every_function_has_a_page_with_all_arguments(name: str) -> None:
         assert set(FUNCTIONS[name].plan.arguments) <= listed
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
+@cases("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
 def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None:
     signature = FUNCTIONS[name].plan.arguments if name in FUNCTIONS else {**DECLARATIONS, "dp_estimate": ESTIMATE}[name]
     for argument in signature.values():
@@ -95,7 +96,7 @@ def test_every_argument_says_what_it_means_in_whole_sentences(name: str) -> None
             assert argument.default in argument.choices, argument.name
 
 
-@pytest.mark.parametrize("page", sorted(FUNCTION_PAGES.glob("*.md")), ids=lambda page: page.stem)
+@cases("page", sorted(FUNCTION_PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_no_heading_of_a_page_stands_twice(page: Path) -> None:
     headings = re.findall(r"^#+ .*$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert len(headings) == len(set(headings))

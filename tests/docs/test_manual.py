@@ -16,6 +16,7 @@ from dpsql.manual.__main__ import FOLDER, Run, main, runs
 from dpsql.manual.catalogue import MANUAL, by_topic
 from dpsql.manual.demonstration import TABLES, fill
 from dpsql.manual.page import Page
+from support.cases import cases
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +28,7 @@ def run() -> Iterator[Run]:
 FACTS = ["Neighbours", "Sensitivity", "Not protected", "Missing values"]
 
 
-@pytest.mark.parametrize("name", MANUAL)
+@cases("name", MANUAL)
 def test_every_part_says_something(name: str) -> None:
     page = MANUAL[name]
     assert page.name == name
@@ -54,7 +55,7 @@ def test_a_page_is_read_as_it_is_written() -> None:
     assert Page(page.markdown.replace(" moves both by", "\nmoves both by")).facts == page.facts
 
 
-@pytest.mark.parametrize("name", MANUAL)
+@cases("name", MANUAL)
 def test_an_example_runs_and_returns_rows(name: str, run: Run) -> None:
     shown = run(MANUAL[name])
     assert len(shown.strip().split("\n")) > 2, shown
@@ -68,7 +69,7 @@ def bare() -> Iterator[dpsql.Context]:
         yield made
 
 
-@pytest.mark.parametrize("name", MANUAL)
+@cases("name", MANUAL)
 def test_an_example_runs_for_who_has_just_made_the_tables(name: str, bare: dpsql.Context) -> None:
     """A stranger pastes the blocks of a page. What protects a table has a database of its own."""
     statements = MANUAL[name].statements
@@ -111,7 +112,7 @@ def test_every_private_function_has_a_page_that_the_code_fills_in() -> None:
             assert f"<!-- {block} -->" in text, (name, block)
 
 
-@pytest.mark.parametrize("name", [name for name, known in FUNCTIONS.items() if known.spends])
+@cases("name", [name for name, known in FUNCTIONS.items() if known.spends])
 def test_an_example_is_the_same_call_in_python(name: str, bare: dpsql.Context) -> None:
     """What stands on the page in three languages is one plan."""
     text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from dpsql.contract.names import MEANT, in_python, on_frames
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, nearest, search
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
+from support.cases import cases
 
 MISTAKES: dict[str, dict[str, Any]] = tomllib.loads(Path(__file__).with_name("mistakes.toml").read_text("utf-8"))
 _SQL_SIGN = re.compile(r"\w :=|\b(FROM|SELECT) dp_")
@@ -63,7 +64,7 @@ def test_there_are_enough_mistakes() -> None:
     assert all(MISTAKES["grade_1"].values())
 
 
-@pytest.mark.parametrize("statement", MISTAKES["sql"])
+@cases("statement", MISTAKES["sql"])
 def test_a_statement(there: Interfaces, capsys: pytest.CaptureFixture[str], statement: str) -> None:
     """In the shell, and in Python."""
     before = _spent(there)
@@ -77,7 +78,7 @@ def test_a_statement(there: Interfaces, capsys: pytest.CaptureFixture[str], stat
     assert _spent(there) == before
 
 
-@pytest.mark.parametrize("call", [*MISTAKES["python"], *MISTAKES["frames"]])
+@cases("call", [*MISTAKES["python"], *MISTAKES["frames"]])
 def test_a_call(there: Interfaces, call: str) -> None:
     before = _spent(there)
     with pytest.raises((AttributeError, dpsql.errors.DpsqlError)) as caught:
@@ -88,7 +89,7 @@ def test_a_call(there: Interfaces, call: str) -> None:
     assert _spent(there) == before
 
 
-@pytest.mark.parametrize("line", MISTAKES["commands"])
+@cases("line", MISTAKES["commands"])
 def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(tmp_path)
     dpsql.connect("patients.duckdb").close()
@@ -111,7 +112,7 @@ def test_what_is_still_of_grade_1_fails(there: Interfaces, call: str) -> None:
         eval(call, dict(there.names))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("word", "function"),
     [
         ("median", "dp_quantile"),
@@ -155,7 +156,7 @@ def test_words_for_arguments_lead_to_arguments() -> None:
     assert {name for names in MEANT.values() for name in names} <= known
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "python", "frame"),
     [
         ("Give epsilon := 1.0.", "Give epsilon=1.0.", "Give epsilon=1.0."),

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from page_runner import ROOT, blocks, run_page
 
+from support.cases import cases
+
 # Pages whose blocks have a test of their own, because they need servers.
 ELSEWHERE = {"engines.md"}
 PAGES = sorted(
@@ -17,7 +19,7 @@ HIDDEN = re.compile(r"<!--(?! (?:demo|tests) -->)")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+@cases("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page)

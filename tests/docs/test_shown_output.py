@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from shown_output import differences
 
+from support.cases import cases
+
 TABLE = """
 ┌──────┬────────┬───────────┬─────────┐
 │ ward │ value  │ std_error │ verdict │
@@ -29,7 +31,7 @@ def test_noise_may_differ(change: tuple[str, str]) -> None:
     assert differences(TABLE, TABLE.replace(*change)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [
         ("ward", "unit"),

@@ -18,6 +18,7 @@ import pytest
 import dpsql
 import dpsql.polars
 from dpsql.errors import BudgetError, ParameterError, SourceError
+from support.cases import cases
 
 PEOPLE = pl.DataFrame(
     {"pid": [1, 1, 2, 3], "age": [30, 31, 50, 70], "ward": ["A", "A", "B", "B"], "weight": [1.0, 2, 3, 4]}
@@ -53,7 +54,7 @@ REPEATED = {
 }
 
 
-@pytest.mark.parametrize("way", REPEATED)
+@cases("way", REPEATED)
 def test_a_frame_that_may_repeat_rows_is_refused(ctx: dpsql.Context, rows: pl.LazyFrame, way: str) -> None:
     frame = REPEATED[way](rows)
     assert ctx.dp_count(frame, epsilon=1).value is not None, "nothing is protected yet"

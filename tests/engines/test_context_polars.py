@@ -21,6 +21,7 @@ from dpsql.cli.commands import main
 from dpsql.cli.engine_option import EngineOption
 from dpsql.engines.task import Task
 from dpsql.errors import ParameterError, SourceError
+from support.cases import cases
 
 BOUNDS = {"target": "y", "lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
 ROWS = visits()
@@ -126,7 +127,7 @@ def test_a_classifier_predicts_classes_and_probabilities(ctx: dpsql.Context) -> 
     assert ctx.model(fit).predict(ROWS.to_arrow()).shape == (len(ROWS),)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "code"),
     [
         ("nothing", "S024"),
@@ -268,8 +269,8 @@ def test_parts_are_a_number(ctx: dpsql.Context) -> None:
 CATEGORIES = {"text": pl.String, "category": pl.Categorical, "enum": pl.Enum([str(number) for number in range(30)])}
 
 
-@pytest.mark.parametrize("unit", CATEGORIES)
-@pytest.mark.parametrize("by", CATEGORIES)
+@cases("unit", CATEGORIES)
+@cases("by", CATEGORIES)
 def test_texts_of_every_kind_name_people_and_groups(unit: str, by: str) -> None:
     """Rows are grouped by person under one type for each kind of text; another type ended the call, and charged it."""
     people = pl.Series("pid", [str(number % 30) for number in range(300)]).cast(CATEGORIES[unit])

@@ -18,6 +18,7 @@ from dpsql.functions.feature_counts import FeatureCountsCall
 from dpsql.statistics.presence import FeatureCounts
 from support.arrow_engine import ArrowEngine
 from support.broken.planting import planted
+from support.cases import cases
 from support.tasks import state_of, state_on, task_of
 
 ROWS, WIDTH, MOST = 4000, 5, 2
@@ -75,9 +76,9 @@ def counted(table: pa.Table, arguments: dict[str, Any], engine: str | None) -> l
     return found[0]
 
 
-@pytest.mark.parametrize("engine", [None, "arrow"])
-@pytest.mark.parametrize("rows", [equal_rows, random_rows])
-@pytest.mark.parametrize("layout", ["wide", "long"])
+@cases("engine", [None, "arrow"])
+@cases("rows", [equal_rows, random_rows])
+@cases("layout", ["wide", "long"])
 def test_every_engine_counts_the_same(layout: str, rows: Callable[[], pa.Table], engine: str | None) -> None:
     table = rows()
     found = counted(table, WIDE, engine) if layout == "wide" else counted(cells(table), LONG, engine)

@@ -19,6 +19,7 @@ import pytest
 import dpsql
 from dpsql.engines.attached import Attached
 from support.arrow_engine import ArrowEngine
+from support.cases import cases
 
 ROWS = 600
 PLANTED = "planted-7261"
@@ -82,7 +83,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 HELD = ("two passes", "drawn bounds")
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     function, given = FORMS[form]
     release = getattr(ctx, function)("t", **given)
@@ -91,7 +92,7 @@ def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     assert release.ledger_id == len(entries(ctx)) == 1 + (form in HELD)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS)
 def test_a_failed_action_charges_once_and_tells_nothing(ctx: dpsql.Context, engine: ArrowEngine, form: str) -> None:
     def fail(action: int) -> None:
         raise ValueError(f"cannot read {PLANTED}")
@@ -278,8 +279,8 @@ DELIVERIES: dict[str, Callable[[list[pa.RecordBatch], int], list[pa.RecordBatch]
 }
 
 
-@pytest.mark.parametrize("delivery", DELIVERIES)
-@pytest.mark.parametrize("form", ["rows", "units", "two passes"])
+@cases("delivery", DELIVERIES)
+@cases("form", ["rows", "units", "two passes"])
 def test_a_record_that_is_not_delivered_once_ends_the_call(
     ctx: dpsql.Context, engine: ArrowEngine, form: str, delivery: str
 ) -> None:

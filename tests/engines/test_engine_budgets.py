@@ -17,6 +17,7 @@ import dpsql
 from dpsql.engines.attached import Attached, engines_of
 from dpsql.engines.driver import release
 from dpsql.errors import BudgetError, ParameterError, SourceError
+from support.cases import cases
 from support.sessions import session_of
 
 OWN = "lake.main.clinic.visits"
@@ -132,7 +133,7 @@ def test_only_a_budget_can_be_named(ctx: dpsql.Context) -> None:
         ctx.dp_count("recent", epsilon=0.5, dataset="nobody")
 
 
-@pytest.mark.parametrize("dataset", [None, OWN, "clinic.visits", "patients", "lake.main.default.patients", "nobody"])
+@cases("dataset", [None, OWN, "clinic.visits", "patients", "lake.main.default.patients", "nobody"])
 def test_a_table_without_a_budget_is_not_answered(ctx: dpsql.Context, dataset: str | None) -> None:
     """Whatever budget is named: another table's would pay for rows that its guarantee says nothing of."""
     protect(ctx)
@@ -228,7 +229,7 @@ def test_the_receipt_names_the_engine(ctx: dpsql.Context) -> None:
     assert dpsql.Context().dp_count(visits(), epsilon=1).engine is None
 
 
-@pytest.mark.parametrize("name", ["", "a b", "a.b", 'a"', 5, None])
+@cases("name", ["", "a b", "a.b", 'a"', 5, None])
 def test_an_engines_name_is_one_word(ctx: dpsql.Context, name: Any) -> None:
     with pytest.raises(ParameterError, match="P079"):
         dpsql.attach_engine(ctx, name, Lake({}))

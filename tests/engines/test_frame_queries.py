@@ -17,6 +17,7 @@ import dpsql
 import dpsql.polars
 from dpsql import frames
 from dpsql.functions.query import ARGUMENTS
+from support.cases import cases
 
 ROWS = 600
 # So much that what comes back is the exact answer, after rounding.
@@ -83,8 +84,8 @@ QUERIES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("lazy", [False, True], ids=["eager", "lazy"])
-@pytest.mark.parametrize("name", QUERIES)
+@cases("lazy", [False, True], ids=["eager", "lazy"])
+@cases("name", QUERIES)
 def test_the_answer_is_that_of_duckdb(name: str, lazy: bool, ctx: dpsql.Context) -> None:
     sql, _ = QUERIES[name]
     patients = protected(rows().lazy() if lazy else None)
@@ -200,7 +201,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@cases("name", REFUSED)
 def test_what_is_refused_reads_no_row_and_costs_nothing(name: str, ctx: dpsql.Context) -> None:
     make, sql, code = REFUSED[name]
     protected()

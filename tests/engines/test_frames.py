@@ -20,6 +20,7 @@ import dpsql
 import dpsql.polars
 from dpsql import frames
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 SPENDING = {name: known for name, known in FUNCTIONS.items() if known.spends}
 ROWS = 3000
@@ -51,7 +52,7 @@ def method(name: str) -> Any:
     return getattr(frames.Frames, name.removeprefix("dp_"))
 
 
-@pytest.mark.parametrize("name", SPENDING)
+@cases("name", SPENDING)
 def test_a_method_is_the_function_of_its_name(name: str) -> None:
     arguments = {key: one for key, one in SPENDING[name].plan.arguments.items() if key not in ("dataset", "engine")}
     found = inspect.signature(method(name)).parameters
@@ -173,8 +174,8 @@ KEYS: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", TYPED)
-@pytest.mark.parametrize("unit", [{}, {"privacy_unit": "id", "max_rows_per_unit": 1}], ids=["row", "unit"])
+@cases("kind", TYPED)
+@cases("unit", [{}, {"privacy_unit": "id", "max_rows_per_unit": 1}], ids=["row", "unit"])
 def test_types_group_as_they_are(kind: str, unit: dict[str, Any]) -> None:
     frame = pl.DataFrame({"id": range(300), "group": TYPED[kind]}).lazy().dp.of("typed")
     found = frame.dp.count(by="group", keys=KEYS.get(kind, ["x", "y"]), epsilon=100, **unit)

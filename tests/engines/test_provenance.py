@@ -20,6 +20,7 @@ import pytest
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import Provenance, Scan, UnseenError, made_from, repeated
 from dpsql.errors import SourceError
+from support.cases import cases
 
 ROWS = pa.table(
     {
@@ -80,7 +81,7 @@ POLARS_UNSEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 }
 
 
-@pytest.mark.parametrize("way", POLARS_SEEN)
+@cases("way", POLARS_SEEN)
 def test_polars_shows_columns_and_filters(folder: Path, way: str) -> None:
     change, expected = POLARS_SEEN[way]
     paths = tuple(sorted(str(path.resolve()) for path in folder.glob("*.parquet")))
@@ -90,7 +91,7 @@ def test_polars_shows_columns_and_filters(folder: Path, way: str) -> None:
     assert (in_memory.scans, columns(in_memory)) == ((Scan(),), expected)
 
 
-@pytest.mark.parametrize("way", POLARS_UNSEEN)
+@cases("way", POLARS_UNSEEN)
 def test_polars_shows_nothing_else(folder: Path, way: str) -> None:
     places = [pl.scan_parquet(folder / "*.parquet")]
     if way not in ("the first", "the last"):  # Polars cuts rows in memory as it plans: what is left is in memory, too
@@ -122,7 +123,7 @@ CATEGORIES_UNSEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 }
 
 
-@pytest.mark.parametrize("way", [*CATEGORIES_SEEN, *CATEGORIES_UNSEEN])
+@cases("way", [*CATEGORIES_SEEN, *CATEGORIES_UNSEEN])
 def test_polars_shows_no_order_of_labels(way: str) -> None:
     """Labels may be made of rows: a filter by their order would keep other rows of one person for another's label."""
     table = {"a": [1, 2, 3], "e": pl.Series(["a", "b", None], dtype=pl.Enum(["b", "a"]))}
@@ -261,7 +262,7 @@ def test_datafusion_shows_columns_and_filters(fusion: Any, query: str) -> None:
     assert (found.scans, columns(found)) == ((Scan(("datafusion", "public", "rows")),), DATAFUSION_SEEN[query])
 
 
-@pytest.mark.parametrize("query", DATAFUSION_UNSEEN)
+@cases("query", DATAFUSION_UNSEEN)
 def test_datafusion_shows_nothing_else(fusion: Any, query: str) -> None:
     with pytest.raises(UnseenError):
         fusion_provenance(fusion, fusion.sql(query))

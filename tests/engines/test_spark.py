@@ -20,6 +20,7 @@ from dpsql.cli.engine_option import EngineOption
 from dpsql.engines import spark as spark_engine
 from dpsql.engines.delivery import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
+from support.cases import cases
 from support.tasks import merged, state_of, state_on, task_of
 
 ROWS = 2400
@@ -86,7 +87,7 @@ def spark(spark_session: Any) -> dpsql.Context:
     return dpsql.spark.context(spark_session)
 
 
-@pytest.mark.parametrize("way", CALLS)
+@cases("way", CALLS)
 def test_states_are_those_of_one_statement(spark: dpsql.Context, spark_session: Any, folder: Path, way: str) -> None:
     function, arguments = CALLS[way]
     frame = spark_session.read.parquet(str(folder))
@@ -125,7 +126,7 @@ class _Elastic:
         return getattr(self.session, name)
 
 
-@pytest.mark.parametrize(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)])
+@cases(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)])
 def test_no_more_tasks_than_are_worth_it(
     spark: dpsql.Context, spark_session: Any, tasks: int | None, elastic: bool
 ) -> None:
@@ -140,7 +141,7 @@ def test_no_more_tasks_than_are_worth_it(
     assert merged(task, found).equals(state_of(task, read, pa.table({"a": np.arange(120.0), "b": np.ones(120)})))
 
 
-@pytest.mark.parametrize("tasks", [0, 1.5, "many"])
+@cases("tasks", [0, 1.5, "many"])
 def test_a_number_of_tasks_is_a_positive_integer(spark_session: Any, tasks: Any) -> None:
     with pytest.raises(ParameterError, match="P021"):
         dpsql.spark.context(spark_session, tasks=tasks)
@@ -204,7 +205,7 @@ def test_types_are_those_of_the_server(spark: dpsql.Context, kinds: Any) -> None
     assert found.field("pair").type == pa.struct([("x", pa.float64()), ("z", pa.float64())])
 
 
-@pytest.mark.parametrize("name", KINDS)
+@cases("name", KINDS)
 def test_values_of_every_type_reach_the_workers_as_they_are(
     spark: dpsql.Context, kinds: Any, kinds_file: Path, name: str
 ) -> None:
@@ -261,7 +262,7 @@ def entries(context: dpsql.Context) -> int:
     return len(context.ledger.entries())
 
 
-@pytest.mark.parametrize(
+@cases(
     "query",
     [
         "SELECT id, rand() AS y FROM range(9)",

@@ -16,6 +16,7 @@ import dpsql.spark
 from dpsql.engines.delivery import IncompleteError, received
 from dpsql.engines.spark import SparkEngine
 from dpsql.errors import InternalError, SourceError
+from support.cases import cases
 from support.planted_work import (
     COUNT,
     UNITS,
@@ -135,8 +136,8 @@ def test_a_server_out_of_reach_while_workers_read(route: Route, rows_folder: Pat
     check_that_calls_go_on(route, tmp_path, rows_folder, call)
 
 
-@pytest.mark.parametrize("call", [COUNT, UNITS], ids=["rows", "units"])
-@pytest.mark.parametrize(
+@cases("call", [COUNT, UNITS], ids=["rows", "units"])
+@cases(
     ("percent", "away"),
     [
         (60, False),
@@ -209,7 +210,7 @@ LOST: dict[str, Callable[[pa.Table], pa.Table]] = {
 }
 
 
-@pytest.mark.parametrize("lost", LOST)
+@cases("lost", LOST)
 def test_a_record_that_is_lost_or_comes_twice_ends_the_call(
     route: Route, rows_folder: Path, tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ import dpsql
 import dpsql.spark
 from dpsql.engines.delivery import received
 from dpsql.errors import InternalError, SourceError
+from support.cases import cases
 from support.planted_work import (
     COUNT,
     SECRET,
@@ -120,7 +121,7 @@ def test_an_interrupt(spark_session: Any, rows_folder: Path, tmp_path: Path) -> 
     assert charges(context) == [False, True]
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
     [
         COUNT,

@@ -16,6 +16,7 @@ import pytest
 import dpsql.spark
 from dpsql.engines.provenance import Provenance, Scan, UnseenError
 from dpsql.errors import SourceError
+from support.cases import cases
 from support.spark_servers import spark_home
 
 ROWS = pa.table({"a": [3, 1, 2], "s": ["b", "a", None]})
@@ -67,7 +68,7 @@ def columns(found: Provenance) -> dict[str, str | None]:
     return {name: passed[0] if passed else None for name, passed in found.columns}
 
 
-@pytest.mark.parametrize("way", SEEN)
+@cases("way", SEEN)
 def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 
@@ -76,7 +77,7 @@ def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, wa
     assert (found.scans, columns(found)) == ((Scan(files=(str(folder),)),), expected)
 
 
-@pytest.mark.parametrize("way", UNSEEN)
+@cases("way", UNSEEN)
 def test_a_client_shows_nothing_else(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 

@@ -21,6 +21,7 @@ from dpsql.errors import DpsqlError, GatewayError
 from dpsql.gateway.broker import listen
 from dpsql.gateway.door import Door
 from dpsql.gateway.frames import receive, send
+from support.cases import cases
 from support.gateway_broker import ROOT, SECRET, Gateway, count, made
 
 
@@ -72,7 +73,7 @@ def test_another_user_is_sent_away(gateway: Gateway, monkeypatch: pytest.MonkeyP
     other.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
     [b"", b"\x00", b"\xff\xff\xff\xff", struct.pack("!I", 5) + b"{}", struct.pack("!I", 2) + b"[]",
      struct.pack("!I", 4) + b"NaN ", struct.pack("!I", 14) + b'{"blobs": 999}', b"GET / HTTP/1.1\r\n\r\n"],

@@ -19,6 +19,7 @@ from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Lines, Rates
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
+from support.cases import cases
 from support.gateway_broker import SECRET, Gateway, count, made, number, tree_of
 
 QUICK = Rates(factor=10_000.0)
@@ -170,8 +171,8 @@ HOSTILE: dict[str, tuple[dict[str, Any], set[str]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", HOSTILE)
-@pytest.mark.parametrize("want", ["call", "estimate"])
+@cases("case", HOSTILE)
+@cases("want", ["call", "estimate"])
 def test_what_is_not_granted_is_refused(served: Served, case: str, want: str) -> None:
     request, codes = HOSTILE[case]
     before = served.ledger.head()
@@ -195,10 +196,10 @@ def test_what_exists_is_told_like_what_does_not(served: Served, name: str) -> No
     assert served.ask("ana", want="describe", name=name)[0] == expected
 
 
-@pytest.mark.parametrize(
+@cases(
     "token", [None, "", "dpsql_", 7, ["x"], {"a": 1}, "dpsql_" + "a" * 43, "A" * 10**6, "\x00"]
 )  # fmt: skip
-@pytest.mark.parametrize("want", ["call", "datasets", "releases"])
+@cases("want", ["call", "datasets", "releases"])
 def test_without_a_token_nothing_is_told(served: Served, token: object, want: str) -> None:
     before = served.ledger.head()
     reply, tables = served.desk.answer({"token": token, "want": want, **count()})
@@ -206,9 +207,7 @@ def test_without_a_token_nothing_is_told(served: Served, token: object, want: st
     assert served.ledger.head() == before
 
 
-@pytest.mark.parametrize(
-    "request_", [{}, {"want": None}, {"want": ["call"]}, {"want": "__init__"}, {"want": "answer"}, {"want": {}}]
-)
+@cases("request_", [{}, {"want": None}, {"want": ["call"]}, {"want": "__init__"}, {"want": "answer"}, {"want": {}}])
 def test_requests_of_no_kind(served: Served, request_: dict[str, object]) -> None:
     assert served.desk.answer(request_)[0]["error"]["code"] == "G020"
     token = served.gateway.tokens["ana"]

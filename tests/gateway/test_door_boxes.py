@@ -17,6 +17,7 @@ import pytest
 from dpsql.errors import DpsqlError
 from dpsql.gateway.box import Box, Boxes
 from dpsql.gateway.door import Answer, Door
+from support.cases import cases
 from support.gateway_boxes import boxes_in
 from support.gateway_broker import SECRET, Gateway, made
 
@@ -83,7 +84,7 @@ def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
     assert not half.receipts[0]["charged"]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "code"),
     [
         ("SELECT * FROM patients", "G006"),

@@ -12,6 +12,7 @@ import pytest
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import Addresses, refuse_other_sites
 from dpsql.gateway.listening import Listening
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 
@@ -63,7 +64,7 @@ def test_a_flood_of_addresses_and_tokens_does_not_grow() -> None:
     assert len(addresses._held) <= 4096
 
 
-@pytest.mark.parametrize(
+@cases(
     ("peer", "told", "found"),
     [
         ("10.0.0.7", "192.0.2.1", "192.0.2.1"),
@@ -89,7 +90,7 @@ def test_a_header_of_a_proxy_may_come_in_parts() -> None:
     assert Addresses(["10.0.0.7"]).of("10.0.0.7", parts) == "192.0.2.2"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("headers", "good"),
     [
         ({}, True),

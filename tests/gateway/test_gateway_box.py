@@ -22,6 +22,7 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway import box, boxed, frames, statement, zygote
 from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.serving import ONE_THREAD, Process
+from support.cases import cases
 from support.gateway_boxes import LOCKED, boxes_in, running
 
 CASES = [json.loads(line) for line in (Path(__file__).parent / "hostile.jsonl").read_text("utf-8").splitlines()]
@@ -87,7 +88,7 @@ def refused(boxes: box.Boxes, text: str, *answers: pa.Table) -> str:
     return caught.value.code.removeprefix("DPSQL-")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "result"),
     [
         ("SELECT 1 AS x", {"x": [1]}),
@@ -112,7 +113,7 @@ def test_statements_over_answers(boxes: box.Boxes, text: str, result: dict[str, 
     assert found == result
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "whole"),
     [
         ("SELECT * FROM dp_count('v')", True),
@@ -142,7 +143,7 @@ def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> 
             assert opened.finish([ANSWER]) == ANSWER
 
 
-@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+@cases("function", sorted(FUNCTIONS))
 def test_what_a_function_returns_is_in_types_that_duckdb_keeps(function: str) -> None:
     """So an answer that goes through a box and one that does not have the same types."""
     given = pa.schema(list(FUNCTIONS[function].shape.arrow)).empty_table()
@@ -327,7 +328,7 @@ def test_without_both_a_row_comes_out(reachable: Path) -> None:
         assert "Ann" in "".join(reach(found, reachable)[0])
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT * FROM people",

@@ -19,6 +19,7 @@ from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_session import COOKIE
 from dpsql.gateway.flight_sql import FlightSql
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor
 from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query
 
@@ -259,7 +260,7 @@ def test_what_is_told_of_a_database_has_the_columns_of_the_protocol(client: RawC
     assert told.schema.field("value").type.num_fields == 6
 
 
-@pytest.mark.parametrize(
+@cases(
     ("asked", "count"),
     [
         ({}, 1),
@@ -289,7 +290,7 @@ def test_columns_are_asked_once_a_minute(client: RawClient, door: FakeDoor, monk
 # Who is let in.
 
 
-@pytest.mark.parametrize(
+@cases(
     "metadata",
     [
         [],
@@ -371,7 +372,7 @@ def test_a_session_that_is_gone_is_told_once(address: str) -> None:
 # What is refused, and how.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("error", "status"),
     [
         (GatewayError("G020", "no."), "UNAUTHENTICATED"),
@@ -443,8 +444,8 @@ def test_an_answer_may_be_forgotten(client: RawClient) -> None:
     assert messages.unpacked(result)[1].result == 1
 
 
-@pytest.mark.parametrize("verb", VERBS)
-@pytest.mark.parametrize("error", [RuntimeError(SECRET), RecursionError(SECRET), KeyError(SECRET), MemoryError(SECRET)])
+@cases("verb", VERBS)
+@cases("error", [RuntimeError(SECRET), RecursionError(SECRET), KeyError(SECRET), MemoryError(SECRET)])
 def test_no_exception_leaves_a_verb(
     client: RawClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verb: str, error: Exception
 ) -> None:

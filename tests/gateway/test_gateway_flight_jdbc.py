@@ -21,6 +21,7 @@ from dpsql.gateway import flight_session, flight_shelf
 from dpsql.gateway.flight_java import as_given, columns_for_java, for_java
 from dpsql.gateway.flight_kinds import parameter_schema
 from dpsql.gateway.flight_session import is_setting, read_caller
+from support.cases import cases
 from support.fake_door import FakeAnswer, FakeDoor
 from support.flight_server import RawClient, bearer, descriptor, execution, flying, query, table_of
 
@@ -158,7 +159,7 @@ COLUMNS = {"age": pa.int64(), "ward": pa.string(), "d": pa.date32(), "ts": pa.ti
 COLUMNS |= {"price": pa.decimal128(9, 2), "at": pa.timestamp("us", "UTC")}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "kinds"),
     [
         ("SELECT count(*) FROM t WHERE age > ? AND ward = ?", [NUMBER, TEXT]),
@@ -204,7 +205,7 @@ def test_kinds_come_from_the_dataset_that_is_named(client: RawClient) -> None:
 # What is bound, and what is shown.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "meant"),
     [
         (40.0, 40),
@@ -255,7 +256,7 @@ def test_only_a_driver_of_jdbc_is_told_so(door: FakeDoor, address: str, monkeypa
 # What stands in an address.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value", "taken"),
     [
         *(("epsilon", "0.5", True), ("epsilon", "abc", False), ("epsilon", "1" * 41, False), ("epsilon", "", False)),

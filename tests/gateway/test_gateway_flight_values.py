@@ -20,6 +20,7 @@ from dpsql.gateway.flight_kinds import parameter_schema
 from dpsql.gateway.flight_parameters import literal, places_of, read_values, with_values
 from dpsql.gateway.flight_session import address_of, read_caller, read_headers
 from dpsql.gateway.flight_shelf import Shelf
+from support.cases import cases
 from support.fake_door import TOKEN
 from support.flight_server import data_of
 
@@ -31,7 +32,7 @@ def sent(table: pa.Table, options: Any = None) -> list[tuple[bytes, bytes]]:
     return [(one.data_header, one.data_body) for one in found]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "count"),
     [
         ("SELECT ?", 1),
@@ -82,7 +83,7 @@ def test_duckdb_reads_the_literals_as_the_values(
     assert list(row) == [text, *values]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "said"),
     [
         (None, "NULL"),
@@ -99,7 +100,7 @@ def test_literals(value: object, said: str) -> None:
     assert literal(value) == said
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), b"a", [1], {"a": 1}, datetime.time(1)])
+@cases("value", [float("nan"), float("inf"), b"a", [1], {"a": 1}, datetime.time(1)])
 def test_values_that_have_no_literal(value: object) -> None:
     with pytest.raises(GatewayError, match="G013"):
         literal(value)
@@ -137,7 +138,7 @@ def _codec(name: str) -> pa.ipc.IpcWriteOptions:
     return pa.ipc.IpcWriteOptions(compression=name)
 
 
-@pytest.mark.parametrize(
+@cases(
     "given_messages",
     [
         [],
@@ -182,7 +183,7 @@ def test_damaged_messages_are_refused_or_read(data: st.DataObject) -> None:
 # Patterns of names.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "pattern", "fits"),
     [
         ("visits", "%", True),

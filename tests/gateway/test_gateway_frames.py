@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dpsql.gateway import frames
 from dpsql.gateway.errors import GatewayError
+from support.cases import cases
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -62,7 +63,7 @@ def test_large_tables_pass(pair: Pair) -> None:
     sent.join()
 
 
-@pytest.mark.parametrize(
+@cases(
     "sent",
     [
         b"\0\0",

@@ -17,6 +17,7 @@ from dpsql.errors import original
 from dpsql.gateway import http
 from dpsql.gateway.encoding import ARROW, RECEIPTS, arrow_bytes, json_bytes, read_arrow, table_document
 from dpsql.gateway.listening import Listening, is_local
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -142,7 +143,7 @@ def test_numbers_reach_the_door_as_they_were_written(door: FakeDoor, url: str) -
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@cases(
     "body",
     [
         b"",
@@ -190,7 +191,7 @@ def test_bodies_of_other_kinds_are_refused(url: str, kind: str) -> None:
     assert refused(f"{url}/v1/query", {"sql": "SELECT 1"}, Content_Type=kind or "x/y") == (400, "G021")
 
 
-@pytest.mark.parametrize(
+@cases(
     "authorization",
     ["", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Bearer {TOKEN.upper()}",
      f"Bearer {TOKEN} {TOKEN}", "Bearer " + "a" * 9000],
@@ -218,7 +219,7 @@ def test_a_set_is_refused_where_there_is_no_session(url: str) -> None:
     assert refused(f"{url}/v1/query", {"sql": "SET epsilon = 0.1"}) == (400, "G021")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "status", "header"),
     [
         ("G001", 400, ""), ("G015", 404, ""), ("G017", 403, ""), ("G018", 404, ""), ("G020", 401, "www-authenticate"),
@@ -293,7 +294,7 @@ def test_no_exception_of_an_application_leaves(door: FakeDoor) -> None:
     assert SECRET.encode() not in data
 
 
-@pytest.mark.parametrize(("text", "good"), [("0.1", True), ("0.07770", True), ("1e-6", True), ("-1", True), ("", False),
+@cases(("text", "good"), [("0.1", True), ("0.07770", True), ("1e-6", True), ("-1", True), ("", False),
     (".1", False), ("0,1", False), ("nan", False), ("inf", False), ("0x1", False), ("1_0", False), (" 1", False),
     ("\u0661", False), ("1\n", False), ("1" * 41, False)])  # fmt: skip
 def test_a_number_may_be_a_text(door: FakeDoor, url: str, text: str, good: bool) -> None:
@@ -308,7 +309,7 @@ def test_no_header_lets_other_sites_in(url: str) -> None:
     assert "server" not in headers
 
 
-@pytest.mark.parametrize(("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False),
+@cases(("host", "local"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False),
     ("::", False), ("192.168.1.2", False), ("example.org", False), ("127.0.0.1.example.org", False)])  # fmt: skip
 def test_plaintext_stays_on_this_machine(host: str, local: bool) -> None:
     assert is_local(host) == local

@@ -17,6 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from dpsql.errors import GatewayError
 from dpsql.gateway.http import application
 from dpsql.gateway.mcp import MOST_ROWS, Purse, new_server, over_http
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 SECRET = "row of Ms Smith"
@@ -112,10 +113,8 @@ def test_what_a_database_says_is_quoted(url: str, door: FakeDoor) -> None:
     anyio.run(run)
 
 
-@pytest.mark.parametrize("token", ["", "x", TOKEN + "x"])
-@pytest.mark.parametrize(
-    "method", ["initialize", "tools/list", "tools/call", "resources/list", "server/discover", "ping"]
-)
+@cases("token", ["", "x", TOKEN + "x"])
+@cases("method", ["initialize", "tools/list", "tools/call", "resources/list", "server/discover", "ping"])
 def test_nothing_is_told_without_a_token(url: str, door: FakeDoor, token: str, method: str) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"name": "query", "arguments": {"sql": "SELECT a"}}}
     headers = {"Accept": "application/json, text/event-stream"} | (

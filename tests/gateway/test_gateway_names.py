@@ -17,6 +17,7 @@ from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Rates
 from dpsql.gateway.statement import read
 from dpsql.ledger.grants import Grant
+from support.cases import cases
 
 # What it is called, and how owners and DuckDB write it.
 TABLES = {
@@ -136,7 +137,7 @@ def test_a_misspelt_name_is_mended_by_the_asker_s_own_names_alone(asks: Asks) ->
     assert there == nowhere == {"code": "G015", "message": there["message"]}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "code", "where"),
     [
         ('SELECT \n 1, max("x y") FROM "order"', "P106", 'max("x y")'),

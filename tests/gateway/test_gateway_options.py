@@ -30,6 +30,7 @@ from dpsql.cli.commands import main
 from dpsql.errors import GatewayError
 from dpsql.gateway.addresses import refuse_other_sites
 from dpsql.gateway.listening import Listening
+from support.cases import cases
 from support.gateway_command import serving
 
 QUESTION = "SELECT count(*) AS n FROM patients"
@@ -112,7 +113,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "said"), REFUSED, ids=[" ".join(options[1:] or options) for options, _ in REFUSED])
+@cases(("options", "said"), REFUSED, ids=[" ".join(options[1:] or options) for options, _ in REFUSED])
 def test_what_cannot_be_is_refused_before_anything_starts(options: list[str], said: str, folder: Path) -> None:
     before = sorted(folder.iterdir())
     words = refused(*options)

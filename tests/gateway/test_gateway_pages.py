@@ -27,6 +27,7 @@ from dpsql.gateway.pages.elements import h
 from dpsql.gateway.pages.forms import arguments_of, field_of, statement_of
 from dpsql.gateway.pages.picture import number_text, pictures
 from dpsql.gateway.pages.sessions import SECONDS, KeptAnswer, Logins
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor
 
 SAME = {"Sec-Fetch-Site": "same-origin"}
@@ -114,7 +115,7 @@ def test_what_turns_a_text_around_is_written_out() -> None:
     assert Texts(str(h("td", {}, "ردهه, 区, naïve"))).text == "ردهه, 区, naïve"
 
 
-@pytest.mark.parametrize(
+@cases(
     "attributes",
     [
         {"onclick": "a()"}, {"OnLoad": "a()"}, {"style": "color:red"}, {"href": "javascript:alert(1)"}, {"a b": "1"},
@@ -220,7 +221,7 @@ def test_a_revoked_token_ends_the_session(client: TestClient, door: FakeDoor) ->
     assert client.get("/datasets").headers["location"] == "/login"
 
 
-@pytest.mark.parametrize("token", ["dpsql_wrong", "", "a b", "x" * 9000, "dpsql_\u00e9", "'--"])
+@cases("token", ["dpsql_wrong", "", "a b", "x" * 9000, "dpsql_\u00e9", "'--"])
 def test_a_wrong_token_is_refused(client: TestClient, token: str) -> None:
     answer = client.post("/login", data={"token": token}, headers=SAME)
     assert answer.status_code == 401
@@ -236,7 +237,7 @@ def test_wrong_tokens_are_throttled_by_address(client: TestClient, clock: Clock)
     assert client.post("/login", data={"token": TOKEN}, headers=SAME).status_code == 303
 
 
-@pytest.mark.parametrize(
+@cases(
     "headers",
     [
         {}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
@@ -376,7 +377,7 @@ def test_old_answers_make_room(clock: Clock) -> None:
 # Files.
 
 
-@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"])
+@cases("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx"])
 def test_a_spreadsheet_computes_nothing(text: str) -> None:
     table = pa.table({text: [text], "number": [-1.5], "list": [["=a"]]})
     assert (
@@ -406,7 +407,7 @@ def test_downloads_hold_what_the_page_shows(client: TestClient, door: FakeDoor) 
 COLUMNS = [{"name": "ward"}, {"name": "it's"}]
 
 
-@pytest.mark.parametrize("function", [name for name, one in FUNCTIONS.items() if one.spends])
+@cases("function", [name for name, one in FUNCTIONS.items() if one.spends])
 def test_every_argument_has_a_field_with_a_label(function: str) -> None:
     for argument in arguments_of(function):
         page = Texts(str(field_of(argument, COLUMNS, None)))
@@ -474,7 +475,7 @@ def test_a_picture_of_any_numbers_is_drawn(values: list[float]) -> None:
         assert SCRIPT not in str(one)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "text"),
     [
         (0.0, "0"), (-0.0, "0"), (52.68154827, "52.6815"), (1234567.0, "1234567"), (-3.0, "−3"), (1e-7, "1e-07"),

@@ -10,6 +10,7 @@ from dpsql.engines.duckdb.lineage.bound import read
 from dpsql.engines.duckdb.lineage.failing import may_fail
 from dpsql.gateway.raising import raising
 from dpsql.ledger.grants import Grant
+from support.cases import cases
 
 ROWS = """CREATE TABLE t AS SELECT * FROM (VALUES
     (1::INTEGER, '7', 2.0::DOUBLE, DATE '2026-01-01', 3::TINYINT, 1.5::DECIMAL(18, 1)),
@@ -47,7 +48,7 @@ def parts(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return may_fail(plan)
 
 
-@pytest.mark.parametrize("written", RAISE)
+@cases("written", RAISE)
 def test_what_raises_is_named(con: duckdb.DuckDBPyConnection, written: str) -> None:
     con.execute(f"CREATE VIEW v AS SELECT {written} AS x FROM t")
     with pytest.raises(duckdb.Error):
@@ -56,7 +57,7 @@ def test_what_raises_is_named(con: duckdb.DuckDBPyConnection, written: str) -> N
     assert parts(con, f"SELECT 1 FROM t WHERE ({written}) IS NULL")
 
 
-@pytest.mark.parametrize("written", ANSWER)
+@cases("written", ANSWER)
 def test_what_answers_is_not(con: duckdb.DuckDBPyConnection, written: str) -> None:
     con.execute(f"CREATE VIEW v AS SELECT {written} AS x FROM t")
     con.execute("FROM v").fetchall()

@@ -20,6 +20,7 @@ import pytest
 import dpsql
 from dpsql.errors import BudgetError, GatewayError, InternalError, ParameterError
 from dpsql.remote import Remote, saved_token, tokens_file
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 
@@ -59,7 +60,7 @@ def test_a_method_writes_its_call_and_returns_a_release(door: FakeDoor, remote: 
     assert release.to_arrow() == again.to_arrow() == remote.release(1).value
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "spelled"),
     [
         (0.1, "0.1"), (1e-7, "1e-07"), (np.float64(0.1), "0.1"), (np.int64(3), "3"), (Decimal("0.10"), "0.10"), (True, "true"),
@@ -71,7 +72,7 @@ def test_values_are_written_as_literals(door: FakeDoor, remote: Remote, value: o
     assert door.asked[0][0] == f"""FROM dp_count('t', "epsilon" := {spelled})"""
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "a\0b", object(), {1: 2}, [object()]])
+@cases("value", [float("nan"), float("inf"), "a\0b", object(), {1: 2}, [object()]])
 def test_what_is_no_value_is_refused_here(door: FakeDoor, remote: Remote, value: object) -> None:
     with pytest.raises(ParameterError, match="P090"):
         remote.dp_count("t", epsilon=value)  # type: ignore[arg-type]
@@ -155,7 +156,7 @@ def test_a_token_is_read_from_a_file_that_others_cannot_read(monkeypatch: pytest
     assert saved_token("https://a.example") == "dpsql_c"
 
 
-@pytest.mark.parametrize(
+@cases(
     "url",
     [
         "http://dpsql.example.org", "ftp://a", "file:///etc/passwd", "hospital.duckdb", "https://", "https://u:p@a", "https://a?t=1",

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from dpsql.errors import GatewayError
 from dpsql.gateway.heads import END, MOST_HEAD, check_growing, check_head
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 BODY = b'{"sql": "SELECT 1"}'
@@ -111,7 +112,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("what", REFUSED)
+@cases("what", REFUSED)
 def test_a_request_that_may_be_read_in_two_ways_is_refused_and_the_connection_closed(
     door: FakeDoor, url: str, what: str
 ) -> None:

@@ -22,6 +22,7 @@ from dpsql.errors import BudgetError, DpsqlError, GatewayError, InternalError, P
 from dpsql.ledger.grants import Grant, digest_of
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.transaction import Transaction
+from support.cases import cases
 
 PRINCIPALS, DATASETS = ("ana", "ben"), ("patients", "visits")
 
@@ -86,7 +87,7 @@ def test_functions_that_are_none_are_not_granted(tmp_path: Path) -> None:
         assert (told.exit_code, "P005" in told.output) == (1, True)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 def test_random_grants_charges_and_revokes_are_as_in_the_model(seed: int) -> None:
     generator, ledger, model, limit = random.Random(seed), Ledger.open(), Model(), Fraction(2)
     for dataset in DATASETS:
@@ -402,7 +403,7 @@ def test_another_process_sees_a_revocation_at_once(tmp_path: Path) -> None:
     other.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "dpsql_", None, 7, "DPSQL_" + "a" * 43, "dpsql_" + "a" * 42, "dpsql_" + "a" * 44, "dpsql_" + "a" * 43,
      " dpsql_" + "a" * 43, "dpsql_" + "é" * 43, "dpsql_" + "a" * 42 + "\x00", "a" * 10**6],
@@ -418,7 +419,7 @@ def test_what_is_no_token_has_one_refusal(text: object) -> None:
         refused("G020", lambda other=other: ledger.grants().principal_of(other, now()))
 
 
-@pytest.mark.parametrize("name", ["", "Ana", "a b", "@ana", "a/b", "a" * 64, "ana\n", "é", None, 7, "_a"])
+@cases("name", ["", "Ana", "a b", "@ana", "a/b", "a" * 64, "ana\n", "é", None, 7, "_a"])
 def test_names_of_principals(name: object) -> None:
     refused("P013", lambda: Grant.of(name, "patients"))
 
@@ -513,8 +514,8 @@ def test_the_commands(tmp_path: Path) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("accountant", ["basic", "rdp"])
+@cases("seed", range(3))
+@cases("accountant", ["basic", "rdp"])
 def test_what_is_composed_on_is_what_is_composed_anew(
     accountant: str, seed: int, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,6 +26,7 @@ from dpsql.gateway.http import application
 from dpsql.gateway.mcp import Purse, over_http
 from dpsql.gateway.pages.asking import asking_routes
 from dpsql.ledger.grants import Grant
+from support.cases import cases
 from support.fake_door import listening
 from support.flight_server import flying
 from support.gateway_boxes import boxes_in
@@ -196,8 +197,8 @@ def apart(one: str, other: str) -> tuple[str, str]:
     return one[max(0, at - 80) : at + 80], other[max(0, at - 80) : at + 80]
 
 
-@pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("kind", KINDS)
+@cases("door", DOORS)
+@cases("kind", KINDS)
 def test_neighbours_look_the_same(neighbours: list[tuple[Running, Path]], kind: str, door: str) -> None:
     schema = SCHEMAS[kind]
     without, with_person = (

@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from cli_process import RELEASE, TABLE, dpsql, environment
 
+from support.cases import cases
+
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -144,7 +146,7 @@ def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
     assert (tmp_path / "kept.csv").read_text() == "before"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code", "says"),
     [
         (["query", "SELECT bad"], 4, "Binder Error"),

@@ -27,6 +27,7 @@ from dpsql.cli.shell import Shell, is_complete
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.catalogue import MANUAL, by_topic, signature_of
+from support.cases import cases
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def runner() -> Iterator[Runner]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "statements", "rest"),
     [
         ("", [], ""),
@@ -106,7 +107,7 @@ def completions(runner: Runner, text: str) -> list[str]:
     return [found.text for found in completer.get_completions(Document(text), CompleteEvent())]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "among", "never"),
     [
         ("SELECT * FROM dp_s", ["dp_sis("], ["SELECT"]),
@@ -157,7 +158,7 @@ def test_completing_charges_nothing(runner: Runner) -> None:
     assert runner.ledger.entries() == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("statement", "said"),
     [
         ("FROM dp_count('t', where := 'x > 1')", "dp_count has no argument where. Did you mean condition?"),
@@ -186,7 +187,7 @@ def help_of(runner: Runner, line: str, capsys: pytest.CaptureFixture[str]) -> li
     return lines
 
 
-@pytest.mark.parametrize("function", MANUAL)
+@cases("function", MANUAL)
 def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It fits 80 columns, and has the signature with its defaults, every argument, the guarantee and the example."""
     lines = help_of(runner, f".help {function}", capsys)
@@ -251,7 +252,7 @@ def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:
         runner.execute("FROM statement")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("statement", "has_rows"),
     [
         ("SELECT 1", True),
@@ -298,9 +299,7 @@ def test_files_that_read_one_another_come_to_an_end(
     assert "more than 16 files" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."]
-)
+@cases("line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."])
 def test_wrong_dot_commands_are_told_and_leave_the_shell_going(
     runner: Runner, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -394,7 +393,7 @@ def commands(group: click.Group) -> Iterator[click.Command]:
         yield from commands(command) if isinstance(command, click.Group) else (command,)
 
 
-@pytest.mark.parametrize("command", list(commands(main)), ids=lambda command: command.callback.__name__)
+@cases("command", list(commands(main)), ids=lambda command: command.callback.__name__)
 def test_what_a_command_runs_takes_its_parameters(command: click.Command) -> None:
     """A module is named by a text, so that it is loaded late, and no checker of types compares the two."""
     assert command.callback is not None

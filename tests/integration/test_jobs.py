@@ -30,6 +30,7 @@ from dpsql.cli.dot_commands import split_all
 from dpsql.cli.job_statement import filled, read_parameters
 from dpsql.cli.messages import MEANING, exit_code_of
 from dpsql.ledger.ledger import Ledger
+from support.cases import cases
 
 COUNT = "FROM dp_count('t', by := ['b'], keys := [0, 1, 2], epsilon := $epsilon, release := 'counts-' || $day)"
 JOB = f"CREATE TEMP VIEW v AS FROM t WHERE a < 150;\n{COUNT};\n-- the sum\nFROM dp_sum('v', target := 'a',\n  lower := 0, upper := 200, epsilon := 0.25, release := 'sum-' || $day);\n"
@@ -81,7 +82,7 @@ def entries() -> list[Any]:
 # Exit codes.
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "code"),
     [
         ("SELECT 1", 0),
@@ -171,7 +172,7 @@ TRAPS = [
 ]
 
 
-@pytest.mark.parametrize("trap", TRAPS)
+@cases("trap", TRAPS)
 def test_a_text_stays_a_text(trap: str) -> None:
     with duckdb.connect() as con:
         text = "SELECT $x, [$x, 'a'][1], '$x', $$ $x $$ -- $x\n, 1 AS \"$x\" /* $x */, $X || '.', $y['k']"
@@ -208,7 +209,7 @@ def test_parameters_stand_where_prepared_ones_cannot() -> None:
         assert con.fetchall() == [(7,)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "given"),
     [
         ("SELECT $a", []),

@@ -15,6 +15,7 @@ from dpsql.errors import BudgetError
 from dpsql.ledger.chain import CHARGE
 from dpsql.ledger.ledger import Budget, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
+from support.cases import cases
 
 SCRIPT = "ledger_blocks_worker.py"
 
@@ -82,7 +83,7 @@ def test_eight_processes_charge_no_block_and_no_person_above_the_limit(durable_l
     ledger.close()
 
 
-@pytest.mark.parametrize("row", [1, 2, 4, 7])
+@cases("row", [1, 2, 4, 7])
 def test_a_process_killed_between_the_rows_of_a_call_charges_nothing(durable_location: str, row: int) -> None:
     """The call has a row of its own and one for each of six months; the last one is written before the commit."""
     begin(durable_location)

@@ -16,6 +16,7 @@ import pytest
 
 from dpsql.errors import LedgerError
 from dpsql.ledger.ledger import Budget, Charge, Ledger
+from support.cases import cases
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -66,7 +67,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@cases("change", CHANGES)
 def test_a_file_that_is_gone_is_noticed_by_every_use(path: Path, change: str) -> None:
     ledger = Ledger.open(path)
     USES["charge"](ledger)

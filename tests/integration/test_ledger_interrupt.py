@@ -14,6 +14,7 @@ import pytest
 
 from dpsql.ledger.ledger import Ledger
 from dpsql.progress import held_back
+from support.cases import cases
 
 # The presses come from a timer of the system, at random moments of the loop, also in C.
 PROGRAM = """
@@ -84,8 +85,8 @@ print(json.dumps([outcomes, answered, releases, report.ok, ledger.budgets()[0].r
 """
 
 
-@pytest.mark.parametrize("place", ["memory", "file"])
-@pytest.mark.parametrize(
+@cases("place", ["memory", "file"])
+@cases(
     ("who", "presses"),
     [
         ("ledger", 50),

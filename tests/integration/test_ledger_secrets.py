@@ -19,6 +19,7 @@ from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.url import describe, url_of
+from support.cases import cases
 
 # Each part of a password that a wrong cut could leave; no text below may show one of them.
 SECRETS = ("Secret99", "ret99", "Sec@", "Sec%40", "tail77", "54321")
@@ -104,7 +105,7 @@ def leaks(text: str) -> list[str]:
     return [secret for secret in SECRETS if secret in text]
 
 
-@pytest.mark.parametrize("url", URLS)
+@cases("url", URLS)
 def test_no_url_shows_its_password(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -121,7 +122,7 @@ def test_no_url_shows_its_password(
     assert list(tmp_path.iterdir()) == []  # no file was made of it
 
 
-@pytest.mark.parametrize("url", URLS[::3])
+@cases("url", URLS[::3])
 def test_neither_command_nor_connection_shows_a_password(url: str, tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
@@ -137,7 +138,7 @@ def test_neither_command_nor_connection_shows_a_password(url: str, tmp_path: Pat
     assert leaks(shown(caught.value)) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "unproven", "proven"),
     [
         ("postgresql://u@host.example:5433/db", "postgresql://host.example:5433/db", None),
@@ -156,7 +157,7 @@ def test_a_place_is_described_by_what_is_known_to_be_no_secret(url: str, unprove
     assert describe(url_of(url), proven=True) == (proven or unproven)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("url", "code"),
     [
         ("postgresql://u:Secret99/db", "L040"),
@@ -364,7 +365,7 @@ def locals_of(error: BaseException) -> list[str]:
     return shown
 
 
-@pytest.mark.parametrize("url", URLS)
+@cases("url", URLS)
 def test_no_frame_of_a_failing_ledger_shows_a_password(url: str, tmp_path: Path) -> None:
     place = url.format(folder=tmp_path)
     with pytest.raises(LedgerError) as caught:

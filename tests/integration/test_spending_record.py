@@ -31,6 +31,7 @@ from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.spending import Totals
 from dpsql.ledger.spent import Spent
 from support.broken.planting import planted
+from support.cases import cases
 from support.sessions import ledger_of
 
 GAUSSIAN = {"mechanism": "discrete_gaussian", "rho": "0.002", "delta": "1e-8"}
@@ -162,7 +163,7 @@ def run(ledger: Ledger, calls: list[dict[str, Any]], stated: dict[str, Any]) -> 
         charged(ledger, **more)
 
 
-@pytest.mark.parametrize("world", WORLDS)
+@cases("world", WORLDS)
 def test_a_ledger_from_a_backup_is_charged_what_it_forgot(place: Place, world: str) -> None:
     stated, before, after = WORLDS[world]
     with protect(place, **stated) as connection:
@@ -438,7 +439,7 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
         assert found.budget is not None
 
 
-@pytest.mark.parametrize(
+@cases(
     "statement",
     [
         "FROM dp_query($$SELECT count(*) FROM {schema}.spent$$, epsilon := 1)",

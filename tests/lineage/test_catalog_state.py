@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.installation import session_of
 from dpsql.engines.duckdb.lineage.catalog_state import CatalogState
+from support.cases import cases
 from support.sessions import ledger_of
 
 ASKED = (
@@ -56,10 +57,8 @@ def outcomes(con: Any) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("sealed", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "replaces"), [*((kind, "the view") for kind in HIDES), ("a macro", "the macro alone")]
-)
+@cases("sealed", [True, False])
+@cases(("kind", "replaces"), [*((kind, "the view") for kind in HIDES), ("a macro", "the macro alone")])
 def test_whether_a_text_is_refused_does_not_follow_from_rows(kind: str, replaces: str, *, sealed: bool) -> None:
     makes, before, after = HIDES[kind]
     found = {}
@@ -100,7 +99,7 @@ def now(con: Any) -> int | None:
     return session_of(con).sources.catalog().state
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@cases("change", CHANGES)
 def test_every_change_is_another_state(change: str) -> None:
     con = stage(False)
     con.create_function("known", lambda x: x, ["DOUBLE"], "DOUBLE")

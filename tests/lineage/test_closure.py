@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.sessions import ledger_of
 
 AVERAGE = "epsilon := 0.01, lower := 0, upper := 1"
@@ -158,7 +159,7 @@ def pairs(expressions: Iterable[str], places: Iterable[str]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("what", "place"), pairs(EXPRESSIONS, PLACES))
+@cases(("what", "place"), pairs(EXPRESSIONS, PLACES))
 def test_an_expression_that_is_not_allowed(cleared: Any, what: str, place: str) -> None:
     expression, code = EXPRESSIONS[what]
     makes, call = PLACES[place]
@@ -175,7 +176,7 @@ ALLOWED = ("1", "round(0.5, 1)", "len([1, 2])", "extract(year FROM current_date)
 KEPT = [place for place in PLACES if place != "a macro in the place of a function"]
 
 
-@pytest.mark.parametrize(("expression", "place"), pairs(ALLOWED, KEPT))
+@cases(("expression", "place"), pairs(ALLOWED, KEPT))
 def test_an_expression_that_is_allowed(cleared: Any, expression: str, place: str) -> None:
     makes, call = PLACES[place]
     for statement in makes:
@@ -244,7 +245,7 @@ def file_of(con: Any) -> str:
     return str(Path(path).parent / "zip.parquet")
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         "SELECT p.id, income AS a FROM patients p JOIN '{file}' z USING (zip)",

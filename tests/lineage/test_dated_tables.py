@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from support.broken.dated import UNDATED_FREE
 from support.broken.planting import planted
+from support.cases import cases
 from support.sessions import ledger_of
 
 STAGE = """
@@ -100,7 +101,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize(("view", "rows"), VIEWS.items())
+@cases(("view", "rows"), VIEWS.items())
 def test_a_view_over_dated_tables_is_charged_to_the_months_that_are_named(con: Any, view: str, rows: int) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -124,7 +125,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("view", "code"), REFUSED.items())
+@cases(("view", "code"), REFUSED.items())
 def test_a_view_that_mixes_periods_is_refused(con: Any, view: str, code: str) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -145,7 +146,7 @@ STATED = {
 }
 
 
-@pytest.mark.parametrize(("dates", "tables", "more", "code"), STATED.values(), ids=STATED)
+@cases(("dates", "tables", "more", "code"), STATED.values(), ids=STATED)
 def test_dates_that_do_not_fit_are_refused(con: Any, dates: str, tables: str, more: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(con, PROTECT.format(dates, tables, more))
 
@@ -354,7 +355,7 @@ def test_what_was_made_from_a_dated_table_is_refused(con: Any) -> None:
     assert "DPSQL-" in refusal(con, "FROM dp_count('made', epsilon := 1)")
 
 
-@pytest.mark.parametrize("call", [
+@cases("call", [
     "dp_sum('labs', target := 'value', by := 'lab', keys := [0, 1], lower := 0, upper := 6, epsilon := 1{})",
     "dp_quantile('labs', target := 'value', lower := 0, upper := 6, quantiles := [0.5], epsilon := 1{})",
     "dp_count('labs', distinct_of := 'patient', epsilon := 1{})",

@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows
 from dpsql.engines.duckdb.lineage.stability import walk
 from support.broken.dated import FAULTS
 from support.broken.planting import planted
+from support.cases import cases
 from support.dated import (
     Answers,
     Database,
@@ -182,7 +183,7 @@ def answered(rows: Rows) -> str:
     return "dated" if 1 in rows.date.columns else ""
 
 
-@pytest.mark.parametrize("query", ACCEPTED.values(), ids=ACCEPTED)
+@cases("query", ACCEPTED.values(), ids=ACCEPTED)
 def test_rows_of_one_person_in_one_period_are_accepted(con: Any, query: str) -> None:
     assert answered(judged(con, query)) == "dated"
 
@@ -190,7 +191,7 @@ def test_rows_of_one_person_in_one_period_are_accepted(con: Any, query: str) -> 
 ONCE = {"groups", "groups of groups", "numbered", "people grouped"}
 
 
-@pytest.mark.parametrize("name", [*ACCEPTED, *UNDATED])
+@cases("name", [*ACCEPTED, *UNDATED])
 def test_a_person_has_one_row_in_a_period(con: Any, name: str) -> None:
     """What a plan says of the rows of a person in one period is so; a day is no month."""
     query = {**ACCEPTED, **UNDATED}[name]
@@ -208,7 +209,7 @@ def test_undated_rows_alone_are_accepted(con: Any, query: str) -> None:
     assert answered(judged(con, query)) == "undated"
 
 
-@pytest.mark.parametrize("query", [*REFUSED.values(), *STRICT.values()], ids=[*REFUSED, *STRICT])
+@cases("query", [*REFUSED.values(), *STRICT.values()], ids=[*REFUSED, *STRICT])
 def test_rows_of_two_periods_are_refused(con: Any, query: str) -> None:
     assert answered(judged(con, query)) == ""
 
@@ -292,7 +293,7 @@ def test_all_small_databases_change_in_one_period(con: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 110))
+@cases("seed", range(100, 110))
 def test_many_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     hold(con, (random_database(draw) for _ in range(200)))
@@ -317,7 +318,7 @@ def leaks(con: Any, name: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize("name", REFUSED)
+@cases("name", REFUSED)
 def test_what_is_refused_would_change_elsewhere(con: Any, name: str) -> None:
     assert leaks(con, name)
 

@@ -16,6 +16,7 @@ import pytest
 from stage import code_of, filled, outcome, read, stage, totals
 
 import dpsql
+from support.cases import cases
 from support.sessions import ledger_of
 
 FILE = read("games")
@@ -91,7 +92,7 @@ def games() -> list[Any]:
     return out
 
 
-@pytest.mark.parametrize("number", games())
+@cases("number", games())
 def test_a_game(number: int, tmp_path: Path) -> None:
     game, board = FILE["game"][number], Board(tmp_path)
     try:

@@ -12,6 +12,7 @@ import dpsql
 from dpsql.engines.duckdb.lineage import placing, refusals
 from dpsql.engines.duckdb.lineage.closure import Closure
 from dpsql.engines.duckdb.lineage.texts import UnreadableTextError, generated_columns
+from support.cases import cases
 from support.sessions import ledger_of
 
 # What no row of a source may follow from, as an expression; whether the plan shows it, and it is not folded.
@@ -67,7 +68,7 @@ def test_what_a_generated_column_hides(hiding: Any) -> None:
     assert "DPSQL-S041" in refused(hiding, "FROM dp_count('people', epsilon := 0.5)")
 
 
-@pytest.mark.parametrize("expression", HIDDEN)
+@cases("expression", HIDDEN)
 def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "refuse_functions", lambda source, names: None)
     con = stage(expression)

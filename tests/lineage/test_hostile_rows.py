@@ -12,6 +12,7 @@ from hostile import BENIGN, COLUMNS, HOSTILE, ROW_SOURCES, UNIT_SOURCES
 from stage import code_of, totals
 
 import dpsql
+from support.cases import cases
 from support.exact_sums import Seen, exact_sums
 from support.sessions import one_key
 
@@ -114,13 +115,13 @@ def _of(source: str) -> list[tuple[str, str]]:
     return [(column, value) for column, value in HOSTILE if column in words]
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@cases("part", range(PARTS))
 def test_a_sample_of_hostile_rows(part: int, everyone: dict[str, People]) -> None:
     judge(everyone, SOURCES[part::PARTS][::5], 1)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("part", range(2 * PARTS))
+@cases("part", range(2 * PARTS))
 def test_every_hostile_row(part: int, everyone: dict[str, People]) -> None:
     judge(everyone, SOURCES[part :: 2 * PARTS], None)
 

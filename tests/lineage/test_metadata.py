@@ -12,12 +12,13 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.metadata import KINDS, LOCAL_DOORS, listed_in_docs, made, said
 
 PRIVACY = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Path) -> None:
     shown = []
     for people in (5, 6):

@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.lineage import own_functions
+from support.cases import cases
 from support.sessions import ledger_of
 
 COUNT = "FROM dp_count('people', epsilon := 0.1)"
@@ -64,7 +65,7 @@ def all_answered(con: Any) -> None:
         assert con.execute(statement).fetchall()
 
 
-@pytest.mark.parametrize(("name", "types"), FOREIGN, ids=[name for name, _ in FOREIGN])
+@cases(("name", "types"), FOREIGN, ids=[name for name, _ in FOREIGN])
 def test_an_overload_of_a_name_of_duckdb(people: Any, name: str, types: list[str]) -> None:
     register(people, name, types)
     all_refused(people)

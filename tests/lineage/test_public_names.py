@@ -12,6 +12,7 @@ from stage import code_of, totals
 
 import dpsql
 from dpsql.engines.duckdb.lineage.identities import Identities
+from support.cases import cases
 from support.sessions import session_of
 
 TABLES = """
@@ -146,7 +147,7 @@ def after(con: Any, move: str, ways: dict[str, str]) -> dict[str, str]:
     return codes
 
 
-@pytest.mark.parametrize("move", MOVES)
+@cases("move", MOVES)
 def test_a_public_name_does_not_follow_rows_of_people(con: Any, move: str) -> None:
     codes = after(con, MOVES[move], of_lookup())
     # A view is another one by then, or reads a column of another type.
@@ -162,7 +163,7 @@ def test_no_setting_lets_a_row_out_first(con: Any, move: str, threads: int) -> N
         assert asked(con, sql) in ("B021", "B007"), name
 
 
-@pytest.mark.parametrize("kept", KEPT)
+@cases("kept", KEPT)
 def test_a_public_name_stays_free(con: Any, kept: str) -> None:
     codes = after(con, KEPT[kept], {name: sql for name, sql in of_lookup().items() if "view" not in name})
     assert codes == dict.fromkeys(codes, "")

@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 from dpsql.ledger.budget import Budget
+from support.cases import cases
 from support.sessions import ledger_of
 
 COUNT = "SELECT value FROM dp_count('{}', epsilon := 1)"
@@ -113,7 +114,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("sql", TEXTS)
+@cases("sql", TEXTS)
 def test_a_refusal_names_what_helps(governed: Any, tmp_path: Path, sql: str) -> None:
     governed.execute(f"COPY airports TO '{tmp_path}/a.parquet'; CREATE VIEW filed AS FROM '{tmp_path}/a.parquet'")
     for name, text in {

@@ -10,6 +10,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.sessions import ledger_of
 
 
@@ -37,7 +38,7 @@ def said(con: Any, statement: str) -> str:
 UNIT = "epsilon := 2, privacy_unit := 'person', max_rows_per_unit := 3"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("statement", "warning"),
     [
         (f"dp_protect('stays', {UNIT})", "'visits' has the same privacy unit 'person'"),
@@ -88,7 +89,7 @@ def test_a_budget_that_was_charged_does_not_end(con: Any) -> None:
         con.execute("SELECT dp_derive('copied', 'scores')")
 
 
-@pytest.mark.parametrize(
+@cases(
     "statement",
     [
         "FROM dp_count('{file}', epsilon := 0.1)",

@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.lineage.declarations import Owner
 from dpsql.ledger import ledger as ledgers
 from support.broken.planting import planted
 from support.broken.several import MERGE_TAKES_MAX
+from support.cases import cases
 from support.sessions import ledger_of, session_of
 
 STAGE = """
@@ -91,7 +92,7 @@ CALLS = (
 )
 
 
-@pytest.mark.parametrize("call", CALLS, ids=[call.partition("(")[0] for call in CALLS])
+@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS])
 def test_every_kind_of_function_takes_the_end_of_a_path(con: Any, call: str) -> None:
     con.execute(f"{PROTECT})")
     assert outcome(con, lambda: con.execute(f"FROM {call}").fetchall()) == ("hospital", ""), call
@@ -206,7 +207,7 @@ def staged() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize(("statement", "code"), STATED.values(), ids=STATED)
+@cases(("statement", "code"), STATED.values(), ids=STATED)
 def test_what_does_not_fit_is_refused_and_nothing_is_recorded(staged: Any, statement: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(staged, statement)
 
@@ -255,7 +256,7 @@ def protected() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize(("statement", "code"), LATER.values(), ids=LATER)
+@cases(("statement", "code"), LATER.values(), ids=LATER)
 def test_what_several_tables_refuse(protected: Any, statement: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(protected, statement)
 

@@ -21,6 +21,7 @@ from stage import FIT, VERSION, filled, outcome, read, stage
 
 import dpsql
 from dpsql.ledger.ledger import Ledger
+from support.cases import cases
 from support.sessions import ledger_of
 
 FILE = read("spellings")
@@ -103,7 +104,7 @@ def expected(case: Case) -> str:
     return " ".join(sorted(case.get("charged", "").split()))
 
 
-@pytest.mark.parametrize("case", parameters(CASES, quick=2))
+@cases("case", parameters(CASES, quick=2))
 def test_a_spelling(z: Any, case: Case) -> None:
     path = folder(z)
     judge(case, z, lambda: z.execute(filled(statement(case), path)).fetchall(), path)
@@ -119,7 +120,7 @@ PREPARED = [
 ]
 
 
-@pytest.mark.parametrize("case", parameters(PREPARED, quick=20))
+@cases("case", parameters(PREPARED, quick=20))
 def test_prepared(z: Any, case: Case) -> None:
     path = folder(z)
 
@@ -141,7 +142,7 @@ ARGUMENTS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", parameters(SOURCES, quick=20))
+@cases("case", parameters(SOURCES, quick=20))
 def test_through_a_context(z: Any, case: Case) -> None:
     path, context = folder(z), dpsql.Context(z)
     source = filled(case.get("source", case.get("view")), path)
@@ -157,7 +158,7 @@ LASTING = [
 ]
 
 
-@pytest.mark.parametrize("case", parameters([case for case in LASTING if "call" not in case], quick=20))
+@cases("case", parameters([case for case in LASTING if "call" not in case], quick=20))
 def test_from_a_cursor(z: Any, case: Case) -> None:
     path = folder(z)
     with z.cursor() as cursor:

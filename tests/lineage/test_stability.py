@@ -15,6 +15,7 @@ from dpsql.contract.names import TableName
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.rows import PUBLIC, Leaf, Rows
 from dpsql.engines.duckdb.lineage.stability import walk
+from support.cases import cases
 
 LEAVES = {
     "patients": Leaf(("patients",)),
@@ -192,7 +193,7 @@ def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
     assert more > 40
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "row_level"),
     [
         ("FROM patients UNION ALL FROM cohort", ""),
@@ -254,7 +255,7 @@ def test_people_joined_by_unit(con: Any) -> None:
     assert judged(con, "SELECT v.pid, p.a FROM visits v RIGHT JOIN people p USING (pid)").unit == frozenset()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "own_rows"),
     [
         ("SELECT * FROM visits WHERE pid IN (SELECT pid FROM people)", ""),
@@ -283,7 +284,7 @@ def test_what_keeps_rows_of_a_unit_apart(con: Any, query: str, own_rows: str) ->
     assert (rows.own_rows, bool(rows.unit)) == (own_rows, not own_rows)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("aggregate", "unfixed"),
     [
         *(

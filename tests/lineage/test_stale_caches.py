@@ -15,6 +15,7 @@ from dpsql.engines.duckdb.lineage.texts import relations
 from dpsql.gateway.door import _ReadBefore
 from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_session import Caller
+from support.cases import cases
 from support.sessions import ledger_of, session_of
 
 GUESS = "00000000001001"
@@ -142,7 +143,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], tuple[str, ...]]] = {
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("change", CHANGES)
+@cases("change", CHANGES)
 def test_who_asked_before_is_told_what_a_new_session_is_told(change: str) -> None:
     changes, codes = CHANGES[change]
     found = {}

@@ -19,6 +19,7 @@ from dpsql.contract.names import TableName
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows
 from dpsql.engines.duckdb.lineage.stability import walk
+from support.cases import cases
 from support.several import Database, Row, create, fill, random_database, without
 
 KEYS = {name: Key(TableName("memory", "main", name), key) for name, key in (("orders", "ok"), ("lines", "lk"))}
@@ -122,13 +123,13 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("query", ACCEPTED.values(), ids=ACCEPTED)
+@cases("query", ACCEPTED.values(), ids=ACCEPTED)
 def test_each_persons_rows_alone_are_accepted(con: Any, query: str) -> None:
     assert unit_of(judged(con, query)) == 0
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("query", CORRELATED.values(), ids=CORRELATED)
+@cases("query", CORRELATED.values(), ids=CORRELATED)
 def test_correlated_queries_that_are_accepted_hold(con: Any, query: str) -> None:
     if unit_of(judged(con, query)) is None:
         return
@@ -139,7 +140,7 @@ def test_correlated_queries_that_are_accepted_hold(con: Any, query: str) -> None
             assert not others(changed(con, [query], database, person)[0], person), (person, database)
 
 
-@pytest.mark.parametrize("query", REFUSED.values(), ids=REFUSED)
+@cases("query", REFUSED.values(), ids=REFUSED)
 def test_rows_that_follow_from_others_are_refused(con: Any, query: str) -> None:
     assert unit_of(judged(con, query)) is None
 
@@ -193,14 +194,14 @@ def test_all_small_databases_change_in_one_persons_rows(con: Any) -> None:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 def test_random_databases_change_in_one_persons_rows(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     hold(con, (random_database(draw) for _ in range(12)), tuple(ACCEPTED))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 110))
+@cases("seed", range(100, 110))
 def test_many_random_databases_change_in_one_persons_rows(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     hold(con, (random_database(draw) for _ in range(300)), tuple(ACCEPTED))
@@ -213,7 +214,7 @@ LEAKS = tuple(
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("name", LEAKS)
+@cases("name", LEAKS)
 def test_what_is_refused_changes_other_peoples_rows(con: Any, name: str) -> None:
     draw = random.Random(29)
     for _ in range(1500):

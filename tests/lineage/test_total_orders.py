@@ -15,6 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.rows import Leaf, Rows
 from dpsql.engines.duckdb.lineage.stability import walk
+from support.cases import cases
 
 FORMS: list[dict[str, Any]] = read("orders")["form"]
 TABLES = {
@@ -54,8 +55,8 @@ def judged(con: Any, query: str) -> Rows:
     return walk(node, leaf, {})
 
 
-@pytest.mark.parametrize("form", FORMS, ids=lambda form: form["sql"])
-@pytest.mark.parametrize("table", ["plain", "keyed", "required", "nullable", "partly"])
+@cases("form", FORMS, ids=lambda form: form["sql"])
+@cases("table", ["plain", "keyed", "required", "nullable", "partly"])
 def test_an_order_is_total_or_the_source_is_refused(con: Any, form: dict[str, Any], table: str) -> None:
     rows = judged(con, form["sql"].format(t=table, o="day"))
     fixed = form.get("fixed") or form.get("peers") or (table in KEYED and not form.get("never"))
@@ -68,7 +69,7 @@ def test_an_order_is_total_or_the_source_is_refused(con: Any, form: dict[str, An
         assert judged(con, form["sql"].format(t=table, o=said)).unfixed == ""
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "to_order"),
     [
         # A key of text with a collation holds 'a' and 'A': it counts by its bytes.
@@ -116,7 +117,7 @@ def test_which_keys_are_missing(con: Any, query: str, to_order: str) -> None:
     assert (rows.to_order, bool(rows.unfixed)) == (to_order, bool(to_order)), rows.unfixed
 
 
-@pytest.mark.parametrize(
+@cases(
     ("query", "unfixed"),
     [
         ("SELECT pid, max(day) AS m FROM spans GROUP BY pid", "max() of an INTERVAL"),
@@ -182,7 +183,7 @@ def found_over(opened: Any, query: str) -> set[Any]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("form", [form for form in FORMS if not form.get("never")], ids=lambda form: form["sql"])
+@cases("form", [form for form in FORMS if not form.get("never")], ids=lambda form: form["sql"])
 def test_what_is_accepted_is_the_same_in_any_order(shuffled: Any, form: dict[str, Any]) -> None:
     """Rows in two orders, read by 1 and 4 threads; and the form as its author ordered it, planted, is not the same."""
     total = "day" if form.get("peers") else form.get("own", "day, ward")
@@ -273,7 +274,7 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
     z.execute(form.format(f"{chosen} ORDER BY code, beds")).fetchall()
 
 
-@pytest.mark.parametrize(
+@cases(
     "query",
     [
         "SELECT DISTINCT ON (pid) pid, ward FROM {} ORDER BY day",

@@ -14,6 +14,7 @@ import pytest
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.testing import AuditReport, audit_sql
 from support.audits import connecting
+from support.cases import cases
 
 COPIES = 500
 KEYS = "by := ['copy', 'h'], keys := {copy: range({count}), h: ['a', 'b']}"
@@ -71,7 +72,7 @@ def audited(opened: list[Any], name: str, claimed: float, spent: float, runs: in
     return audit_sql(connecting(opened), sql, scripts, confidence=1 - 1e-6, power=0.3, **options)
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
     report = audited(opened, name, 1.0, 1.0, 1000)
     assert report.verdict != "violates", str(report)
@@ -115,9 +116,9 @@ def test_the_audit_of_one_group_has_power(opened: list[Any], name: str) -> None:
     assert report.verdict == "violates", str(report)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian", "auto"])
-@pytest.mark.parametrize("limits", [(1, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@cases("noise", ["laplace", "gaussian", "auto"])
+@cases("limits", [(1, 1), (3, 1), (3, 2)])
+@cases("neighbours", ["add_remove", "replace"])
 def test_a_key_that_one_unit_has_stays_unknown(noise: str, limits: tuple[int, int], neighbours: str) -> None:
     """By the exact law of the noise that is drawn: all lone keys of a unit together, with all its rows."""
     delta = Fraction(1, 10**6)

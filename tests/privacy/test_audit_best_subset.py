@@ -21,6 +21,7 @@ from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
 from support.audits import connecting
 from support.broken import pruned_by_products
+from support.cases import cases
 from support.laws.best_subset import BestSubsetLaw
 from support.sql_text import named
 
@@ -45,7 +46,7 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
     ("replace", REPLACED, {"epsilon": 4}),
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
-cases = pytest.mark.parametrize(("relation", "pair", "case"), CASES, ids=IDS)
+each_case = cases(("relation", "pair", "case"), CASES, ids=IDS)
 
 
 def table_form(**arguments: Any) -> str:
@@ -84,7 +85,7 @@ def run(
     )
 
 
-@cases
+@each_case
 def test_loss_on_the_audited_pair_is_large(relation: str, pair: tuple[Table, Table], case: dict[str, Any]) -> None:
     """An audit of a pair without loss would pass whatever the noise."""
     law = BestSubsetLaw(FEATURES, **{"k": 1, "radius": 1, "neighbours": relation, **BOUNDS, **case})
@@ -93,7 +94,7 @@ def test_loss_on_the_audited_pair_is_large(relation: str, pair: tuple[Table, Tab
     assert 0.5 * case["epsilon"] < loss <= case["epsilon"] * (1 + 1e-9)
 
 
-@cases
+@each_case
 def test_audit(opened: list[Any], relation: str, pair: tuple[Table, Table], case: dict[str, Any]) -> None:
     report = run(opened, pair, aggregate_form(neighbours=relation, **case), epsilon=case["epsilon"], runs=400)
     assert report.verdict != "violates", str(report)
@@ -106,8 +107,8 @@ def test_audit_of_the_table_form(opened: list[Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [table_form, aggregate_form])
-@cases
+@cases("form", [table_form, aggregate_form])
+@each_case
 def test_long_audit(
     opened: list[Any], relation: str, pair: tuple[Table, Table], case: dict[str, Any], form: Callable[..., str]
 ) -> None:

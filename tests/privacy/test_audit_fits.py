@@ -10,6 +10,7 @@ import dpsql
 from dpsql.engines.duckdb.keys import identity
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
 from support.audits import connecting
+from support.cases import cases
 from support.sessions import known_block
 
 CONFIDENCE = 1 - 1e-6
@@ -200,14 +201,14 @@ def run(opened: list[Any], name: str, runs: int, claim: float | None = None) -> 
     )
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_audit(opened: list[Any], name: str) -> None:
     report = run(opened, name, 40 if name in TABLE_FORMS else 100)
     assert report.verdict != "violates", str(report)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_long_audit(opened: list[Any], name: str) -> None:
     """On these pairs a good part of the claim is there to be seen, so that a larger loss would be, too."""
     report = run(opened, name, 700 if name in TABLE_FORMS else 2000)
@@ -243,7 +244,7 @@ EMPTY = f"{ODD} WHERE false", f"{ODD} WHERE i = 0"
 MISSING = ODD, f"{ODD} WHERE i <> 2"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "tables"),
     [
         ("method := 'ada_ssp'", MISSING),

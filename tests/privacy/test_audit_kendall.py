@@ -15,6 +15,7 @@ import dpsql
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
 from support.audits import connecting
+from support.cases import cases
 from support.laws.kendall import KendallLaw
 from support.sql_text import named
 
@@ -102,7 +103,7 @@ def run(
     )
 
 
-@pytest.mark.parametrize(("name", "case"), [*CASES, *BLOCKED], ids=[*IDS, "blocked"])
+@cases(("name", "case"), [*CASES, *BLOCKED], ids=[*IDS, "blocked"])
 def test_loss_on_the_audited_pair_is_large(name: str, case: dict[str, Any]) -> None:
     """An audit of a pair without loss would pass whatever the noise."""
     law = KendallLaw(features(PAIRS[name]), **case)
@@ -111,7 +112,7 @@ def test_loss_on_the_audited_pair_is_large(name: str, case: dict[str, Any]) -> N
     assert 0.45 * case["epsilon"] < loss <= case["epsilon"] * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("name", "case"), CASES[:-2], ids=IDS[:-2])
+@cases(("name", "case"), CASES[:-2], ids=IDS[:-2])
 def test_audit(opened: list[Any], name: str, case: dict[str, Any]) -> None:
     pair = PAIRS[name]
     report = run(opened, pair, aggregate_form(features(pair), **case), epsilon=case["epsilon"], runs=500)
@@ -126,7 +127,7 @@ def test_audit_of_the_table_form(opened: list[Any], name: str, case: dict[str, A
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases(
     ("form", "name", "case"),
     [
         *((aggregate_form, *case) for case in CASES),

@@ -15,6 +15,7 @@ import dpsql
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws, to_arrow
 from dpsql.testing.neighbours import Table
 from support.audits import connecting
+from support.cases import cases
 from support.laws.sis import SisLaw
 from support.sql_text import named
 
@@ -97,8 +98,8 @@ def test_audit_of_the_table_form(opened: list[Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [table_form, aggregate_form])
-@pytest.mark.parametrize(("relation", "pair", "case"), CASES, ids=IDS)
+@cases("form", [table_form, aggregate_form])
+@cases(("relation", "pair", "case"), CASES, ids=IDS)
 def test_long_audit(
     opened: list[Any], relation: str, pair: tuple[Table, Table], case: dict[str, Any], form: Callable[..., str]
 ) -> None:

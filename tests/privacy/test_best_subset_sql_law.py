@@ -28,6 +28,7 @@ from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
 from support.broken.subsets import ball_scores
+from support.cases import cases
 from support.laws.best_subset import BestSubsetLaw
 from support.sql_text import named
 
@@ -144,7 +145,7 @@ def test_output_law_of_the_table_form(connection: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [table_form, aggregate_form])
+@cases("form", [table_form, aggregate_form])
 @names
 def test_output_law_at_length(connection: Any, prepare: Callable[[str], None], name: str, form: Any) -> None:
     prepare(name)
@@ -238,8 +239,8 @@ def test_short_sample_over_1820_subsets(connection: Any) -> None:
 DENSE = ((0.5, -0.25, 1.0, 0.75), (-1.0, 0.5, 0.25, 1.0), (0.125, 1.0, -0.5, -1.0), (-0.25, -0.5, 0.75, 0.25))
 
 
-@pytest.mark.parametrize("table", [(), DENSE[:1], DENSE[:2], DENSE, DENSE * 9], ids=len)
-@pytest.mark.parametrize("intercept", [False, True])
+@cases("table", [(), DENSE[:1], DENSE[:2], DENSE, DENSE * 9], ids=len)
+@cases("intercept", [False, True])
 def test_scores_are_those_of_dense_least_squares(table: Table, intercept: bool) -> None:
     """Against a dense solver: a ridge is rows ``sqrt(ridge) e_j`` with target 0, an intercept a column of ones."""
     rows = np.array([(1.0, *row) for row in table]).reshape(len(table), 5)[:, 0 if intercept else 1 :]

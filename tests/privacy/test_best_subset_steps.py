@@ -20,6 +20,7 @@ from dpsql.testing.distribution import fit
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.audits import connecting
 from support.broken.subsets import limit_decides_law
+from support.cases import cases
 from support.laws.best_subset import BestSubsetLaw, StepsLaw
 from support.sql_text import named
 
@@ -35,8 +36,8 @@ def steps(**arguments: Any) -> StepsLaw:
     return StepsLaw("abcd", **{"k": 3, "epsilon": 2, "method": "steps", **BOUNDS, **arguments})
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("more", [{}, {"intercept": True, "radius": 3}, {"k": 1, "epsilon": 8}, {"k": 2}], ids=str)
+@cases("relation", RELATIONS)
+@cases("more", [{}, {"intercept": True, "radius": 3}, {"k": 1, "epsilon": 8}, {"k": 2}], ids=str)
 def test_loss_stays_within_epsilon(relation: Relation, more: dict[str, Any]) -> None:
     law = steps(neighbours=relation, **more)
     report = check_exhaustively(law.law, FOUR, 2, relation)

@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.testing import audit_sql
 from support.broken import broken_fit
+from support.cases import cases
 from support.laws.regression import Observation, observe, pair_loss
 
 ROWS = 20_000
@@ -81,8 +82,8 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["ada_ssp", "boosted_ada_ssp"])
-@pytest.mark.parametrize("way", WAYS)
+@cases("method", ["ada_ssp", "boosted_ada_ssp"])
+@cases("way", WAYS)
 def test_the_coefficient_of_a_rare_flag_is_its_slope(context: dpsql.Context, way: str, method: str) -> None:
     """Three deviations of a flag of 3 % end at half of it; the slope is -1, and no bound moves inwards."""
     name, given = WAYS[way]
@@ -100,8 +101,8 @@ def test_the_coefficient_of_a_rare_flag_is_its_slope(context: dpsql.Context, way
     assert "unclear" not in found.result
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("epsilon", [3, 40])
+@cases("way", WAYS)
+@cases("epsilon", [3, 40])
 def test_the_odds_of_a_rare_flag_are_its_own(context: dpsql.Context, way: str, epsilon: float) -> None:
     """30 of 97 rows without the flag, 70 of 97 with it: odds that differ by 1.75 on the logarithmic scale."""
     name, given = WAYS[way]

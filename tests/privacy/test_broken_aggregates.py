@@ -39,6 +39,7 @@ from support.broken.aggregates import (
     width_as_sensitivity_law,
     width_of_the_bounds,
 )
+from support.cases import cases
 from support.laws.aggregates import Law, block_law, noisy_law
 
 EPSILON = Fraction(1)
@@ -52,8 +53,8 @@ def loss(law: Callable[[list[Any]], Law], values: tuple[Any, ...], max_rows: int
     return report.log_ratio / float(EPSILON)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
+@cases("relation", RELATIONS)
+@cases(
     "block",
     [
         GroupCount(),

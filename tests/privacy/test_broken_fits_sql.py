@@ -18,6 +18,7 @@ from dpsql.engines.duckdb.keys import identity
 from dpsql.functions.regression.additive import steps_rows_needed
 from dpsql.testing import AuditReport, audit_sql
 from support.broken import BROKEN_FITS, broken_fit
+from support.cases import cases
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
 from support.sessions import known_block
 
@@ -144,7 +145,7 @@ def cost(connection: Any, name: str) -> Loss:
     return worst_case(seen(connection, sql, "many" if stated.rows > ROWS else "t"), stated)
 
 
-@pytest.mark.parametrize("fault", COSTS)
+@cases("fault", COSTS)
 def test_noise_is_worth_more_than_the_ledger_says(connection: Any, fault: str) -> None:
     assert cost(connection, fault).within(*claim(connection))
     with broken_fit(fault):
@@ -208,7 +209,7 @@ def replayed(connection: Any, sql: str, tables: tuple[str, str], first: Observat
         return str(difference)
 
 
-@pytest.mark.parametrize("fault", PAIRS)
+@cases("fault", PAIRS)
 def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault: str) -> None:
     sql, tables, stated = PAIRS[fault]
     first = seen(connection, sql, tables[0])

@@ -14,6 +14,7 @@ from dpsql.testing import AuditReport, audit_sql
 from support.audits import connecting
 from support.broken import groups as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 from support.exact_sums import distances, exact_sums
 from support.sessions import one_key
 
@@ -48,7 +49,7 @@ def furthest(fault: Fault | None, mine: str, unit: str) -> float:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("fault", broken.MOVES, ids=lambda fault: fault.what[:40])
+@cases("fault", broken.MOVES, ids=lambda fault: fault.what[:40])
 def test_sums_that_move_too_far(fault: Fault) -> None:
     mine = UNLISTED if fault is broken.CAPPED_FIRST else MINE
     unit = ONE_ROW if fault is broken.OVER_ALL_ROWS else UNIT

@@ -14,6 +14,7 @@ from support.answers import private
 from support.broken import queries as broken
 from support.broken.planting import Fault, planted
 from support.broken.several import CAP_BEFORE_JOIN
+from support.cases import cases
 from support.exact_parts import Call, exact_parts
 from support.plain_tables import create, fill, neighbours
 from support.sessions import one_key
@@ -108,8 +109,8 @@ def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
     assert spent(con)[0] == after[0] + 3.0
 
 
-@pytest.mark.parametrize("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
-@pytest.mark.parametrize(
+@cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
+@cases(
     "sql",
     [
         "SELECT count(*) FROM visits v JOIN wards w ON v.note = w.beds",

@@ -15,6 +15,7 @@ from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Table
 from support.broken import subsets as broken
 from support.broken.subsets import Law, Subset, ball_scores, exponential_law, near_tie, steep_rows
+from support.cases import cases
 
 # Of scores that a row raises by amounts in [0, 1].
 RANGE = {"add_remove": 1, "replace": 2}
@@ -42,8 +43,8 @@ def with_best_list(
     return law(scores, listed, scores[listed[-1]] + slack, **options)
 
 
-@pytest.mark.parametrize("law", MISREAD)
-@pytest.mark.parametrize("epsilon", [0.01, 1.0])
+@cases("law", MISREAD)
+@cases("epsilon", [0.01, 1.0])
 def test_misread_rejection_depends_on_the_list(law: Callable[..., Law], epsilon: float) -> None:
     """Two tied sets, one listed: the law tells which, on one and the same table."""
     scores = numbered((0, 0))

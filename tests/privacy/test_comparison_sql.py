@@ -22,6 +22,7 @@ from dpsql.mechanisms import aggregates, auc, laplace
 from dpsql.testing.neighbours import RELATIONS, Relation, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
 from support.broken.comparison import BROKEN_COMPARISON, broken_comparison
+from support.cases import cases
 
 EPSILON = 0.7
 GROUPS = "groups := 'g', keys := [0, 1]"
@@ -107,8 +108,8 @@ def connection() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", CASES)
+@cases("relation", RELATIONS)
+@cases("name", CASES)
 def test_rows(connection: Any, name: str, relation: Relation) -> None:
     """NULL, NaN, infinities, ties, rows of neither group."""
     pairs = random_pairs(11, relation, columns=3, count=6, lower=0.0, upper=1.0)
@@ -118,8 +119,8 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
     assert max(found) > 0
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", ["mean", "count", "error", "auc"])
+@cases("relation", RELATIONS)
+@cases("name", ["mean", "count", "error", "auc"])
 def test_units(connection: Any, name: str, relation: Relation) -> None:
     """All rows of a unit, of which three count."""
     pairs = random_unit_pairs(3, relation, columns=3, count=4, max_rows_per_unit=5, lower=0.0, upper=1.0)

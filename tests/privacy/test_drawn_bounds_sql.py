@@ -19,6 +19,7 @@ from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from support.broken import broken_fit
 from support.broken.groups import BOUNDS_FOR_ROWS, BOUNDS_OF_ALL_ROWS
 from support.broken.planting import planted
+from support.cases import cases
 from support.exact_sums import Seen, distances, exact_sums
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
 from support.sql_text import named
@@ -83,7 +84,7 @@ def spent(loss: Loss) -> float:
     return sum(loss.epsilon.values())
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_bounds_and_sums_are_worth_what_the_ledger_says(connection: Any, name: str) -> None:
     _, given, most, targets = CASES[name]
     share = given.get("bounds_share", 0.25)
@@ -147,7 +148,7 @@ def replayed(connection: Any, name: str, tables: tuple[str, str]) -> tuple[list[
     return cost, worst, apart
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str) -> None:
     """Bounds by their scans; after equal bounds, sums by the norms of their blocks."""
     for tables in pairs(name, 5, 2):
@@ -158,7 +159,7 @@ def test_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_many_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str) -> None:
     for tables in pairs(name, 6, 40):
         cost, worst, apart = replayed(connection, name, tables)
@@ -220,8 +221,8 @@ def test_bounds_are_not_the_ends_of_the_data(connection: Any, fault: str | None)
 # --- what cannot fail late
 
 
-@pytest.mark.parametrize("function", ["dp_sum", "dp_avg", "dp_stddev"])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@cases("function", ["dp_sum", "dp_avg", "dp_stddev"])
+@cases("noise", ["laplace", "gaussian"])
 def test_every_interval_makes_a_block_of_equal_noise(function: str, noise: str) -> None:
     """Every cell as an interval: codes are numbers, and the noise of the block does not know the bounds."""
     from dpsql.functions.grouped.aggregate import within

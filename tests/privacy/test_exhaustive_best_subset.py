@@ -13,6 +13,7 @@ import pytest
 
 from dpsql.testing import check_exhaustively, check_sensitivity
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.best_subset import BestSubsetLaw
 
 BOUNDS = {"lower": -1, "upper": 1, "target_lower": -1, "target_upper": 1}
@@ -76,27 +77,27 @@ def test_loss_on_a_grid_stays_within_epsilon(method: dict[str, Any], relation: R
     worst(GRID, 2, relation, k=1, epsilon=4, **method)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("method", METHODS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("method", METHODS, ids=IDS)
 def test_loss_with_three_features_stays_within_epsilon(method: dict[str, Any], relation: Relation) -> None:
     for k, epsilon in ((1, 8), (2, 1)):
         worst(SIGNS, 2, relation, k=k, epsilon=epsilon, **method)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("method", METHODS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("method", METHODS, ids=IDS)
 def test_loss_with_odd_values_stays_within_epsilon(method: dict[str, Any], relation: Relation) -> None:
     worst([*SIGNS[::4], *ODD], 3, relation, k=2, epsilon=2, **method)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("more", [{"radius": 5}, {"radius": 0.25}, {"ridge": 0.5}, {"intercept": True}], ids=str)
+@cases("relation", RELATIONS)
+@cases("more", [{"radius": 5}, {"radius": 0.25}, {"ridge": 0.5}, {"intercept": True}], ids=str)
 def test_loss_with_other_arguments_stays_within_epsilon(more: dict[str, Any], relation: Relation) -> None:
     worst(SIGNS, 2, relation, k=1, epsilon=3, **more)
 
 
-@pytest.mark.parametrize("method", [METHODS[0], METHODS[2]], ids=[IDS[0], IDS[2]])
-@pytest.mark.parametrize(
+@cases("method", [METHODS[0], METHODS[2]], ids=[IDS[0], IDS[2]])
+@cases(
     ("relation", "domain", "max_rows", "tight"),
     [
         ("add_remove", PINNED, 20, 0.94),
@@ -115,8 +116,8 @@ def test_epsilon_is_nearly_used_up(
     assert worst(domain, max_rows, relation, k=1, epsilon=8, radius=1, **method) > tight
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("method", METHODS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("method", METHODS, ids=IDS)
 def test_loss_of_a_unit_with_two_rows(method: dict[str, Any], relation: Relation) -> None:
     """Neighbours differ in all rows of one unit, which owns up to two."""
     units: list[Row] = [
@@ -146,8 +147,8 @@ def test_scores_move_by_no_more_than_the_range(relation: Relation) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("method", METHODS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("method", METHODS, ids=IDS)
 def test_loss_on_larger_tables_stays_within_epsilon(method: dict[str, Any], relation: Relation) -> None:
     worst(SIGNS, 3, relation, k=1, epsilon=4, **method)
     worst(SIGNS, 3, relation, k=2, epsilon=4, **method)

@@ -20,6 +20,7 @@ from support.broken.interval import (
     redrawn_threshold_law,
     told_rows_law,
 )
+from support.cases import cases
 from support.laws.interval import Ends, ends_law, interval_law
 
 Law = Callable[[Sequence[Any], int], Mapping[Ends, float]]
@@ -47,9 +48,9 @@ def ends(start: int, scale: float, left: Any, law: Any = ends_law, cells: int = 
     return lambda rows: law(rows, cells, start, scale, left)
 
 
-@pytest.mark.parametrize("left", [0, 2, [1, 1, 4, 4, 4]])
-@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(1), Fraction(2)])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("left", [0, 2, [1, 1, 4, 4, 4]])
+@cases("epsilon", [Fraction(1, 2), Fraction(1), Fraction(2)])
+@cases("relation", RELATIONS)
 def test_scans_spend_what_they_claim(relation: Relation, epsilon: Fraction, left: Any) -> None:
     """From every start, and all of it from those between other cells; also where far cells stop a scan sooner."""
     scale = scale_of(relation, epsilon)

@@ -13,6 +13,7 @@ import pytest
 from dpsql.kernels.kendall import RankedTable
 from dpsql.testing import check_exhaustively, tables
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.kendall import KendallLaw, Statistic
 
 MECHANISMS: list[dict[str, Any]] = [{}, {"mechanism": "exponential"}, {"split": "scaled"}]
@@ -91,14 +92,14 @@ def test_loss_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation
     worst(LEVELS, 3, relation, k=1, epsilon=4, **mechanism)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_of_two_rounds_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation) -> None:
     worst(BINARY, 3, relation, k=2, epsilon=4, **mechanism)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_with_odd_values_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation) -> None:
     worst([*LEVELS[::5], *ODD], 4, relation, k=2, epsilon=2, **mechanism)
 
@@ -132,8 +133,8 @@ def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_on_larger_tables_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation) -> None:
     worst(LEVELS, 4, relation, k=2, epsilon=1, **mechanism)
     worst(BINARY, 5, relation, k=2, epsilon=8, **mechanism)
@@ -230,7 +231,7 @@ SPENT: dict[str, tuple[Relation, tuple[Table, Table], dict[str, Any], float]] = 
 }
 
 
-@pytest.mark.parametrize("name", SPENT)
+@cases("name", SPENT)
 def test_epsilon_is_used_up(name: str) -> None:
     relation, pair, arguments, share = SPENT[name]
     names = "abc"[: len(pair[0][0]) - (2 if "blocks" in arguments else 1)]

@@ -14,6 +14,7 @@ from dpsql.mechanisms.quantile import halving_levels, quantile_event
 from dpsql.testing import check_exhaustively, neighbouring_pairs, tables
 from dpsql.testing.exhaustive import ExhaustiveReport
 from dpsql.testing.neighbours import RELATIONS, Relation, Row
+from support.cases import cases
 from support.laws.quantile import quantile_law
 
 HALF, THIRD, MOST, NEARLY = Fraction(1, 2), Fraction(1, 3), Fraction(3, 4), Fraction(9, 10)
@@ -51,15 +52,15 @@ def worst(
     return report
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 2), Fraction(2), Fraction(8)])
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantile", SINGLE)
+@cases("epsilon", [Fraction(1, 2), Fraction(2), Fraction(8)])
+@cases("relation", RELATIONS)
+@cases("quantile", SINGLE)
 def test_one_quantile_stays_within_epsilon(quantile: Fraction, relation: Relation, epsilon: Fraction) -> None:
     worst(range(3), 8, relation, quantiles=[quantile], epsilon=epsilon)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantile", [*SINGLE, Fraction(1, 10)])
+@cases("relation", RELATIONS)
+@cases("quantile", [*SINGLE, Fraction(1, 10)])
 def test_one_quantile_spends_epsilon_beside_empty_cells(quantile: Fraction, relation: Relation) -> None:
     # Far quantiles need more rows to be off by as much as a row can move them.
     public = {NEARLY: [0] * 8, Fraction(1, 10): [WIDE[-1]] * 8}.get(quantile, [])
@@ -67,9 +68,9 @@ def test_one_quantile_spends_epsilon_beside_empty_cells(quantile: Fraction, rela
     assert report.log_ratio > 2 * 0.985, str(report)
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(16)])
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantiles", SEVERAL, ids=str)
+@cases("epsilon", [Fraction(1), Fraction(16)])
+@cases("relation", RELATIONS)
+@cases("quantiles", SEVERAL, ids=str)
 def test_several_quantiles_stay_within_epsilon(
     quantiles: list[Fraction], relation: Relation, epsilon: Fraction
 ) -> None:
@@ -86,8 +87,8 @@ def test_two_levels_spend_most_of_epsilon() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantiles", SEVERAL, ids=str)
+@cases("relation", RELATIONS)
+@cases("quantiles", SEVERAL, ids=str)
 def test_larger_tables_stay_within_epsilon(quantiles: list[Fraction], relation: Relation) -> None:
     worst(range(4), 8, relation, quantiles=quantiles, epsilon=Fraction(12))
     worst(TWO_BLOCKS, 5, relation, quantiles=quantiles, epsilon=Fraction(1))
@@ -100,8 +101,8 @@ def test_three_levels_stay_within_epsilon(relation: Relation) -> None:
     worst(range(3), 6, relation, quantiles=quantiles, epsilon=Fraction(6))
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantiles", [[HALF], [MOST], SEVERAL[2], SEVERAL[4]], ids=str)
+@cases("relation", RELATIONS)
+@cases("quantiles", [[HALF], [MOST], SEVERAL[2], SEVERAL[4]], ids=str)
 def test_a_unit_with_two_rows_stays_within_epsilon(quantiles: list[Fraction], relation: Relation) -> None:
     """Neighbours differ in all rows of one unit, which owns up to two."""
     cells = WIDE if len(quantiles) == 1 else range(3)
@@ -130,8 +131,8 @@ def renyi(first: Mapping[Any, float], second: Mapping[Any, float], order: float)
     return math.log(math.fsum(p**order * second[output] ** (1 - order) for output, p in first.items())) / (order - 1)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantiles", [[HALF], [MOST], SEVERAL[1], SEVERAL[3]], ids=str)
+@cases("relation", RELATIONS)
+@cases("quantiles", [[HALF], [MOST], SEVERAL[1], SEVERAL[3]], ids=str)
 def test_zcdp_of_the_event(quantiles: list[Fraction], relation: Relation) -> None:
     """``epsilon**2 / (8 levels)`` bounds the Rényi divergence of every order, over its order."""
     levels = halving_levels(len(quantiles))

@@ -16,6 +16,7 @@ from dpsql.kernels import fixed_point
 from dpsql.statistics import xty
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.races import ordered_race_law, subset_race_law
 from support.laws.selection import canonical_lipschitz_law, select_law
 from support.laws.sis import CentredSisLaw, SisLaw
@@ -56,20 +57,20 @@ def worst(domain: list[Row], max_rows: int, relation: Relation, **arguments: Any
     return report.log_ratio / float(law.plan.epsilon)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation) -> None:
     for k, epsilon in ((2, 8), (3, 1)):
         worst(SIGNS, 3, relation, k=k, epsilon=epsilon, **mechanism)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_with_odd_values_stays_within_epsilon(mechanism: dict[str, Any], relation: Relation) -> None:
     worst([*SIGNS[::5], *ODD], 2, relation, k=2, epsilon=2, **mechanism)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("relation", "tight", "arguments"),
     [
         ("add_remove", 1.0 - 1e-9, {"mechanism": "one_shot", "k": 1, "epsilon": 1}),
@@ -86,8 +87,8 @@ def test_epsilon_is_used_up(relation: Relation, tight: float, arguments: dict[st
     assert worst(SIGNS, 3, relation, **arguments) >= tight
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=IDS)
+@cases("relation", RELATIONS)
+@cases("mechanism", MECHANISMS, ids=IDS)
 def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relation) -> None:
     """Neighbours differ in all rows of one unit, which owns up to two."""
     names, rows = FEATURES[:3], [row[2:] for row in SIGNS[:8]]
@@ -106,8 +107,8 @@ def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relat
         assert report.log_ratio > 1 - 1e-9
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("mechanism", [MECHANISMS[0], MECHANISMS[1], MECHANISMS[3]], ids=[IDS[0], IDS[1], IDS[3]])
+@cases("relation", RELATIONS)
+@cases("mechanism", [MECHANISMS[0], MECHANISMS[1], MECHANISMS[3]], ids=[IDS[0], IDS[1], IDS[3]])
 def test_loss_with_a_private_centre(
     mechanism: dict[str, Any], relation: Relation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

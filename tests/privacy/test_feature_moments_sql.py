@@ -12,6 +12,7 @@ import dpsql
 from dpsql.testing import AuditReport, audit_sql, check_fresh_draws
 from support.audits import connecting
 from support.broken.feature_moments import BROKEN_MOMENTS, broken_moments
+from support.cases import cases
 from support.laws.feature_moments import MomentsSeen, observe_moments
 from support.laws.regression import gaussian_profile
 
@@ -76,8 +77,8 @@ CASES: dict[str, tuple[tuple[str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("function", ["dp_covariance", "dp_correlation"])
-@pytest.mark.parametrize("case", CASES)
+@cases("function", ["dp_covariance", "dp_correlation"])
+@cases("case", CASES)
 def test_neighbours_cost_what_is_charged(connection: Any, case: str, function: str) -> None:
     assert judged(connection, *CASES[case], function=function)
 
@@ -94,7 +95,7 @@ FAULTS: dict[str, str] = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@cases("fault", FAULTS)
 def test_a_planted_fault_costs_more(connection: Any, fault: str) -> None:
     with broken_moments(fault), np.errstate(all="ignore"):
         assert not judged(connection, *CASES[FAULTS[fault]])

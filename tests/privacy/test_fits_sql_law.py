@@ -20,6 +20,7 @@ import dpsql
 from dpsql.mechanisms import ada_ssp
 from dpsql.testing.neighbours import Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
+from support.cases import cases
 from support.laws.regression import Observation, Stated, observe, pair_loss, worst_case
 from support.sql_text import named
 
@@ -229,16 +230,16 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     assert undetermined or not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
 
 
-@pytest.mark.parametrize(("neighbours", "unit"), [("add_remove", {}), ("replace", UNIT)], ids=["row", "unit"])
-@pytest.mark.parametrize("name", ALL)
+@cases(("neighbours", "unit"), [("add_remove", {}), ("replace", UNIT)], ids=["row", "unit"])
+@cases("name", ALL)
 def test_noise_is_worth_what_the_ledger_says(connection: Any, name: str, neighbours: str, unit: Case) -> None:
     check_noise(connection, name, neighbours, unit)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("epsilon", [0.5, 3, 20])
-@pytest.mark.parametrize(("neighbours", "unit"), [("replace", {}), ("add_remove", UNIT)], ids=["row", "unit"])
-@pytest.mark.parametrize("name", ALL)
+@cases("epsilon", [0.5, 3, 20])
+@cases(("neighbours", "unit"), [("replace", {}), ("add_remove", UNIT)], ids=["row", "unit"])
+@cases("name", ALL)
 def test_noise_is_worth_what_the_ledger_says_at_other_epsilons(
     connection: Any, monkeypatch: pytest.MonkeyPatch, name: str, neighbours: str, unit: Case, epsilon: float
 ) -> None:
@@ -358,8 +359,8 @@ def test_products_of_an_empty_table(connection: Any, odd: None, products: list[A
     assert set(products[0].values()) == {0}
 
 
-@pytest.mark.parametrize("most", [1, 3])
-@pytest.mark.parametrize("layout", range(len(LAYOUTS)))
+@cases("most", [1, 3])
+@cases("layout", range(len(LAYOUTS)))
 def test_products_of_capped_rows(
     connection: Any, odd: None, products: list[Any], exact: Any, layout: int, most: int
 ) -> None:
@@ -446,16 +447,16 @@ ROTATION = [
 ]
 
 
-@pytest.mark.parametrize(("name", "relation", "kind"), ROTATION)
+@cases(("name", "relation", "kind"), ROTATION)
 def test_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str, relation: str, kind: str) -> None:
     """And by nothing else: given the same releases, neighbours have the same noise and the same result."""
     check_neighbours(connection, name, relation, kind, 5, 1)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-@pytest.mark.parametrize("name", ON_DOUBLES)
+@cases("kind", KINDS)
+@cases("relation", ["add_remove", "replace"])
+@cases("name", ON_DOUBLES)
 def test_many_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str, relation: str, kind: str) -> None:
     check_neighbours(connection, name, relation, kind, 6, 40)
 
@@ -477,8 +478,8 @@ def changed(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
     return sum(a != b for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.parametrize("bounds", [{}, PUBLIC], ids=["ranges", "public"])
-@pytest.mark.parametrize("kind", KINDS)
+@cases("bounds", [{}, PUBLIC], ids=["ranges", "public"])
+@cases("kind", KINDS)
 def test_one_row_or_unit_changes_the_model_of_one_block(connection: Any, kind: str, bounds: Case) -> None:
     """All others keep theirs to the last bit, whatever the order of the rows and the number of threads."""
     more = {**KINDS[kind], **bounds}

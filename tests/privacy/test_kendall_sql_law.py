@@ -21,6 +21,7 @@ import dpsql.mechanisms.select
 from dpsql.testing import Fit, SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table, random_value
 from dpsql.testing.sql import load
+from support.cases import cases
 from support.laws.kendall import KendallLaw
 from support.sql_text import named
 
@@ -118,7 +119,7 @@ def check(outputs: Sequence[Outcome], law: dict[Outcome, float]) -> None:
     assert result.accepted, f"chi-square {result.statistic:.1f} on {result.degrees} degrees in {len(outputs)} runs"
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_output_law_of_the_aggregate_form_in_short(connection: Any, name: str) -> None:
     """Sees noise that is absent, or a law of another kind; 0.7 and 1.3 need more samples."""
     check(aggregate_form(connection, CASES[name], SHORT), exact_law(name))
@@ -140,7 +141,7 @@ def test_output_law_of_scaled_noise_is_rejected(connection: Any, factor: float) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
+@cases(
     ("form", "name"),
     [
         *((aggregate_form, name) for name in CASES),
@@ -293,8 +294,8 @@ def selected(connection: Any, columns: dict[str, str], rows: int = 60, **case: A
 MIXED = {"y": "i + 17 * (i * 37 % 60)", "part": "i * 37 % 60"}
 
 
-@pytest.mark.parametrize("more", [{}, {"mechanism": "exponential", "split": "scaled"}, {"blocks": 1, "row_id": "id"}])
-@pytest.mark.parametrize("column", ["i * 37 % 60", "-(i * 37 % 60) // 20", "(i * 37 % 60 > 30)::INTEGER"])
+@cases("more", [{}, {"mechanism": "exponential", "split": "scaled"}, {"blocks": 1, "row_id": "id"}])
+@cases("column", ["i * 37 % 60", "-(i * 37 % 60) // 20", "(i * 37 % 60 > 30)::INTEGER"])
 def test_two_copies_are_not_both_selected(connection: Any, column: str, more: Case) -> None:
     """A copy of a selected feature scores at most 0: what it tells of the target, it tells of the feature."""
     columns = {"y": MIXED["y"], "copy": column, "original": column, "other": "i"}

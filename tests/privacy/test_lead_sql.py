@@ -23,6 +23,7 @@ from dpsql.statistics.lead import CHANCE, SHUFFLES
 from dpsql.testing import audit_sql, fit, runs_needed, to_arrow
 from support.audits import connecting
 from support.broken.lead import narrow_noise
+from support.cases import cases
 from support.laws.roc import discrete_laplace_law
 
 CONFIDENCE = 1 - 1e-6
@@ -56,8 +57,8 @@ def test_a_tenth_is_spent(function: str, neighbours: str, any_target: int, two: 
     assert sum(leaf.epsilon for leaf in plan.measurement.leaves) == 1
 
 
-@pytest.mark.parametrize("function", ["dp_sis", "dp_kendall"])
-@pytest.mark.parametrize(
+@cases("function", ["dp_sis", "dp_kendall"])
+@cases(
     "more",
     [
         {"verdict_share": 0},

@@ -15,6 +15,7 @@ import dpsql
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit
 from support.broken.logistic import BROKEN_LOGISTIC, broken_logistic
+from support.cases import cases
 from support.laws.logistic import Perturbation, Seen, Table, log_density, observed, spent
 from support.laws.regression import Observation, Stated, observe, worst_case
 
@@ -121,7 +122,7 @@ def within(seen: Seen, case: str) -> bool:
     return cost[0] <= epsilon * (1 + 1e-9) and cost[1] <= delta * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("case", CALLS)
+@cases("case", CALLS)
 def test_a_call_costs_what_it_says(con: duckdb.DuckDBPyConnection, case: str) -> None:
     seen = run(con, case)
     assert within(seen, case)
@@ -157,7 +158,7 @@ def test_bounds_and_moments_have_their_shares(con: duckdb.DuckDBPyConnection, ne
     assert con.execute("SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release'").fetchall()[-1][0] == 2
 
 
-@pytest.mark.parametrize("fault", BROKEN_LOGISTIC)
+@cases("fault", BROKEN_LOGISTIC)
 def test_planted_fault(con: duckdb.DuckDBPyConnection, fault: str) -> None:
     with broken_logistic(fault):
         assert not within(run(con, CAUGHT_BY[fault]), CAUGHT_BY[fault])

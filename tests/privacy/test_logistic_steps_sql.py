@@ -15,6 +15,7 @@ import dpsql
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
 from support.broken.logistic_steps import BROKEN_STEPS, broken_steps
 from support.broken.planting import planted
+from support.cases import cases
 from support.laws.logistic import observed
 from support.laws.logistic import spent as objective_spent
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
@@ -85,8 +86,8 @@ def is_paid(context: dpsql.Context, case: str, neighbours: str = "add_remove") -
     )
 
 
-@pytest.mark.parametrize(("neighbours", "unit"), [("add_remove", {}), ("replace", {}), ("add_remove", UNIT)])
-@pytest.mark.parametrize("case", ASKED)
+@cases(("neighbours", "unit"), [("add_remove", {}), ("replace", {}), ("add_remove", UNIT)])
+@cases("case", ASKED)
 def test_noise_is_worth_what_the_ledger_says(
     context: dpsql.Context, case: str, neighbours: str, unit: dict[str, Any]
 ) -> None:
@@ -124,8 +125,8 @@ def replayed(context: dpsql.Context, asked: dict[str, Any], tables: tuple[str, s
 FIXED = {**PUBLIC, "standardize": False}
 
 
-@pytest.mark.parametrize("asked", [FIXED, {**FIXED, **UNIT}, PUBLIC], ids=["row", "unit", "moments"])
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("asked", [FIXED, {**FIXED, **UNIT}, PUBLIC], ids=["row", "unit", "moments"])
+@cases("relation", ["add_remove", "replace"])
 def test_neighbours_differ_by_what_the_noise_is_for(
     context: dpsql.Context, relation: str, asked: dict[str, Any]
 ) -> None:

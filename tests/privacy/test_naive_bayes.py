@@ -18,6 +18,7 @@ from dpsql.functions import naive_bayes
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit
 from support.broken.naive_bayes import BROKEN_NAIVE_BAYES, broken_naive_bayes
+from support.cases import cases
 
 WIDTH = 400
 LOG_ODDS = naive_bayes.log_odds
@@ -79,8 +80,8 @@ def drawn_noise(con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]
     return [math.floor(value) for value in np.concatenate(noisy[::2])]
 
 
-@pytest.mark.parametrize("wrong", [1.0, 0.7, 1.3])
-@pytest.mark.parametrize("more", SCALES)
+@cases("wrong", [1.0, 0.7, 1.3])
+@cases("more", SCALES)
 def test_laplace_noise(
     con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]], more: str, wrong: float
 ) -> None:

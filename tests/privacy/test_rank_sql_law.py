@@ -19,6 +19,7 @@ from dpsql.testing import SqlRelease, audit_sql, check_exhaustively, fit, runs_n
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
 from support.audits import connecting
+from support.cases import cases
 from support.laws.kendall import KendallLaw
 from support.laws.rank import Outcome, RankLaw
 from support.sql_text import named
@@ -187,9 +188,9 @@ def test_a_constant_column_and_tables_without_pairs_score_nothing() -> None:
 # --- privacy: exhaustively, and by audit
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("mechanism", MECHANISMS)
-@pytest.mark.parametrize("levels", [{}, {"target_levels": [0, 2]}], ids=["numeric", "two levels"])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("mechanism", MECHANISMS)
+@cases("levels", [{}, {"target_levels": [0, 2]}], ids=["numeric", "two levels"])
 def test_exhaustively(levels: Case, mechanism: str, neighbours: Any) -> None:
     domain: list[Any] = [(0.0, 0.0, 0.0), (1.0, 0.0, 2.0), (0.0, 1.0, 2.0), (None, -1.0, 1.0), (1.0, None, 0.0)]
     epsilon = Fraction(2)
@@ -224,8 +225,8 @@ def test_loss_on_the_audited_pair_is_large(pair: tuple[Table, Table], case: Case
     assert 1.4 < max(abs(math.log(first[output] / second[output])) for output in first) <= 2 * (1 + 1e-9)
 
 
-@pytest.mark.parametrize(("pair", "case"), AUDITED, ids=["two levels", "numeric"])
-@pytest.mark.parametrize(
+@cases(("pair", "case"), AUDITED, ids=["two levels", "numeric"])
+@cases(
     ("given", "runs"),
     [
         pytest.param(2, 400, marks=pytest.mark.long, id="right"),

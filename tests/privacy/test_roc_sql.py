@@ -20,6 +20,7 @@ from dpsql.testing import audit_sql
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
 from support.broken.roc import BROKEN_ROC, broken_roc
+from support.cases import cases
 from support.laws.roc import RocDraw, RocLoss, observe_roc, roc_loss
 
 CONFIDENCE = 1 - 1e-6
@@ -98,8 +99,8 @@ def assert_covered(name: str, loss: RocLoss) -> None:
     assert gaussian_covers(plan.mu, getattr(plan, "count_epsilon", plan.epsilon), plan.delta)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", CASES)
+@cases("relation", RELATIONS)
+@cases("name", CASES)
 def test_rows(connection: Any, name: str, relation: Relation) -> None:
     """NULL, NaN, infinities, ties, labels that are no level: a row costs epsilon at most, and about that at worst."""
     sql = call(name, neighbours=relation)
@@ -114,8 +115,8 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
         )
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
+@cases("relation", RELATIONS)
+@cases(
     "name", ["recursive", "recursive, gaussian", "smooth_medians", "auc", "auc, gaussian", "auc, smooth", "confusion"]
 )
 def test_units(connection: Any, name: str, relation: Relation) -> None:
@@ -194,7 +195,7 @@ def test_every_fault_is_here() -> None:
     assert FAULTS.keys() == BROKEN_ROC.keys()
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@cases("fault", FAULTS)
 def test_planted_faults(connection: Any, fault: str) -> None:
     name, more, tables = FAULTS[fault]
     sql, epsilon = call(name, **more), more.get("epsilon", EPSILON)

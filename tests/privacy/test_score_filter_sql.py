@@ -19,6 +19,7 @@ from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit, runs_needed
 from support.broken.filters import BROKEN_FILTERS, broken_filter
+from support.cases import cases
 from support.laws.filters import (
     FilterCall,
     filter_law,
@@ -152,7 +153,7 @@ def largest(con: Any, more: dict[str, Any], unit: bool) -> float:
     return max(score_loss(calls[first], calls[second]) for first, second in pairs)
 
 
-def cases() -> Iterator[Any]:
+def every_call() -> Iterator[Any]:
     """Every method, score and relation, of single rows and of units; the fast ones have each method and each score."""
     for method, score, relation, unit in itertools.product(METHODS, SCORES, PAIRS, (False, True)):
         single = (relation == "add_remove" and not unit) and (
@@ -162,7 +163,7 @@ def cases() -> Iterator[Any]:
         yield pytest.param(method, score, relation, unit, marks=[] if fast else [pytest.mark.slow])
 
 
-@pytest.mark.parametrize(("method", "score", "relation", "unit"), list(cases()))
+@cases(("method", "score", "relation", "unit"), list(every_call()))
 def test_neighbours_cost_what_was_charged(con: Any, method: str, score: str, relation: str, unit: bool) -> None:
     loss = largest(con, arguments(method, score, relation, unit), unit)
     assert loss <= allowed(method) * (1 + 1e-6)
@@ -189,7 +190,7 @@ FAULTS: dict[str, tuple[str, str, str, bool, tuple[str, str]]] = {
 SHOWN = {"shares rounded up": 1e-6}
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@cases("fault", FAULTS)
 def test_faults_cost_more_than_was_charged(con: Any, fault: str) -> None:
     method, score, relation, unit, pair = FAULTS[fault]
     more = arguments(method, score, relation, unit)
@@ -221,9 +222,9 @@ VOCABULARY: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("unit", [False, True])
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-@pytest.mark.parametrize(
+@cases("unit", [False, True])
+@cases("relation", ["add_remove", "replace"])
+@cases(
     ("method", "epsilon"),
     [
         ("gaussian", 1),

@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from dpsql.testing import SqlRelease, fit, runs_needed, to_arrow
 from dpsql.testing.sql import load
+from support.cases import cases
 from support.laws.sis import SisLaw
 from support.sql_text import named
 
@@ -98,13 +99,13 @@ def test_output_law_of_the_table_form(connection: Any, case: dict[str, Any]) -> 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*CASES, *MORE_CASES], ids=name)
+@cases("case", [*CASES, *MORE_CASES], ids=name)
 def test_output_law_of_the_table_form_at_length(connection: Any, case: dict[str, Any]) -> None:
     check(table_form, connection, case)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*CASES, *MORE_CASES], ids=name)
+@cases("case", [*CASES, *MORE_CASES], ids=name)
 def test_output_law_of_the_aggregate_form_at_length(connection: Any, case: dict[str, Any]) -> None:
     check(aggregate_form, connection, case, effort=10)
 

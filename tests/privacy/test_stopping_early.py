@@ -24,6 +24,7 @@ from dpsql.contract.gaussian_profile import gaussian_covers, gaussian_mu, share_
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import InternalError
 from dpsql.mechanisms.gaussian import GaussianNoise
+from support.cases import cases
 
 _REACH, _CELLS = 14.0, 1 << 17
 
@@ -163,9 +164,7 @@ def _charged(rows: int, call: str) -> tuple[Event, float, float]:
     return event_from_json(json.loads(event)), epsilon, delta
 
 
-@pytest.mark.parametrize(
-    ("place", "number"), [(place, n) for place, calls in STOPPING.items() for n in range(len(calls))]
-)
+@cases(("place", "number"), [(place, n) for place, calls in STOPPING.items() for n in range(len(calls))])
 def test_a_call_loses_what_it_is_charged_in_both_branches(place: str, number: int) -> None:
     call = STOPPING[place][number]
     (stopped, epsilon, delta), (whole, most, most_delta) = _charged(3, call), _charged(20_000, call)

@@ -19,6 +19,7 @@ from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.mechanisms import private_tree
 from dpsql.mechanisms.private_tree import BOUNDS, CELLS, EDGES, ONE, REPORT, TREE, key_reach
 from support.broken.synthetic import BROKEN_SYNTHETIC, broken_synthetic
+from support.cases import cases
 from support.laws.synthetic import Seen, observe
 
 NAMES = itertools.count()
@@ -114,7 +115,7 @@ def plan(more: str, *, drawn: bool) -> SyntheticPlan:
     return SyntheticPlan.from_arguments("t", given)
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_neighbours_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case) <= 1 + 1e-9
 
@@ -124,7 +125,7 @@ def test_drawn_bounds_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=DRAWN) <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("case", CASES)
+@cases("case", CASES)
 def test_a_drawn_hub_costs_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=HUB) <= 1 + 1e-9
 
@@ -144,7 +145,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@cases("fault", FAULTS)
 def test_a_planted_fault_shows(connection: Any, fault: str) -> None:
     with broken_synthetic(fault):
         assert over(connection, FAULTS[fault], call=DRAWN if fault == "bounds of the data" else CALL) > 1.01

@@ -27,6 +27,7 @@ from dpsql.statistics.votes import count_shift
 from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
+from support.cases import cases
 from support.laws.two_stage import TwoStageLaw
 from support.sessions import known_block, one_key
 from support.sql_text import named
@@ -262,8 +263,8 @@ def test_law_of_the_draw_at_length(fixed_votes: None, name: str) -> None:
     assert result.accepted, f"chi-square {result.statistic:.1f} on {result.degrees} degrees"
 
 
-@pytest.mark.parametrize("factor", [0.7, 1.3])
-@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow) for name in CASES])
+@cases("factor", [0.7, 1.3])
+@cases("name", [pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def test_law_of_a_draw_with_scaled_noise_is_rejected(fixed_votes: None, name: str, factor: float) -> None:
     assert not fit(draws(name, runs_for(name), factor), exact_law(name), false_alarm=FALSE_ALARM).accepted
 

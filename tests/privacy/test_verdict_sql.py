@@ -25,6 +25,7 @@ from dpsql.released.results import ranked_rows
 from dpsql.testing import audit_sql, fit, runs_needed, to_arrow
 from support.audits import connecting
 from support.broken import exact_verdict_law
+from support.cases import cases
 from support.laws.roc import discrete_laplace_law
 
 CONFIDENCE = 1 - 1e-6
@@ -58,8 +59,8 @@ def part_of(plan: Any) -> RankScoreNoise:
     return part
 
 
-@pytest.mark.parametrize("k", [1, 3])
-@pytest.mark.parametrize(("neighbours", "unit"), [("add_remove", 1), ("add_remove", 3), ("replace", 1), ("replace", 2)])
+@cases("k", [1, 3])
+@cases(("neighbours", "unit"), [("add_remove", 1), ("add_remove", 3), ("replace", 1), ("replace", 2)])
 def test_the_noise_spends_its_share(k: int, neighbours: str, unit: int) -> None:
     """What is charged is the scale of the noise; the loss on the worst vector is the share, and never more."""
     units = {"privacy_unit": "u", "max_rows_per_unit": unit} if unit > 1 else {}
@@ -118,8 +119,8 @@ def test_it_is_refused_where_scores_have_no_reference(call: str) -> None:
             sis(verdict_share=share)
 
 
-@pytest.mark.parametrize("number", ["score", "rows"])
-@pytest.mark.parametrize("factor", [Fraction(1), Fraction(7, 10), Fraction(13, 10)])
+@cases("number", ["score", "rows"])
+@cases("factor", [Fraction(1), Fraction(7, 10), Fraction(13, 10)])
 def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, factor: Fraction) -> None:
     """In whole units, where the law is that of a count; 0.7 and 1.3 times the noise show."""
     monkeypatch.setattr(ranking, "_FINEST", 0)

@@ -13,6 +13,7 @@ from dpsql.engines.duckdb.steps import caps
 from dpsql.engines.duckdb.steps.step import Frame
 from support.broken.limits import EQUAL_OWNERS
 from support.broken.planting import planted
+from support.cases import cases
 from support.exact_parts import exact_parts
 from support.plain_tables import create, fill, neighbours, random_rows
 from support.sessions import one_key
@@ -53,7 +54,7 @@ def _plain(vector: Any) -> Any:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(30))
+@cases("seed", range(30))
 def test_the_same_rows_count(con: Any, seed: int, monkeypatch: Any) -> None:
     for database in neighbours(random_rows(random.Random(seed))):
         fill(con, database)
@@ -75,7 +76,7 @@ def test_keys_that_are_null_are_one_owner(con: Any, monkeypatch: Any) -> None:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(10))
+@cases("seed", range(10))
 def test_units_that_are_integers_are_told_apart_by_one_column_as_by_two(con: Any, seed: int, monkeypatch: Any) -> None:
     """The bytes of an integer's identity are none, so they tell nobody apart, and the keyed hash is of both."""
     fill(con, random_rows(random.Random(seed)))

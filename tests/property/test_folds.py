@@ -34,6 +34,7 @@ from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scal
 from dpsql.statistics.score_rows import ScoreRows
 from dpsql.statistics.votes import BlockProducts, BlockVotes, ColumnRanges, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
+from support.cases import cases
 from support.planted_work import drawing_fails
 
 S = FIXED_POINT_ONE
@@ -213,7 +214,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_gram, "_CARRY_ROWS", 50)
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@cases("name", FOLDS)
 def test_every_cut_order_and_tree_gives_the_same_state(name: str) -> None:
     generator = np.random.default_rng(zlib.crc32(name.encode()))
     rows = table(generator.integers(1 << 30))
@@ -228,7 +229,7 @@ def test_every_cut_order_and_tree_gives_the_same_state(name: str) -> None:
         assert same(tree(folds, generator).state(), expected)
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@cases("name", FOLDS)
 def test_zero_is_neutral_and_a_record_survives(name: str) -> None:
     rows = table(zlib.crc32(name.encode()))
     fold = FOLDS[name]()
@@ -260,14 +261,14 @@ def _below(kind: type) -> set[type]:
     return {found for below in kind.__subclasses__() for found in {below, *_below(below)}}
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@cases("name", FOLDS)
 def test_states_are_integers(name: str) -> None:
     for field in FOLDS[name]().state().schema:
         allowed = (pa.int64(), pa.decimal128(38, 0), *((pa.binary(),) if field.name == "names" else ()))
         assert field.type.value_type in allowed
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@cases("name", FOLDS)
 def test_the_size_of_a_state_does_not_tell_the_rows(name: str) -> None:
     fold = FOLDS[name]()
     empty = [len(column.flatten()) for column in fold.state().columns]
@@ -300,9 +301,9 @@ MEASURED = {
 }
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("kind", NEIGHBOURS)
-@pytest.mark.parametrize("name", MEASURED)
+@cases("rows", [1, 3])
+@cases("kind", NEIGHBOURS)
+@cases("name", MEASURED)
 def test_no_neighbours_are_farther_apart_than_a_fold_says(name: str, kind: str, rows: int) -> None:
     relation = relation_of(kind, rows)
     empty: Any = FOLDS[name]()
@@ -353,7 +354,7 @@ def test_half_of_a_block_is_refused() -> None:
         BlockScores(WIDTH + 1, 12).add(target[here], features[:, here], Batch(keys[here], sizes[here]))
 
 
-@pytest.mark.parametrize("name", FOLDS)
+@cases("name", FOLDS)
 def test_no_fold_draws(name: str) -> None:
     """A worker of an engine adds rows, and every attempt at them must come to the same state."""
     rows, fold = table(7), FOLDS[name]()

@@ -24,6 +24,7 @@ from dpsql.released.query import CoreRows, core_rows
 from support import mutated_splits
 from support.broken.planting import Patch, planted
 from support.broken.queries import UNJUDGED
+from support.cases import cases
 from support.mutated_splits import wrong_split
 from support.plain_sql import Writer
 from support.plain_tables import create, neighbours, random_rows
@@ -77,14 +78,14 @@ def examined(con: Any, seed: int, count: int, *faults: Patch, databases: int = 1
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("asked", [SIMPLE, ()], ids=["simple", "random"])
+@cases("seed", range(4))
+@cases("asked", [SIMPLE, ()], ids=["simple", "random"])
 def test_a_wrong_split_is_refused_or_tells_no_more(con: Any, seed: int, asked: Sequence[str]) -> None:
     assert examined(con, seed, 40, asked=asked).wrong == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1100))
+@cases("seed", range(1000, 1100))
 def test_a_wrong_split_is_refused_or_tells_no_more_in_many(con: Any, seed: int) -> None:
     assert examined(con, seed, 100, databases=2).wrong == []
 

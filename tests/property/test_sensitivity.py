@@ -12,6 +12,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import xty
 from dpsql.testing import check_sensitivity, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.sis import SisLaw
 
 FEATURES = ("a", "b", "c")
@@ -46,8 +47,8 @@ def test_one_row(relation: Relation) -> None:
         check_target_sums(first, second, relation, 1)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("rows", [1, 2, 3])
+@cases("relation", RELATIONS)
+@cases("rows", [1, 2, 3])
 def test_one_unit_after_the_cap(relation: Relation, rows: int) -> None:
     """Rows without an id are dropped, then at most `rows` of each unit are kept, whichever they are."""
     generator = random.Random(rows)

@@ -34,6 +34,7 @@ from dpsql.statistics.aggregates import (
     blocks_for,
 )
 from dpsql.statistics.shared_count import SharedCount, SharedTarget, shared_count
+from support.cases import cases
 
 ONE, GROUPS = 4, 3
 BLOCKS: tuple[Block, ...] = (
@@ -105,7 +106,7 @@ def vectors(block: Block, shape: tuple[int, int, int], keys: int = GROUPS) -> np
     return np.array(added)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=name)
+@cases("block", BLOCKS, ids=name)
 def test_one_row(block):
     """The bounds of one row, or of none, hold for all codes; only D2 of `Chebyshev` is not reached."""
     codes = np.array(codes_of(block, range(-ONE, ONE + 1)))
@@ -132,8 +133,8 @@ def test_the_distance_of_chebyshev():
     assert most <= block.row.distance
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
-@pytest.mark.parametrize("block", BLOCKS, ids=name)
+@cases("shape", SHAPES, ids=str)
+@cases("block", BLOCKS, ids=name)
 def test_a_unit_that_comes_moves_as_stated(block, shape):
     """Both bounds are reached under add_remove."""
     stated = Contribution("add_remove", *shape)
@@ -153,10 +154,8 @@ def changes(block: Block, shape: tuple[int, int, int], keys: int) -> tuple[float
     return max(float(np.abs(added - one).sum(axis=1).max()) for one in added), most
 
 
-@pytest.mark.parametrize(
-    ("keys", "shape"), [(keys, shape) for keys in (1, 2, 3) for shape in SHAPES if shape[1] <= keys]
-)
-@pytest.mark.parametrize("block", BLOCKS, ids=name)
+@cases(("keys", "shape"), [(keys, shape) for keys in (1, 2, 3) for shape in SHAPES if shape[1] <= keys])
+@cases("block", BLOCKS, ids=name)
 def test_a_unit_that_is_replaced_moves_as_stated(block, shape, keys):
     """In K public groups the bounds are reached, but for D2 of `Chebyshev`, and where r does not divide m."""
     stated = Contribution("replace", *shape, keys)
@@ -190,8 +189,8 @@ def shared_vectors(block: SharedCount, shape: tuple[int, int, int], keys: int) -
     return np.array(added).astype(float)
 
 
-@pytest.mark.parametrize("shape", [shape for shape in SHAPES if shape[0] <= 3], ids=str)
-@pytest.mark.parametrize("weight", [1, ONE, 2 * ONE, 9])
+@cases("shape", [shape for shape in SHAPES if shape[0] <= 3], ids=str)
+@cases("weight", [1, ONE, 2 * ONE, 9])
 def test_a_shared_count_moves_as_stated(weight: int, shape: tuple[int, int, int]) -> None:
     """Two targets with one count: under add_remove the bounds are reached, under replace where r divides m."""
     block = shared(weight)
@@ -242,7 +241,7 @@ def test_one_group_needs_half_the_noise(rows, moved):
         assert block.squared_norm(one) == (moved * width * FIXED_POINT_ONE) ** 2
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=name)
+@cases("block", BLOCKS, ids=name)
 def test_rounding_moves_a_coordinate_by_at_most_one_more(block):
     """Sums on a coarser lattice: the L1 norm of what a unit changes, against the bound of `laplace_lattice`."""
     random = np.random.default_rng(1)
@@ -292,8 +291,8 @@ def test_a_unit_is_counted_once_in_each_of_its_groups(relation, moved):
     assert UnitCount().norm(shape) == UnitCount().squared_norm(shape) == moved
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-@pytest.mark.parametrize("size", [1, 2, 5])
+@cases("noise", ["laplace", "gaussian"])
+@cases("size", [1, 2, 5])
 def test_blocks_tell_what_they_are_asked_for(noise, size):
     for asked in itertools.combinations(AGGREGATES, size):
         block = blocks_for(asked, -2.0, 3.0, noise)[0]
@@ -302,7 +301,7 @@ def test_blocks_tell_what_they_are_asked_for(noise, size):
         assert block.count_of or asked == ("sum",)
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=name)
+@cases("block", BLOCKS, ids=name)
 def test_moments_are_those_of_the_rows(block):
     """The number of rows, and the sums of z and z**2, come back from the coordinates."""
     random = np.random.default_rng(2)
@@ -346,8 +345,8 @@ def test_sums_of_squares_may_come_as_decimals():
         assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("bits", [-30, -5, 0, 3, 20, 25, 40])
-@pytest.mark.parametrize("block", [Bernstein(0.0, 1.0), Chebyshev(0.0, 1.0), TransformedPair(0.0, 1.0)], ids=name)
+@cases("bits", [-30, -5, 0, 3, 20, 25, 40])
+@cases("block", [Bernstein(0.0, 1.0), Chebyshev(0.0, 1.0), TransformedPair(0.0, 1.0)], ids=name)
 def test_words_are_exact_on_every_lattice(monkeypatch, block, bits):
     """Rounded sums plus noise, in 64-bit words, against Python's integers; up to ``2**38`` rows in a group."""
     random = np.random.default_rng(4)

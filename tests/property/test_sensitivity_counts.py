@@ -19,6 +19,7 @@ from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range, squared_l2_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs, random_unit_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 
 # NULL, cells apart and together, both signs, zero.
 ROWS: list[Row] = [(None,), (math.nan,), (0.0,), (-3.0,), (3.0,), (3.1,), (math.inf,)]
@@ -84,8 +85,8 @@ def test_counts_move_as_stated_for_units_of_two_rows(relation: Relation) -> None
     assert max(abs(move).sum() for move in moves) == l1_sensitivity(relation, histograms=2, max_rows_per_unit=2)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantile", QUANTILES)
+@cases("relation", RELATIONS)
+@cases("quantile", QUANTILES)
 def test_utilities_move_within_the_range(quantile: Fraction, relation: Relation) -> None:
     report = check_sensitivity(lambda table: utilities(table, quantile), ROWS, 5, relation)
     bound = rank_utility_range(quantile, relation, whole=True)
@@ -134,8 +135,8 @@ def test_a_replaced_row_moves_no_cell_by_more_than_one(quantile: Fraction) -> No
     assert (min(reached), max(reached)) == (-1, 1)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantile", QUANTILES[:3])
+@cases("relation", RELATIONS)
+@cases("quantile", QUANTILES[:3])
 def test_utilities_move_within_the_range_for_units_of_two_rows(quantile: Fraction, relation: Relation) -> None:
     bound = rank_utility_range(quantile, relation, whole=True, max_rows_per_unit=2)
     report = check_sensitivity(lambda table: utilities(flat(table), quantile), units(2), 3, relation)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
-import pytest
 
 from dpsql.contract.relation import Contribution
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE as ONE
 from dpsql.mechanisms.aggregates import on_lattice
 from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
 from dpsql.statistics.aggregates import CentredPair, Chebyshev, DirectSum, GroupCount, Sums
+from support.cases import cases
 
 VECTORS = {
     "all rows and a sum": (CubeTarget(GroupCount(), True), CubeTarget(CentredPair(0.0, 8.0), True)),
@@ -55,8 +55,8 @@ def exact(part: CubeVector, unit: tuple[Row, ...]) -> np.ndarray:
     return vector
 
 
-@pytest.mark.parametrize("name", VECTORS)
-@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@cases("name", VECTORS)
+@cases("shape", SHAPES, ids=str)
 def test_one_unit_more_moves_as_stated(name: str, shape: tuple[int, int, int]) -> None:
     """The bound is reached: by rows whose values are all at the same end."""
     part = CubeVector("sums", Fraction(1), Contribution("add_remove", *shape, GROUPS), VECTORS[name])
@@ -64,8 +64,8 @@ def test_one_unit_more_moves_as_stated(name: str, shape: tuple[int, int, int]) -
     assert most == part.sensitivity(part.fine) - (shape[1] if part.fine < 40 and name == "a deviation" else 0)
 
 
-@pytest.mark.parametrize("name", VECTORS)
-@pytest.mark.parametrize("keys", [1, 2])
+@cases("name", VECTORS)
+@cases("keys", [1, 2])
 def test_another_unit_moves_no_more_than_stated(name: str, keys: int) -> None:
     part = CubeVector("sums", Fraction(1), Contribution("replace", 1, 1, 1, keys), VECTORS[name])
     found = [exact(part, unit) for unit in units(1, 1, 1) if keys == GROUPS or not any(group for group, _ in unit)]

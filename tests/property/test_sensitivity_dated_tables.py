@@ -15,6 +15,7 @@ import pytest
 import dpsql
 from support.broken import periods as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 from support.dated import (
     Database,
     Owner,
@@ -126,7 +127,7 @@ def test_no_owner_of_any_small_database_moves_more(con: Any, form: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(30))
+@cases("seed", range(30))
 def test_no_owner_of_random_databases_moves_more(con: Any, seed: int) -> None:
     check(con, [rich(random.Random(seed))], CALLS.values())
 

@@ -14,6 +14,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.laplace import SumWithNoise
 from dpsql.statistics.gram import ErrorSums, error_centres, sensitivities
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 # Targets and predictions, the ends and beyond them, and what is no number.
@@ -27,9 +28,9 @@ def sums(rows: np.ndarray, bound: int, relation: Relation) -> np.ndarray:
     return np.array(fold.sums(), dtype=object)
 
 
-@pytest.mark.parametrize("bound", [1, S // 3, 2 * S])
-@pytest.mark.parametrize("unit", [1, 3])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("bound", [1, S // 3, 2 * S])
+@cases("unit", [1, 3])
+@cases("relation", RELATIONS)
 def test_every_pair_of_small_rows_stays_within_and_attains_the_bounds(
     relation: Relation, unit: int, bound: int
 ) -> None:

@@ -30,6 +30,7 @@ from dpsql.statistics.feature_counts import (
 )
 from dpsql.statistics.presence import FeatureCounts
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.cases import cases
 
 COUNTED = [score for score in SCORES if score != "information_gain"]
 ONE = 1 << 20
@@ -99,8 +100,8 @@ def scores_of(score: str, counts: np.ndarray, d: int) -> np.ndarray:
     }[score]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
+@cases("relation", RELATIONS)
+@cases(
     ("d", "r", "unit"),
     [
         *((d, r, unit) for d, r in WIDTHS for unit in (1, 2)),
@@ -139,8 +140,8 @@ def crowded(d: int, r: int, one: int = ONE) -> np.ndarray:
 CROWDED = [(2, 1), (3, 1), (3, 2), (4, 1), (4, 3), (7, 3)]
 
 
-@pytest.mark.parametrize("one", [ONE, 1 << 3, 1])
-@pytest.mark.parametrize(("d", "r"), CROWDED)
+@cases("one", [ONE, 1 << 3, 1])
+@cases(("d", "r"), CROWDED)
 def test_all_features_of_a_row_count_as_many_rows_as_they_may(d: int, r: int, one: int) -> None:
     features = crowded(d, r, one)[:, : 2 * d]
     assert features.min() >= 0
@@ -149,8 +150,8 @@ def test_all_features_of_a_row_count_as_many_rows_as_they_may(d: int, r: int, on
     assert (features**2).sum(axis=1).max() <= r * one**2
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("d", "r"), CROWDED)
+@cases("relation", RELATIONS)
+@cases(("d", "r"), CROWDED)
 def test_crowded_rows_move_released_numbers_as_stated(d: int, r: int, relation: Relation) -> None:
     rows = crowded(d, r)
     pairs = itertools.combinations(rows, 2) if relation == "replace" else ((rows[0], row) for row in rows)
@@ -162,9 +163,9 @@ def test_crowded_rows_move_released_numbers_as_stated(d: int, r: int, relation: 
         assert (moves**2).sum(axis=1).max() == norms.squared_l2 * ONE**2
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("score", COUNTED)
-@pytest.mark.parametrize(("d", "r"), [(2, 1), (3, 1), (3, 2)])
+@cases("relation", RELATIONS)
+@cases("score", COUNTED)
+@cases(("d", "r"), [(2, 1), (3, 1), (3, 2)])
 def test_crowded_rows_move_scores_within_the_range(d: int, r: int, score: str, relation: Relation) -> None:
     largest = spread = 0
     falling = False
@@ -178,8 +179,8 @@ def test_crowded_rows_move_scores_within_the_range(d: int, r: int, score: str, r
     assert falling or is_monotone(score, relation)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("n", [1, 2, 3, 7, 40])
+@cases("relation", RELATIONS)
+@cases("n", [1, 2, 3, 7, 40])
 def test_crowded_rows_move_information_as_stated(n: int, relation: Relation) -> None:
     """Random tables of n rows, each of which has any share of the feature; many near the corners, where it moves most."""
     rng = np.random.default_rng(n)
@@ -242,9 +243,9 @@ def test_the_table_of_the_review() -> None:
         assert (norms.l1, norms.squared_l2) == (3 * l1, 9 * squared)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("score", COUNTED)
-@pytest.mark.parametrize(("d", "r"), WIDTHS)
+@cases("relation", RELATIONS)
+@cases("score", COUNTED)
+@cases(("d", "r"), WIDTHS)
 def test_scores_move_within_the_range(d: int, r: int, score: str, relation: Relation) -> None:
     """All tables of at most three rows besides the one that moves."""
     largest = spread = 0
@@ -261,8 +262,8 @@ def test_scores_move_within_the_range(d: int, r: int, score: str, relation: Rela
     assert rising
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("score", COUNTED)
+@cases("relation", RELATIONS)
+@cases("score", COUNTED)
 def test_scores_move_within_the_range_for_units_of_two_rows(score: str, relation: Relation) -> None:
     largest = spread = 0
     for first, second in neighbours(kinds(2, 2), 4, 2, relation):
@@ -310,8 +311,8 @@ def of_size(n: int) -> Iterator[tuple[int, ...]]:
         yield cuts[0], cuts[1] - cuts[0] - 1, cuts[2] - cuts[1] - 1, n + 2 - cuts[2]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("n", [2, 3, 5, 8, 11, pytest.param(15, marks=pytest.mark.slow)])
+@cases("relation", RELATIONS)
+@cases("n", [2, 3, 5, 8, 11, pytest.param(15, marks=pytest.mark.slow)])
 def test_information_moves_as_stated(n: int, relation: Relation) -> None:
     """Every 2 x 2 table of n rows against every neighbour of at most n rows: the bound is reached and never passed."""
     exact = n * math.log(n) - (n - 1) * math.log(n - 1)

@@ -16,6 +16,7 @@ from dpsql.kernels.gram import gram_products
 from dpsql.statistics.gram import score_sensitivity, utility_range
 from dpsql.testing import random_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Table
+from support.cases import cases
 
 COLUMNS = 4
 PROBLEMS = [
@@ -39,8 +40,8 @@ def scores(table: Table, size: int, radius: Fraction, ridge: Fraction, forced: i
     return problem.scores(list(combinations(range(COLUMNS), size))) * float(SCORE_UNIT)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize(("radius", "ridge", "forced"), PROBLEMS)
+@cases("size", [1, 2, 3])
+@cases(("radius", "ridge", "forced"), PROBLEMS)
 def test_a_row_raises_every_score_by_at_most_delta(size: int, radius: Fraction, ridge: Fraction, forced: int) -> None:
     delta, width = score_sensitivity(size + forced, radius), SCORE_WIDTH
     for pair in random_pairs(size, "add_remove", columns=COLUMNS + 1, count=40):
@@ -51,8 +52,8 @@ def test_a_row_raises_every_score_by_at_most_delta(size: int, radius: Fraction, 
         assert changes.max() - changes.min() <= utility_range("add_remove", size + forced, radius, width=width)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-@pytest.mark.parametrize(("radius", "ridge", "forced"), PROBLEMS)
+@cases("size", [1, 2, 3])
+@cases(("radius", "ridge", "forced"), PROBLEMS)
 def test_a_replaced_row_moves_scores_by_at_most_delta(
     size: int, radius: Fraction, ridge: Fraction, forced: int
 ) -> None:
@@ -130,8 +131,8 @@ def test_a_smaller_constant_is_refuted(wrong: float) -> None:
         assert (change > constant * score_sensitivity(1, radius)) == refuted
 
 
-@pytest.mark.parametrize("radius", ["1/7", "1", "11/10", "1000001/3"])
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 17])
+@cases("radius", ["1/7", "1", "11/10", "1000001/3"])
+@cases("size", [1, 2, 3, 4, 17])
 def test_delta_is_rounded_up_a_little(size: int, radius: str) -> None:
     value = Fraction(radius)
     delta = score_sensitivity(size, value)

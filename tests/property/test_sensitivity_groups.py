@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.exact_sums import Seen, distances, exact_sums
 from support.sessions import one_key
 
@@ -112,8 +113,8 @@ def run(con: Any, seen: list[Seen], function: str, given: str) -> Seen:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("seed", range(8))
+@cases("relation", RELATIONS)
+@cases("seed", range(8))
 def test_no_unit_moves_the_sums_further_than_noise_is_drawn_for(con: Any, relation: str, seed: int) -> None:
     rng = np.random.default_rng([seed, RELATIONS.index(relation)])
     con.execute(f"SET threads = {1 + seed % 2}")
@@ -205,10 +206,8 @@ def test_equal_rows_are_one_another(con: Any) -> None:
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.parametrize(
-    ("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)]
-)
-@pytest.mark.parametrize("keys", ["range(1000)", "'private', delta := 1e-3"])
+@cases(("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)])
+@cases("keys", ["range(1000)", "'private', delta := 1e-3"])
 def test_a_unit_with_very_many_rows(con: Any, groups: int, each: int, most: int | None, keys: str) -> None:
     con.execute("CREATE OR REPLACE TABLE t AS SELECT 1 AS unit, i % 1000 AS h, i % 17 AS x FROM range(100000) AS r(i)")
     limit = "" if most is None else f"max_rows_per_unit := {most},"
@@ -258,7 +257,7 @@ def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> No
     assert all(one == found[0] for one in found)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "values"),
     [
         ("HUGEINT", ["170141183460469231731687303715884105727"] * 3),
@@ -275,7 +274,7 @@ def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> No
         ("FLOAT", ["-1e-45", "1e-45", "0"]),
     ],
 )
-@pytest.mark.parametrize(
+@cases(
     "bounds",
     [
         (-1, 1),

@@ -18,6 +18,7 @@ from dpsql.kernels.kendall import RankedTable
 from dpsql.statistics.kendall import exact_utilities, scaled_tau, utility_range
 from dpsql.testing import check_sensitivity, neighbouring_pairs, random_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Table
+from support.cases import cases
 
 # A row is (target, features..., block); the block goes with the row.
 FEATURES = 4
@@ -63,8 +64,8 @@ def slow_tau(x: Sequence[Any], y: Sequence[Any]) -> Fraction:
 # --- what the statistic is
 
 
-@pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize("selected", [(), (2,), (2, 4)])
+@cases("blocked", [False, True])
+@cases("selected", [(), (2,), (2, 4)])
 def test_utilities_are_the_definition(blocked: bool, selected: tuple[int, ...]) -> None:
     draw = random.Random(3)
     for rows in (0, 1, 2, 3, 9):
@@ -161,9 +162,9 @@ def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("blocked", [False, True])
-@pytest.mark.parametrize("rows", [2, 3])
+@cases("relation", RELATIONS)
+@cases("blocked", [False, True])
+@cases("rows", [2, 3])
 def test_units_of_several_rows(relation: Relation, blocked: bool, rows: int) -> None:
     """A unit of up to `rows` rows comes, goes, or is replaced by one with another number of rows."""
     draw = random.Random(rows)

@@ -18,6 +18,7 @@ from dpsql.statistics.aggregates import Block, DirectSum, GroupCount, Sums, Tran
 from dpsql.statistics.left_out import UnitsOver, left_out_contribution, shortened
 from support.broken import left_out as broken
 from support.broken.planting import planted
+from support.cases import cases
 from support.sessions import one_key
 
 ONE = 4
@@ -54,9 +55,9 @@ def test_the_cut_keeps_sums_between_those_of_as_many_rows() -> None:
             assert rows > most or found == total
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-@pytest.mark.parametrize("most", [1, 2, 3])
-@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: f"{block.kind} {getattr(block, 'lower', '')}")
+@cases("relation", ["add_remove", "replace"])
+@cases("most", [1, 2, 3])
+@cases("block", BLOCKS, ids=lambda block: f"{block.kind} {getattr(block, 'lower', '')}")
 def test_no_unit_moves_it_further(block: Block, most: int, relation: str) -> None:
     """Of all that units may add; some pair of them is as far apart as the noise is wide."""
     contribution = left_out_contribution(Contribution(relation, most, 1, most, keys=1))
@@ -117,8 +118,8 @@ def random_rows(rng: random.Random, unit: int, count: int) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("call", CALLS)
+@cases("limits", LIMITS)
+@cases("call", CALLS)
 def test_the_statement_keeps_the_sensitivity(call: str, limits: str) -> None:
     if call == "sums of units" and limits != "groups":
         pytest.skip("its units have one row in a group")

@@ -10,6 +10,7 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
 from dpsql.mechanisms.objective_perturbation import calibrate, exponential_rate, objective_epsilon
+from support.cases import cases
 from support.laws.logistic import (
     Perturbation,
     Table,
@@ -47,8 +48,8 @@ def worst_one_row(noise: Perturbation, rows: int = 1) -> float:
     return worst
 
 
-@pytest.mark.parametrize("times", [1.2, 2.0, 40.0])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@cases("times", [1.2, 2.0, 40.0])
+@cases("epsilon", [0.1, 1.0, 4.0])
 def test_an_added_row(epsilon: float, times: float) -> None:
     """On adversarial tables the loss reaches 0.99 of epsilon, and never exceeds it."""
     ridge = Fraction(times * 0.25 / math.expm1(epsilon))
@@ -82,8 +83,8 @@ def test_random_tables_of_three_columns() -> None:
             assert np.abs(loss_at(points, one, other, noise)).max() <= epsilon * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("times", [1.2, 2.0, 40.0])
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@cases("times", [1.2, 2.0, 40.0])
+@cases("epsilon", [0.1, 1.0, 4.0])
 def test_a_replaced_row(epsilon: float, times: float) -> None:
     """Two columns attain the loss."""
     ridge = Fraction(times * 0.25 / math.expm1(epsilon))
@@ -112,8 +113,8 @@ def test_the_density_is_one() -> None:
         assert mass == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("ridge", [0.4, 1.0, 3.0])
-@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (0.8, 1e-6)])
+@cases("ridge", [0.4, 1.0, 3.0])
+@cases(("epsilon", "delta"), [(1.0, 0.05), (0.8, 1e-6)])
 def test_an_added_row_under_normal_noise(epsilon: float, delta: float, ridge: float) -> None:
     """The exact hockey-stick divergence in one column, in both directions."""
     rate = exponential_rate(Fraction(epsilon), Fraction(ridge))

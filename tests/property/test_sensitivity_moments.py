@@ -29,6 +29,7 @@ from dpsql.statistics.regression import (
     gram_sensitivity,
     standard_radius,
 )
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 
@@ -79,9 +80,9 @@ def test_the_other_rows_do_not_matter() -> None:
 KINDS = [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(5, 2), pa.float64()]
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("unit", [1, 2])
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("unit", [1, 2])
+@cases("kind", KINDS, ids=str)
 def test_products_of_cells(neighbours: str, unit: int, kind: pa.DataType) -> None:
     """Any cells for the rows that come and go; rows of the first and the last cell attain the bound."""
     number = TypedCells.of(kind).count
@@ -128,8 +129,8 @@ def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) 
             assert moved <= most * PrefixMatrix.of(of.count).squared
 
 
-@pytest.mark.parametrize("whole", [False, True])
-@pytest.mark.parametrize("width", [1, 3, 6, 20])
+@cases("whole", [False, True])
+@cases("width", [1, 3, 6, 20])
 def test_standardised_rows_have_the_stated_norm(width: int, whole: bool) -> None:
     """Random moments and heavy-tailed rows: norms, Gram matrix and cross products never exceed their bounds."""
     generator = np.random.default_rng(width)

@@ -20,6 +20,7 @@ import dpsql
 from dpsql.functions.covariance import CovarianceCall
 from support.broken import periods as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 from support.exact_sums import Seen, distances, exact_sums
 from support.sessions import one_key
 
@@ -112,19 +113,19 @@ def check(con: Any, call: str, chosen: list[tuple[Row, ...]]) -> int:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str) -> None:
     assert check(con, call, sample(3, seed=len(call))) > 0
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_many_small_tables_moves_more(con: Any, call: str) -> None:
     assert check(con, call, sample(150, seed=len(call) + 1)) > 10
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_any_small_table_moves_more(con: Any, call: str) -> None:
     assert check(con, call, tables()) > 100
 

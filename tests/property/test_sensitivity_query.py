@@ -23,6 +23,7 @@ from dpsql.engines.duckdb import query_answers
 from dpsql.engines.duckdb.query_planner import QueryPlanner
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from support.broken.planting import planted
+from support.cases import cases
 from support.exact_parts import Call, ExactCalls, exact_parts
 from support.plain_sql import Writer, mutated
 from support.plain_tables import create, fill, neighbours, random_rows
@@ -269,20 +270,20 @@ def random_queries(draw: random.Random, count: int) -> list[tuple[str, str]]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     assert examine(con, random_queries(draw, 14), neighbours(random_rows(draw))).wrong == []
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(100, 106))
+@cases("seed", range(100, 106))
 def test_a_person_is_worth_epsilon_at_most_on_several_databases(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=10, databases=3).wrong == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1080))
+@cases("seed", range(1000, 1080))
 def test_a_person_is_worth_epsilon_at_most_in_many(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=250, databases=20).wrong == []
 

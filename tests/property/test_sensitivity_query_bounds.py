@@ -12,6 +12,7 @@ from test_sensitivity_query import examine
 import dpsql
 from support.broken.planting import Fault, planted
 from support.broken.query_parts import BOUNDS_OF_ONE_ROW, BOUNDS_OF_THE_DATA, ROWS_BEYOND_THE_LIMIT
+from support.cases import cases
 from support.plain_tables import create, neighbours, random_rows
 
 MORE = ("delta := 1e-6", "max_rows_per_unit := 1", "max_rows_per_unit := 'drawn'", "delta := 1e-6, keys := 'private'")
@@ -32,8 +33,8 @@ def con() -> Iterator[Any]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("more", MORE)
+@cases("seed", range(20))
+@cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     found = examine(con, [(sql, more) for sql in ASKED], neighbours(random_rows(random.Random(seed))))
     assert found.wrong == []

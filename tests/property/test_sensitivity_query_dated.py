@@ -18,6 +18,7 @@ from test_sensitivity_query import BOUNDED, EPSILON, Bound, Planned, _ran, bound
 import dpsql
 from support.broken import periods as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 from support.dated_plain import DURING, UNDATED, Owner, create, dated_rows, neighbours
 from support.exact_parts import Call, exact_parts
 from support.plain_sql import Writer, mutated
@@ -136,13 +137,13 @@ def test_an_owner_is_worth_epsilon_of_a_charged_month_and_nothing_else(con: Any,
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 112))
+@cases("seed", range(100, 112))
 def test_an_owner_is_worth_no_more_in_several_databases(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=12, databases=2).wrong == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1080))
+@cases("seed", range(1000, 1080))
 def test_an_owner_is_worth_no_more_in_many(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=100, databases=10).wrong == []
 

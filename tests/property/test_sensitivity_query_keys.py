@@ -14,6 +14,7 @@ import pytest
 from test_sensitivity_query import examine
 
 import dpsql
+from support.cases import cases
 from support.plain_sql import create, neighbours, random_rows
 
 MORE = "keys := 'private', delta := 1e-6, max_rows_per_unit := 3"
@@ -58,7 +59,7 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 140))
+@cases("seed", range(100, 140))
 def test_a_person_is_worth_epsilon_at_most_in_many(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     assert examine(con, keyed_queries(draw), neighbours(random_rows(draw))).wrong == []

@@ -13,6 +13,7 @@ from test_sensitivity_query_rows import small_limits
 import dpsql
 from support.broken.planting import planted
 from support.broken.query_parts import EPSILON_FOR_EACH_SET
+from support.cases import cases
 from support.plain_sql import create, neighbours, random_rows
 
 MORE = ("", "delta := 1e-6", "max_rows_per_unit := 1", "max_rows_per_unit := 'drawn'")
@@ -35,8 +36,8 @@ def con() -> Iterator[Any]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(20))
-@pytest.mark.parametrize("more", MORE)
+@cases("seed", range(20))
+@cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     draw = random.Random(seed)
     with small_limits():

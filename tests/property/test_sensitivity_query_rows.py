@@ -14,6 +14,7 @@ import dpsql
 from dpsql.functions import query_rows
 from support.broken.planting import Fault, planted
 from support.broken.query_parts import MOST_OF_ALL, NO_LIMIT, ROWS_OF_TWO
+from support.cases import cases
 from support.exact_parts import Call, exact_parts
 from support.plain_sql import create, fill, neighbours, random_rows
 from support.sessions import one_key
@@ -42,8 +43,8 @@ def small_limits() -> AbstractContextManager[None]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("more", [MORE, f"{MORE}, keys := 'private'"])
+@cases("seed", range(4))
+@cases("more", [MORE, f"{MORE}, keys := 'private'"])
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     draw = random.Random(seed)
     with small_limits():

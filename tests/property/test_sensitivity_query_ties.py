@@ -15,6 +15,7 @@ from test_sensitivity_query import BOUNDED, Found, examine
 import dpsql
 from support.broken.planting import Fault, planted
 from support.broken.row_orders import EQUAL_VALUES_AS_READ, ORDER_AS_WRITTEN
+from support.cases import cases
 from support.plain_sql import Writer
 from support.plain_tables import create, neighbours, tied_rows
 
@@ -35,7 +36,7 @@ def examined(con: Any, seed: int, count: int = 8) -> Found:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     found = examined(con, seed)
     assert found.wrong == []
@@ -43,7 +44,7 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(100, 160))
+@cases("seed", range(100, 160))
 def test_a_person_is_worth_epsilon_at_most_in_many(con: Any, seed: int) -> None:
     assert examined(con, seed, 40).wrong == []
 

@@ -13,6 +13,7 @@ import dpsql
 from dpsql.contract.query import disjoint
 from support.broken.planting import planted
 from support.broken.query_parts import CELLS_OVERLAP, OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW
+from support.cases import cases
 from support.plain_tables import create, neighbours, random_rows
 
 MORE = ("during := NULL", "max_rows_per_unit := 1", "max_groups_per_unit := 1")
@@ -35,8 +36,8 @@ def con() -> Iterator[Any]:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("more", MORE)
+@cases("seed", range(25))
+@cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     found = examine(con, [(sql, more) for sql in ASKED], neighbours(random_rows(random.Random(seed))))
     assert found.wrong == []
@@ -52,8 +53,8 @@ DISJOINT = (
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("seed", range(25))
-@pytest.mark.parametrize("more", MORE)
+@cases("seed", range(25))
+@cases("more", MORE)
 def test_a_wrong_proof_that_counts_are_disjoint_costs_no_privacy(con: Any, seed: int, more: str) -> None:
     with planted((disjoint, "exclude", lambda *_: True)):
         found = examine(con, [(sql, more) for sql in DISJOINT], neighbours(random_rows(random.Random(seed))))

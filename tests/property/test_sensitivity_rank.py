@@ -17,6 +17,7 @@ from dpsql.contract.relation import relation_of
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.rank_scores import RankScores, rank_spread, released_sensitivity
 from dpsql.testing.neighbours import Table
+from support.cases import cases
 
 NAN = math.nan
 LOW, OTHER, HIGH = -float(FIXED_POINT_ONE), 0.0, float(FIXED_POINT_ONE)
@@ -70,7 +71,7 @@ def largest_spread(rows: int, levels: Sequence[float]) -> tuple[Fraction, Fracti
     return least, most, spread
 
 
-@pytest.mark.parametrize("rows", range(6))
+@cases("rows", range(6))
 def test_two_levels_stay_within_two(rows: int) -> None:
     """Every table of up to five rows, and every row more, with ties and missing values in both."""
     least, most, spread = largest_spread(rows, (LOW, HIGH, NAN))
@@ -126,9 +127,9 @@ def random_row(draw: random.Random) -> tuple[float | None, ...]:
     return (*(draw.choice(values) for _ in range(4)), draw.choice((LOW, LOW, HIGH, HIGH, OTHER, NAN)))
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("two_levels", [True, False])
-@pytest.mark.parametrize("unit", [1, 3])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("two_levels", [True, False])
+@cases("unit", [1, 3])
 def test_random_neighbours_stay_in_range(neighbours: str, two_levels: bool, unit: int) -> None:
     draw = random.Random(9)
     limit = rank_spread(relation_of(neighbours, unit), two_levels=two_levels)
@@ -180,9 +181,9 @@ def vector(table: Table, width: int, *, two_levels: bool, bits: int) -> list[int
     return [*rounded, len(table) << bits]
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("two_levels", [True, False])
-@pytest.mark.parametrize("unit", [1, 3])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("two_levels", [True, False])
+@cases("unit", [1, 3])
 def test_released_scores_of_random_neighbours_stay_within_their_sensitivity(
     neighbours: str, two_levels: bool, unit: int
 ) -> None:

@@ -19,6 +19,7 @@ from dpsql.statistics.regression import (
     least_eigenvalue_sensitivity,
 )
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 FEATURE_RADIUS = round(1.3 * S)
@@ -131,7 +132,7 @@ def test_every_round_of_boosting_is_within_its_bound(relation: Relation) -> None
     assert largest > 0.85
 
 
-@pytest.mark.parametrize("size", [0, 1, 3, S - 1, S, 5 * S + 7])
+@cases("size", [0, 1, 3, S - 1, S, 5 * S + 7])
 def test_the_radius_of_a_row_is_rounded_up(size: int) -> None:
     radius = largest_norm(1, size)
     assert (radius - 1) ** 2 < S**2 + size**2 <= radius**2

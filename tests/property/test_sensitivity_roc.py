@@ -19,6 +19,7 @@ from dpsql.mechanisms.smooth import area_bound, default_beta, median_bound
 from dpsql.statistics.auc import Concordance, area_under_curve, concordance_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.roc import area, area_smooth_bound, concordance, lower_median, smooth_median_bound
 
 LABELLED: list[Row] = [(label, cell) for label in (False, True) for cell in range(3)]
@@ -32,9 +33,9 @@ def histograms(table: Table, cells: int = 3) -> np.ndarray:
     return counts
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("cells", [1, 3, 5])
+@cases("relation", RELATIONS)
+@cases("name", STRATEGIES)
+@cases("cells", [1, 3, 5])
 def test_products_of_tables(name: str, cells: int, relation: Relation) -> None:
     """L1 and squared L2 of both histograms together, over all neighbouring tables of at most two rows."""
     strategy = prefix_strategy(cells, name=name, noise="gaussian")
@@ -52,8 +53,8 @@ def test_products_of_tables(name: str, cells: int, relation: Relation) -> None:
     assert max(squares) == gaussian_sensitivity(strategy, relation)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("cells", [1, 2, 3, 8, 9, 16, 31, 64, 65, 100, 513])
+@cases("name", STRATEGIES)
+@cases("cells", [1, 2, 3, 8, 9, 16, 31, 64, 65, 100, 513])
 def test_columns(name: str, cells: int) -> None:
     """Sensitivities are those of the worst unit vector; no two columns have a negative inner product."""
     strategy = prefix_strategy(cells, name=name, noise="gaussian")
@@ -68,8 +69,8 @@ def test_columns(name: str, cells: int) -> None:
         assert strategy.l1 == max(1, math.ceil(math.log(cells, 8) - 1e-9))
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("name", STRATEGIES)
+@cases("relation", RELATIONS)
 def test_products_of_units(name: str, relation: Relation) -> None:
     """At most three rows of a unit: all in one cell at worst, and three others under replace."""
     cells, most = 4, 3
@@ -110,8 +111,8 @@ def test_median_is_the_definition(beta: Fraction) -> None:
             assert bound == pytest.approx(smooth_median_bound(rows, 0, 5, float(beta)), rel=1e-9)
 
 
-@pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("beta", BETAS)
+@cases("relation", RELATIONS)
 def test_median_is_smooth(beta: Fraction, relation: Relation) -> None:
     """The median moves by no more than either S, and S by a factor of no more than exp(beta); ties, no rows."""
     largest = Fraction(0)
@@ -141,8 +142,8 @@ def test_median_of_many_rows(seed: int) -> None:
         )
 
 
-@pytest.mark.parametrize("beta", BETAS)
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("beta", BETAS)
+@cases("relation", RELATIONS)
 def test_area_is_smooth(beta: Fraction, relation: Relation) -> None:
     """Up to four rows per level: the area moves by no more than either S, and is that of the definition."""
     bounds = {}
@@ -270,8 +271,8 @@ def test_loss_of_the_concordance_for_units(relation: Relation, mu: Fraction | No
     assert 0.6 < worst <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 10**9), Fraction(1), Fraction(10**6)])
-@pytest.mark.parametrize("rows", [1, 10**6])
+@cases("epsilon", [Fraction(1, 10**9), Fraction(1), Fraction(10**6)])
+@cases("rows", [1, 10**6])
 def test_the_unit_of_the_concordance_is_public_and_fits(epsilon: Fraction, rows: int) -> None:
     part = ConcordanceNoise("area", epsilon, None, None, "replace", rows)
     assert part.bits == 0 or part.scales[0] <= 1 << 47

@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from support.broken.planting import planted
 from support.broken.several import CAP_BEFORE_JOIN
+from support.cases import cases
 from support.exact_sums import Seen, distances, exact_sums
 from support.sessions import one_key
 from support.several import TABLES, Database, create, fill, random_database, without
@@ -72,7 +73,7 @@ def test_a_person_changes_as_much_as_the_cap_says(con: Any, seed: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 300))
+@cases("seed", range(100, 300))
 def test_a_person_changes_as_much_as_the_cap_says_of_many(con: Any, seed: int) -> None:
     assert [*wrong(con, random_database(random.Random(seed)))] == []
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import numpy as np
-import pytest
 
 from dpsql.contract.relation import Contribution
 from dpsql.functions.crosstab import CrosstabPlan
@@ -17,6 +16,7 @@ from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, lapla
 from dpsql.statistics.counts import MarginalCounts, marginals_up_to
 from dpsql.testing import check_exhaustively, check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
+from support.cases import cases
 from support.laws.quantile import group_quantile_law
 
 # (m, g, r): rows of a unit, groups of it, rows of it in one group.
@@ -48,8 +48,8 @@ def matrix_of(design: MarginalCounts) -> np.ndarray:
     return np.array([design.entries(unit) for unit in np.eye(cells, dtype=np.int64)]).T
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("sizes", [(2, 2), (3, 2), (1, 3)])
+@cases("relation", RELATIONS)
+@cases("sizes", [(2, 2), (3, 2), (1, 3)])
 def test_a_row_moves_each_marginal_once(sizes: tuple[int, int], relation: Relation) -> None:
     design = MarginalCounts(sizes, marginals_up_to(2, 2))
     contribution = Contribution(relation)
@@ -81,9 +81,9 @@ def test_squared_norms_of_units_are_those_of_the_review() -> None:
         assert (found, design.squared_norm(contribution)) == numbers
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (2, 2, 2)])
+@cases("relation", RELATIONS)
+@cases("limits", LIMITS)
+@cases("sizes", [(2, 2), (2, 3), (2, 2, 2)])
 def test_units_stay_within_the_bounds(sizes: tuple[int, ...], limits: tuple[int, int, int], relation: Relation) -> None:
     contribution = Contribution(relation, *limits, keys=int(np.prod(sizes)))
     columns = len(sizes)
@@ -98,9 +98,9 @@ def test_units_stay_within_the_bounds(sizes: tuple[int, ...], limits: tuple[int,
         assert squared == design.squared_norm(contribution) or not alone
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("limits", LIMITS)
-@pytest.mark.parametrize("name", STRATEGIES)
+@cases("relation", RELATIONS)
+@cases("limits", LIMITS)
+@cases("name", STRATEGIES)
 def test_histograms_of_units(name: str, limits: tuple[int, int, int], relation: Relation) -> None:
     """Two keys with three bins each: K2 for bins by themselves; a strategy pools the bins of a key."""
     contribution = Contribution(relation, *limits)
@@ -133,8 +133,8 @@ def test_plans_take_these_bounds() -> None:
     assert tree.part.laplace_scale(tree.strategy) == Fraction(2 * 6 * 2, 2)  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("quantiles", [[Fraction(1, 2)], [Fraction(9, 10)], [Fraction(1, 4), Fraction(3, 4)]])
+@cases("relation", RELATIONS)
+@cases("quantiles", [[Fraction(1, 2)], [Fraction(9, 10)], [Fraction(1, 4), Fraction(3, 4)]])
 def test_quantiles_of_groups_stay_within_epsilon(quantiles: list[Fraction], relation: Relation) -> None:
     """Two groups, and rows of neither: exact joint laws on all tables of up to four rows."""
     epsilon = Fraction(1)

@@ -31,6 +31,7 @@ from dpsql.testing import random_pairs, random_unit_pairs
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.broken.votes import batches_of_floor
+from support.cases import cases
 
 BLOCKS = 4
 K = 2
@@ -232,8 +233,8 @@ def tail(epsilon: Fraction, least: int) -> Decimal:
         return (-rate * least).exp() / (1 + (-rate).exp())
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1), Fraction(1, 20), Fraction(7, 3), Fraction(1, 10**6), Fraction(50)])
-@pytest.mark.parametrize("failure", [Fraction(1, 10**4), Fraction(1, 2), Fraction(1, 3), Fraction(1, 10**30)])
+@cases("epsilon", [Fraction(1), Fraction(1, 20), Fraction(7, 3), Fraction(1, 10**6), Fraction(50)])
+@cases("failure", [Fraction(1, 10**4), Fraction(1, 2), Fraction(1, 3), Fraction(1, 10**30)])
 def test_the_shift_is_the_least_that_holds(epsilon: Fraction, failure: Fraction) -> None:
     shift = count_shift(epsilon, failure)
     allowed = Decimal(failure.numerator) / Decimal(failure.denominator)

@@ -15,6 +15,7 @@ import pytest
 import dpsql
 from support.analysts import ANSWERED, REFUSED, analysts
 from support.answers import described, differences, private
+from support.cases import cases
 
 # A cell of a quantile or of a drawn bound is wider than rounding.
 SLACK = 0.01
@@ -27,7 +28,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize("name", ANSWERED)
+@cases("name", ANSWERED)
 def test_the_answer_is_duckdbs_own(con: Any, name: str) -> None:
     sql, more = ANSWERED[name]
     call = private(sql, more)
@@ -37,7 +38,7 @@ def test_the_answer_is_duckdbs_own(con: Any, name: str) -> None:
     assert differences(con.execute(call).fetchall(), theirs, slack=SLACK) == []
 
 
-@pytest.mark.parametrize(("sql", "code", "words", "mended"), REFUSED)
+@cases(("sql", "code", "words", "mended"), REFUSED)
 def test_a_refusal_says_what_to_write(con: Any, sql: str, code: str, words: str, mended: str) -> None:
     before = con.execute("FROM dp_budget()").fetchall()
     with pytest.raises(duckdb.Error) as raised:

@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.contract.query import disjoint
 from support.broken.planting import planted
+from support.cases import cases
 from support.query_entries import noted_entries
 from support.sql_text import literal
 
@@ -63,7 +64,7 @@ NOT_SEEN = (
 )
 
 
-@pytest.mark.parametrize("conditions", APART)
+@cases("conditions", APART)
 def test_what_excludes_each_other_is_seen(con: Any, conditions: tuple[str, ...]) -> None:
     sql = counts(*conditions)
     rows, one_noise = ask(con, sql)
@@ -71,7 +72,7 @@ def test_what_excludes_each_other_is_seen(con: Any, conditions: tuple[str, ...])
     assert rows == con.execute(sql).fetchall()
 
 
-@pytest.mark.parametrize("conditions", NOT_SEEN)
+@cases("conditions", NOT_SEEN)
 def test_what_is_not_plain_is_not_said(con: Any, conditions: tuple[str, ...]) -> None:
     sql = counts(*conditions)
     rows, one_noise = ask(con, sql)
@@ -79,7 +80,7 @@ def test_what_is_not_plain_is_not_said(con: Any, conditions: tuple[str, ...]) ->
     assert rows == con.execute(sql).fetchall()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "seen"),
     [
         ("SELECT count(*) FILTER (WHERE kind = '1'), count_if(kind = '2') FROM visits", True),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
 from support.sessions import session_of
 from support.sql_text import literal
@@ -85,8 +86,8 @@ MEANT = (
 )
 
 
-@pytest.mark.parametrize("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"])
-@pytest.mark.parametrize("sql", MEANT)
+@cases("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"])
+@cases("sql", MEANT)
 def test_with_little_noise_answers_are_duckdbs_own(con: Any, sql: str, more: str) -> None:
     """What lies beyond the interval is clipped; values of a group are 2 or 4 apart, and a quantile is one of them."""
     mine = sorted(ask(con, sql, 1e7, more), key=str)

@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from support.answers import described
+from support.cases import cases
 from support.sql_text import literal
 
 
@@ -104,7 +105,7 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
+@cases("name", ASKED)
 def test_dp_estimate_has_the_lines_of_the_query(con: Any, name: str) -> None:
     sql, more = ASKED[name]
     expected = [
@@ -144,7 +145,7 @@ def test_dp_estimate_of_dated_rows_takes_periods(con: Any) -> None:
     assert con.execute(call.format(", during := '2026-02'")).fetchall()[0][:2] == ("epsilon", 1.0)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code"),
     [
         ("epsilon := 1", "P100"),

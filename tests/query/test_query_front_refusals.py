@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from dpsql.errors import DpsqlError
+from support.cases import cases
 from tests.support.split_queries import hospital, split_of
 
 REFUSED = [
@@ -74,7 +75,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     found.close()
 
 
-@pytest.mark.parametrize(("code", "sql"), REFUSED)
+@cases(("code", "sql"), REFUSED)
 def test_a_refusal_has_its_code(con: duckdb.DuckDBPyConnection, code: str, sql: str) -> None:
     with pytest.raises(DpsqlError) as caught:
         split_of(con, sql)

@@ -16,6 +16,7 @@ import pytest
 
 import dpsql
 from support.answers import differences, private
+from support.cases import cases
 from support.sql_text import literal
 from support.worlds import hospital
 
@@ -125,12 +126,12 @@ PLACES = (
 )
 
 
-@pytest.mark.parametrize(("relation", "form"), list(product(RELATIONS, FORMS)))
+@cases(("relation", "form"), list(product(RELATIONS, FORMS)))
 def test_a_relation_that_is_no_table_is_refused(unchanged: Any, relation: str, form: str) -> None:
     refused(unchanged, private(form.format(relation)))
 
 
-@pytest.mark.parametrize(("value", "place"), list(product(VALUES, PLACES)))
+@cases(("value", "place"), list(product(VALUES, PLACES)))
 def test_a_value_that_is_not_of_the_row_is_refused(unchanged: Any, value: str, place: str) -> None:
     refused(unchanged, private(place.format(value)))
 
@@ -185,7 +186,7 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("text", TEXTS, ids=lambda text: repr(text[:40]))
+@cases("text", TEXTS, ids=lambda text: repr(text[:40]))
 def test_a_text_that_asks_more_is_refused(unchanged: Any, text: str) -> None:
     refused(unchanged, private(text))
 
@@ -206,7 +207,7 @@ def test_parentheses_around_a_table_are_read_as_duckdb_reads_them(unchanged: Any
     refused(unchanged, private(f"SELECT count(*) FROM {'(' * 100}visits{')' * 100}"))
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         f"SELECT {' + '.join(['1'] * 900)} FROM visits",
@@ -262,14 +263,14 @@ def defined(con: Any, but: str = "") -> int:
     return made
 
 
-@pytest.mark.parametrize("sql", HONEST)
+@cases("sql", HONEST)
 def test_macros_of_the_caller_change_nothing(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
     assert defined(con, sql) > 300
     assert differences(con.execute(private(sql, "fresh := true")).fetchall(), clean) == []
 
 
-@pytest.mark.parametrize("sql", HONEST)
+@cases("sql", HONEST)
 def test_a_macro_of_a_name_in_the_query_is_refused_or_not_used(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
     assert defined(con) > 300

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.sql_text import literal
 
 GROUPS = 150
@@ -52,7 +53,7 @@ ABOVE = {
 }
 
 
-@pytest.mark.parametrize("sql", ABOVE.values(), ids=ABOVE)
+@cases("sql", ABOVE.values(), ids=ABOVE)
 def test_what_stands_above_answers_has_an_interval_that_holds_the_exact_one(con: Any, sql: str) -> None:
     found, exact = told(con, sql), con.execute(sql).fetchall()
     known = [(row, one[-1]) for row, one in zip(found, exact, strict=True) if one[-1] is not None]
@@ -82,7 +83,7 @@ NOT_CERTAIN = {
 }
 
 
-@pytest.mark.parametrize("sql", NOT_CERTAIN.values(), ids=NOT_CERTAIN)
+@cases("sql", NOT_CERTAIN.values(), ids=NOT_CERTAIN)
 def test_what_is_not_certain_is_undetermined(con: Any, sql: str) -> None:
     assert {(row["v_lower"], row["v_upper"], row["v_verdict"]) for row in told(con, sql)} == {
         (None, None, "undetermined")
@@ -106,7 +107,7 @@ ALL_GROUPS = {
 }
 
 
-@pytest.mark.parametrize("sql", ALL_GROUPS.values(), ids=ALL_GROUPS)
+@cases("sql", ALL_GROUPS.values(), ids=ALL_GROUPS)
 def test_an_aggregate_of_answers_has_an_interval_that_holds_the_exact_one(con: Any, sql: str) -> None:
     found, exact = told(con, sql, confidence=0.999999), con.execute(sql).fetchall()
     assert len(found) == len(exact)
@@ -138,7 +139,7 @@ UNITED = {
 }
 
 
-@pytest.mark.parametrize("sql", UNITED.values(), ids=UNITED)
+@cases("sql", UNITED.values(), ids=UNITED)
 def test_every_part_of_a_union_and_every_subquery_has_its_own_interval(con: Any, sql: str) -> None:
     found, exact = told(con, sql, confidence=0.999999), con.execute(sql).fetchall()
     assert len(found) == len(exact)
@@ -174,7 +175,7 @@ PAIRS = (
 )
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@cases("name", PAIRS)
 def test_a_pair_has_an_interval_that_holds_the_exact_one(con: Any, name: str) -> None:
     sql = f"SELECT g, {name}(y, x) AS v FROM visits GROUP BY g ORDER BY g"
     found, exact = told(con, sql, epsilon=20), con.execute(sql).fetchall()

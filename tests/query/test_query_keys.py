@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 from dpsql.errors import ParameterError
+from support.cases import cases
 from tests.support.split_queries import hospital, split_of
 
 
@@ -69,7 +70,7 @@ def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "time_bucket(INTERVAL '2 weeks', visit_date)", bounded)[0] == first
 
 
-@pytest.mark.parametrize(
+@cases(
     ("where", "first", "last"),
     [
         ("year(visit_date) = 2024", "2024-01-01", "2024-12-31"),
@@ -94,7 +95,7 @@ def test_dates_whose_parts_are_bounded(con: duckdb.DuckDBPyConnection, where: st
     assert (found[0], found[-1]) == (first, last) == (str(kept[0][0]), str(kept[-1][0]))
 
 
-@pytest.mark.parametrize(
+@cases(
     "where",
     [
         "year(visit_date) = 99999",
@@ -228,7 +229,7 @@ def test_keys_of_a_table_that_groups_are_joined_with(con: duckdb.DuckDBPyConnect
         split_of(con, outer, delta=False)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "low", "high"),
     [
         ("days", 0, 365),

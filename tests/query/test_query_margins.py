@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 from support.answers import differences, private
+from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
 from support.sessions import session_of
 from support.sql_text import literal
@@ -63,7 +64,7 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
     assert differences(found, con.execute(listed).fetchall(), slack=0.5) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT ward, sex, avg(days), var_pop(days), count(days) FROM visits WHERE ward <> 'Z' AND sex IS NOT NULL GROUP BY ROLLUP (ward, sex)",
@@ -73,7 +74,7 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
         "SELECT ward, count(*) FILTER (WHERE days > 3) FROM visits WHERE ward <> 'Z' GROUP BY ROLLUP (ward)",
     ],
 )
-@pytest.mark.parametrize("more", ["", "max_rows_per_unit := 'drawn'"])
+@cases("more", ["", "max_rows_per_unit := 'drawn'"])
 def test_answers_are_those_of_duckdb(con: Any, sql: str, more: str) -> None:
     assert differences(con.execute(private(sql, more)).fetchall(), con.execute(sql).fetchall(), slack=0.6) == []
 

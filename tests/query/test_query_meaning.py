@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from support.answers import described, differences, private
+from support.cases import cases
 from support.worlds import has_tpch, hospital, known_statements, protect_tpch, statements, tpch
 
 DELTA = "delta := 1e-6"
@@ -89,14 +90,14 @@ def check(con: Any, sql: str, *, drawn_keys: bool, slack: float, more: str = "")
     assert spent(con)[0][1] == releases + 1  # a replay is free
 
 
-@pytest.mark.parametrize("name", ANSWERED)
+@cases("name", ANSWERED)
 def test_a_dashboard_shows_what_it_showed(by_id: Any, by_patient: Any, name: str) -> None:
     sql = DASHBOARDS[name]["sql"]
     con = by_patient if "USING (patient)" in sql else by_id
     check(con, sql, drawn_keys=name in DRAWN_KEYS, slack=SLACK.get(name, 1e-3), more=BOUNDS.get(name, ""))
 
 
-@pytest.mark.parametrize("name", FREE)
+@cases("name", FREE)
 def test_what_shows_no_rows_is_free(by_id: Any, name: str) -> None:
     sql = DASHBOARDS[name]["sql"]
     before = spent(by_id)
@@ -112,7 +113,7 @@ def test_what_shows_no_rows_is_free(by_id: Any, name: str) -> None:
         assert answered
 
 
-@pytest.mark.parametrize("number", TPCH_ANSWERED if TPCH else ())
+@cases("number", TPCH_ANSWERED if TPCH else ())
 def test_tpch_is_answered(shop: Any, number: int) -> None:
     check(shop, TPCH[number], drawn_keys=number in TPCH_DRAWN_KEYS, slack=10.0, more=TPCH_BOUNDS.get(number, ""))
 

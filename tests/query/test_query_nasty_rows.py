@@ -12,6 +12,7 @@ from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import read_tree
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError
+from support.cases import cases
 from tests.support.split_queries import columns_of_table, tree_of
 
 NASTY = {
@@ -109,7 +110,7 @@ def run(con: duckdb.DuckDBPyConnection, sql: str) -> int:
     return len(texts)
 
 
-@pytest.mark.parametrize("value", VALUES)
+@cases("value", VALUES)
 def test_no_row_stops_an_expression(con: duckdb.DuckDBPyConnection, value: str) -> None:
     ran = [
         run(con, f"SELECT count({value}) FROM n"),
@@ -120,13 +121,13 @@ def test_no_row_stops_an_expression(con: duckdb.DuckDBPyConnection, value: str) 
     assert any(ran)
 
 
-@pytest.mark.parametrize("value", [*PER_PERSON, *WINDOWS])
+@cases("value", [*PER_PERSON, *WINDOWS])
 def test_no_row_stops_what_is_made_of_a_persons_rows(con: duckdb.DuckDBPyConnection, value: str) -> None:
     group = "" if " OVER " in value else " GROUP BY u"
     assert run(con, f"SELECT count(v) FROM (SELECT u, {value} AS v FROM n{group})") == 1
 
 
-@pytest.mark.parametrize("sql", OTHERS)
+@cases("sql", OTHERS)
 def test_no_row_stops_a_join(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     run(con, sql)
 

@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.lineage import bound
 from support.answers import differences, private
+from support.cases import cases
 from support.worlds import hospital
 
 
@@ -20,7 +21,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@cases(
     "value",
     ["cost % 7", "ln(cost + 1)", "sqrt(cost)", "log10(cost + 1)", "cost / 3 % 2", "pow(cost, 0.5)", "exp(-cost)"],
 )

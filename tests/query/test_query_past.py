@@ -14,6 +14,7 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.engines.duckdb.query_answers import stored_answer
+from support.cases import cases
 from support.sql_text import literal
 
 
@@ -53,8 +54,8 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("errors", ["", ", errors := true"], ids=["plain", "errors"])
-@pytest.mark.parametrize("name", QUERIES)
+@cases("errors", ["", ", errors := true"], ids=["plain", "errors"])
+@cases("name", QUERIES)
 def test_the_rows_are_those_that_were_returned(ctx: dpsql.Context, name: str, errors: str) -> None:
     ctx.connection.execute("SET TimeZone = 'Asia/Tokyo'")
     before = asked(ctx, QUERIES[name], errors)

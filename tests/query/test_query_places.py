@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 from support.answers import private
+from support.cases import cases
 from support.worlds import hospital
 
 
@@ -30,7 +31,7 @@ def refusal(con: Any, sql: str) -> str:
 
 
 # What is refused: the text before it, its words, and the text behind.
-@pytest.mark.parametrize(
+@cases(
     ("before", "words", "behind"),
     [
         ("SELECT ward,\n  ", "min(visit_date)", "\nFROM visits GROUP BY ward"),

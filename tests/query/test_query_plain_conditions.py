@@ -11,6 +11,7 @@ from dpsql.contract.expression.judge import Bound
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.query import expressions
+from support.cases import cases
 from tests.support.split_queries import hospital, split_of
 
 PLAIN = (
@@ -48,7 +49,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-@pytest.mark.parametrize("condition", [*PLAIN, *GUARDED])
+@cases("condition", [*PLAIN, *GUARDED])
 def test_what_cannot_fail_is_plain_and_keeps_the_same_rows(
     con: duckdb.DuckDBPyConnection, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +72,7 @@ def _compared(day: str) -> Bound:
     return Bound("compare", Type("BOOLEAN"), (Bound("column", date, name="d"), literal), name="=")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("literal", "wanted", "fits"),
     [
         *((("24", "INTEGER"), "DECIMAL(15, 2)", True), (("1e13", "DECIMAL"), "DECIMAL(15, 2)", False)),

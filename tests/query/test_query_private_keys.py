@@ -13,6 +13,7 @@ import dpsql
 from support.answers import differences
 from support.broken.planting import planted
 from support.broken.query_parts import KEYS_OF_ROWS
+from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
 from support.sessions import session_of
 from support.sql_text import literal
@@ -110,7 +111,7 @@ def test_persons_decide_where_they_are_asked_for(con: Any) -> None:
         assert given[0]["distinct_of"] == given[0]["layout"]["privacy_unit"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "key",
     [
         "CAST([0.0, -0.0, 'nan', 'inf', 0.1, 1e300, -1e-300][1 + i % 7] AS DOUBLE)",

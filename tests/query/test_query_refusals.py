@@ -17,6 +17,7 @@ import dpsql
 from dpsql.engines.duckdb.session import Session
 from support.answers import private
 from support.broken.planting import planted
+from support.cases import cases
 from support.worlds import hospital, known_statements, tpch
 
 DASHBOARDS = {one["name"]: one for one in known_statements("dashboards")}
@@ -235,7 +236,7 @@ def code_of(message: str) -> str:
     return found[1] if found else ""
 
 
-@pytest.mark.parametrize(("code", "sql"), [(code, sql) for code, listed in REFUSED.items() for sql in listed])
+@cases(("code", "sql"), [(code, sql) for code, listed in REFUSED.items() for sql in listed])
 def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str) -> None:
     message = refusal(con, sql)
     assert code_of(message) == code, message
@@ -243,7 +244,7 @@ def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str)
     assert said.endswith("."), said
 
 
-@pytest.mark.parametrize("sql", MENDED)
+@cases("sql", MENDED)
 def test_what_a_refusal_advises_runs(con: Any, sql: str) -> None:
     refusal(con, sql)
     assert con.execute(private(MENDED[sql])).fetchall()
@@ -270,7 +271,7 @@ TOO_MANY = (
 _SLOWER = (TOO_MANY[0], *TOO_MANY[3:])
 
 
-@pytest.mark.parametrize("sql", [*TOO_MANY[1:3], *(pytest.param(sql, marks=pytest.mark.long) for sql in _SLOWER)])
+@cases("sql", [*TOO_MANY[1:3], *(pytest.param(sql, marks=pytest.mark.long) for sql in _SLOWER)])
 def test_too_many_groups_are_refused_before_they_are_made(con: Any, sql: str) -> None:
     """All of the largest of these, 1.4e11, have no place in any memory."""
     before = con.execute("FROM dp_budget()").fetchall()
@@ -283,12 +284,12 @@ def test_too_many_groups_are_refused_before_they_are_made(con: Any, sql: str) ->
     assert con.execute("FROM dp_budget()").fetchall() == before
 
 
-@pytest.mark.parametrize("code", REFUSED)
+@cases("code", REFUSED)
 def test_every_code_is_asked_for_often(code: str) -> None:
     assert len(REFUSED[code]) >= 5
 
 
-@pytest.mark.parametrize("code", REFUSED)
+@cases("code", REFUSED)
 def test_a_refusal_comes_while_the_statement_is_bound(con: Any, code: str) -> None:
     """DESCRIBE binds and runs nothing, so whatever it refuses has read no row."""
     before = con.execute("FROM dp_budget()").fetchall()
@@ -327,13 +328,13 @@ def test_what_names_no_period_is_refused() -> None:
         assert opened.execute("FROM dp_budget()").fetchall() == before
 
 
-@pytest.mark.parametrize("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"])
+@cases("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"])
 def test_a_dashboard_that_asks_too_much_is_refused(con: Any, name: str) -> None:
     message = refusal(con, DASHBOARDS[name]["sql"], "delta := 1e-6")
     assert code_of(message) == DASHBOARDS[name]["why"][:4], message
 
 
-@pytest.mark.parametrize("number", TPCH_CODES if TPCH else ())
+@cases("number", TPCH_CODES if TPCH else ())
 def test_tpch_that_asks_too_much_is_refused(shop: Any, number: int) -> None:
     message = refusal(shop, TPCH[number], "delta := 1e-6")
     assert code_of(message) == TPCH_CODES[number], message

@@ -8,6 +8,7 @@ import duckdb
 import pytest
 
 from dpsql.errors import SourceError
+from support.cases import cases
 from tests.support.split_queries import answered_exactly, hospital, plain, split_of
 
 # Each is answered as DuckDB answers it, but for groups that have no row.
@@ -181,14 +182,14 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     found.close()
 
 
-@pytest.mark.parametrize("sql", ANSWERED.strip().splitlines())
+@cases("sql", ANSWERED.strip().splitlines())
 def test_a_split_means_what_the_query_says(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     found = split_of(con, sql)
     got = answered_exactly(con, found)
     assert plain(got) == plain(con.execute(sql).fetchall())
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     ["count(*)", "count(beds)", "count_if(v.id IS NULL)", "sum(coalesce(days, 1))", "sum(CASE WHEN days > 3 THEN 0 ELSE 1 END)",
      "sum(beds)", "avg(coalesce(days, 0))", "count(greatest(days, beds))", "count(*) FILTER (WHERE beds > 3)"],
@@ -211,7 +212,7 @@ def test_conditions_do_not_keep_rows_of_nobody(con: duckdb.DuckDBPyConnection, w
         )
 
 
-@pytest.mark.parametrize("sql", ANSWERED.strip().splitlines()[:20])
+@cases("sql", ANSWERED.strip().splitlines()[:20])
 def test_names_and_types_are_those_of_the_query(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     found = split_of(con, sql)
     answered_exactly(con, found)

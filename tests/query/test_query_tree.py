@@ -13,6 +13,7 @@ from dpsql.contract.query.tree import check_length, read_tree, tables_of
 from dpsql.errors import ParameterError
 from support.broken.planting import planted
 from support.broken.queries import DECIMAL_UNSCALED
+from support.cases import cases
 from tests.support.split_queries import tree_of
 
 
@@ -103,7 +104,7 @@ def test_a_decimal_of_the_older_tree_has_its_scale(con: duckdb.DuckDBPyConnectio
         assert numbers_of(older_tree())[:3] == ["5", "-125", "700"]
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT 1; SELECT 2",
@@ -129,7 +130,7 @@ def test_a_tree_that_is_too_deep_for_any_parser() -> None:
         check_length("x" * 100_001)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SUMMARIZE t",

@@ -19,6 +19,7 @@ from dpsql.contract.query.split import Split
 from dpsql.engines.duckdb import query_planner
 from support.answers import private
 from support.broken.planting import planted
+from support.cases import cases
 from support.worlds import hospital
 
 _TOLD = itertools.count()
@@ -104,7 +105,7 @@ SOURCES: dict[str, Callable[[str, str, str, str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@cases("name", SOURCES)
 def test_a_wrong_source_is_refused(con: Any, name: str) -> None:
     assert refusal(con, of_source(SOURCES[name]))[0] in "SIPB"
 
@@ -126,7 +127,7 @@ POSTS = {
 }
 
 
-@pytest.mark.parametrize("name", POSTS)
+@cases("name", POSTS)
 def test_a_post_text_that_reads_people_is_refused(con: Any, name: str) -> None:
     assert refusal(con, lambda split: replace(split, post=POSTS[name]))[0] in "SIP"
 

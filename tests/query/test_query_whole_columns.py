@@ -10,6 +10,7 @@ import pytest
 import dpsql
 from dpsql.functions.query_vector import VectorPlan
 from support.broken.planting import planted
+from support.cases import cases
 from support.sql_text import literal
 
 
@@ -49,8 +50,8 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("epsilon", [1e5, 1e9])
-@pytest.mark.parametrize("sql", ASKED, ids=lambda sql: sql[7:40])
+@cases("epsilon", [1e5, 1e9])
+@cases("sql", ASKED, ids=lambda sql: sql[7:40])
 def test_answers_mean_what_they_meant(con: Any, sql: str, epsilon: float) -> None:
     more = ", lower := {x: 0, c: 0, d: 0}, upper := {x: 30, c: 20, d: 20}"
     found = con.execute(f"FROM dp_query({literal(sql)}, epsilon := {epsilon}{more}, fresh := true)").fetchall()

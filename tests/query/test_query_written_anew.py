@@ -9,6 +9,7 @@ from dpsql.contract.query.nodes import Expr, Select, TableRef, WindowFrame
 from dpsql.contract.query.tree import read_tree
 from dpsql.contract.query.writer import query_sql
 from dpsql.errors import ParameterError
+from support.cases import cases
 from tests.support.split_queries import tree_of
 
 QUERIES = (
@@ -47,7 +48,7 @@ QUERIES = (
 )
 
 
-@pytest.mark.parametrize("sql", QUERIES)
+@cases("sql", QUERIES)
 def test_written_queries_are_the_same(sql: str) -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE t AS SELECT * FROM (VALUES (1, 2), (1, NULL), (2, 1), (3, 3), (NULL, 1)) AS v(a, b)")

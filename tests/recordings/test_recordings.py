@@ -15,6 +15,7 @@ from cases import Case, every_case
 from replay import Replay, arithmetic, same
 
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text(encoding="utf-8"))
 # On another kind of processor doubles may end in other bits; then rounding is forgiven, and charges are not.
@@ -38,7 +39,7 @@ def test_every_function_is_recorded() -> None:
     assert [name for name in FUNCTIONS if f" {name}(" not in statements] == []
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@cases("case", CASES, ids=lambda case: case.name)
 def test_as_recorded(case: Case, replay: Replay) -> None:
     found, recorded = json.loads(json.dumps(replay.run(case))), RECORDED[case.name]
     if not same(found, recorded, exactly=EXACTLY):
@@ -49,7 +50,7 @@ def test_as_recorded(case: Case, replay: Replay) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("case", [case for case in CASES if "no rows" in case.name], ids=lambda case: case.name)
+@cases("case", [case for case in CASES if "no rows" in case.name], ids=lambda case: case.name)
 def test_no_rows_are_answered_every_time(case: Case, replay: Replay) -> None:
     """Where a scan finds no row, DuckDB's threads race for the end of it; no step may hang on who wins."""
     found = {json.dumps(replay.run(case)) for _ in range(30)}

@@ -22,6 +22,8 @@ pytest.importorskip("dp_accounting", reason="pip install dp-accounting")
 from dp_accounting.pld import privacy_loss_distribution as distribution
 from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
+from support.cases import cases
+
 STEP = 1e-4
 Event = dict[str, Any]
 Worst = Callable[[bool], PrivacyLossDistribution]
@@ -106,9 +108,7 @@ def test_a_mix_is_never_below_its_exact_loss_and_within_a_factor_of_it(mix: str)
     assert epsilon <= factor * theirs(releases, 1e-6, pessimistic=True)
 
 
-@pytest.mark.parametrize(
-    "release", [pure("0.01"), pure("1"), pure("5"), laplace("1"), gaussian("1", "1e-7"), approximate("1", "1e-7")]
-)
+@cases("release", [pure("0.01"), pure("1"), pure("5"), laplace("1"), gaussian("1", "1e-7"), approximate("1", "1e-7")])
 def test_one_release_is_never_below_its_exact_loss(release: tuple[Event, Worst]) -> None:
     epsilon, delta = amounts(ours([(release, 1)]))
     # Their grid may round the loss of one discrete mechanism up by a step.

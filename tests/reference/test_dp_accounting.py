@@ -21,6 +21,8 @@ from dp_accounting.pld.common import DifferentialPrivacyParameters
 from dp_accounting.pld.privacy_loss_mechanism import DiscreteGaussianPrivacyLoss, GaussianPrivacyLoss
 from dp_accounting.rdp.rdp_privacy_accountant import RdpAccountant
 
+from support.cases import cases
+
 STEP = 1e-3
 
 
@@ -34,8 +36,8 @@ def their_epsilon(mu: float, delta: float) -> float:
     return high
 
 
-@pytest.mark.parametrize("mu", ["0.01", "0.291999", "1", "4.5"])
-@pytest.mark.parametrize("epsilon", ["0.01", "1", "10"])
+@cases("mu", ["0.01", "0.291999", "1", "4.5"])
+@cases("epsilon", ["0.01", "1", "10"])
 def test_the_profile(mu: str, epsilon: str) -> None:
     theirs = GaussianPrivacyLoss(standard_deviation=1 / float(mu)).get_delta_for_epsilon(float(epsilon))
     assert float(gaussian_delta(Fraction(mu), Fraction(epsilon))) == pytest.approx(theirs, rel=1e-6, abs=1e-14)
@@ -67,8 +69,8 @@ def test_numbers_of_the_literature() -> None:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("multipliers", [[1.0], [2.0, 3.0, 1.5], [42.67] * 102, [7.32, 7.32] + [73.18] * 100])
-@pytest.mark.parametrize("epsilon", ["0.5", "1"])
+@cases("multipliers", [[1.0], [2.0, 3.0, 1.5], [42.67] * 102, [7.32, 7.32] + [73.18] * 100])
+@cases("epsilon", ["0.5", "1"])
 def test_composition_of_gaussians(multipliers: list[float], epsilon: str) -> None:
     """``mu**2`` adds up: between their optimistic and their pessimistic delta."""
     mu = Fraction(math.sqrt(sum(multiplier**-2 for multiplier in multipliers)))
@@ -90,8 +92,8 @@ def composed(events: list[dict[str, object]]) -> Cost:
     return cost_of({"mechanism": "composed", "events": events})
 
 
-@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
-@pytest.mark.parametrize("epsilon", ["0.2", "1", "3"])
+@cases("scale", [0.3, 1.0, 4.0])
+@cases("epsilon", ["0.2", "1", "3"])
 def test_mixed_composition_is_never_below_theirs(scale: float, epsilon: str) -> None:
     """Laplace noise, a pure mechanism in general (the worst pair of laws) and Gaussian noise at its (epsilon, delta)."""
     delta = Fraction("1e-6")
@@ -121,8 +123,8 @@ def test_mixed_composition_is_never_below_theirs(scale: float, epsilon: str) -> 
     assert float(ours.epsilon) >= theirs.get_epsilon_for_delta(float(ours.delta)) - 3 * STEP
 
 
-@pytest.mark.parametrize("rho", ["0.0005", "0.02", "0.5", "8"])
-@pytest.mark.parametrize("delta", ["1e-9", "1e-6", "0.01"])
+@cases("rho", ["0.0005", "0.02", "0.5", "8"])
+@cases("delta", ["1e-9", "1e-6", "0.01"])
 def test_the_zcdp_conversion(rho: str, delta: str) -> None:
     """As good as theirs over a fine grid of orders, and never below the exact epsilon of a Gaussian of that rho."""
     ours = float(zcdp_epsilon(Fraction(rho), Fraction(delta)))

@@ -18,6 +18,7 @@ from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS
 from dpsql.released.model import LinearModel
 from dpsql.statistics.additive import ResidualSums
 from support.broken.planting import planted
+from support.cases import cases
 from support.twins import Sending, context, release, spent
 
 ROWS = 3000
@@ -46,7 +47,7 @@ def made() -> Iterator[dpsql.Context]:
         yield found
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     [
         BOUNDS,

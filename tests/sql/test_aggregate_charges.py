@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.statistics.grouped_sums import Labels
+from support.cases import cases
 
 ALL = "aggregates := ['count', 'sum', 'avg', 'stddev'], target := ['x', 'y'], lower := 0, upper := 10"
 PUBLIC = f"dp_aggregate('t', {ALL}, by := 'h', keys := range(50), epsilon := 0.5)"
@@ -37,8 +38,8 @@ def test_one_event_for_all_groups_and_aggregates(con: Any, call: str, cost: tupl
     assert spent(con) == [pytest.approx(cost)]
 
 
-@pytest.mark.parametrize("call", [PUBLIC, PRIVATE])
-@pytest.mark.parametrize(
+@cases("call", [PUBLIC, PRIVATE])
+@cases(
     "way",
     ["EXPLAIN FROM {}", "DESCRIBE FROM {}", "PREPARE p AS FROM {}", "CREATE VIEW v AS FROM {}", "FROM {} LIMIT 0"],
 )
@@ -47,7 +48,7 @@ def test_what_is_only_planned_is_free(con: Any, call: str, way: str) -> None:
     assert spent(con) == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "code"),
     [
         ("by := 'h', keys := ['a']", "P067"),

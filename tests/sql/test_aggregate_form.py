@@ -13,6 +13,7 @@ from exact_reference import exact
 import dpsql
 from dpsql.functions import sis
 from dpsql.udfs import release, values
+from support.cases import cases
 
 
 @pytest.fixture
@@ -119,8 +120,8 @@ def test_a_release_name_needs_one_group(con: Any) -> None:
     assert con.execute("SELECT count(*) FROM dp_ledger()").fetchall() == [(1,)]
 
 
-@pytest.mark.parametrize("groups", [1, 2, 5000])
-@pytest.mark.parametrize(
+@cases("groups", [1, 2, 5000])
+@cases(
     "form",
     [
         "dp_sis([a, b], y, n_features := 2, k := 1, epsilon := 1, lower := 0, upper := 1, target_lower := 0, "

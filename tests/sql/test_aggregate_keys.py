@@ -9,6 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 
 HUGE = "epsilon := 1e12"
 PRIVATE = "keys := 'private', delta := 1e-6, epsilon := 20"
@@ -71,8 +72,8 @@ def load(con: Any, kind: str) -> tuple[list[str], str]:
     return values, plain
 
 
-@pytest.mark.parametrize("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 1, "])
-@pytest.mark.parametrize("kind", TYPES)
+@cases("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 1, "])
+@cases("kind", TYPES)
 def test_every_type(con: Any, kind: str, unit: str) -> None:
     """Public and private keys count each value by itself, show it in its own type, and take it back as a key."""
     values, plain = load(con, kind)
@@ -99,10 +100,8 @@ def test_every_type(con: Any, kind: str, unit: str) -> None:
     assert len(rows(con, "FROM found")) == len(values) + 1
 
 
-@pytest.mark.parametrize("collation", ["NOCASE", "NOACCENT", "NOCASE.NOACCENT"])
-@pytest.mark.parametrize(
-    "unit", ["", "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1, "]
-)
+@cases("collation", ["NOCASE", "NOACCENT", "NOCASE.NOACCENT"])
+@cases("unit", ["", "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1, "])
 def test_a_label_is_no_rows_spelling(con: Any, collation: str, unit: str) -> None:
     """The first row, or any other, does not decide how a key is called that others share by collation."""
     con.execute(f"CREATE TABLE t (unit INTEGER, k VARCHAR COLLATE {collation})")
@@ -117,8 +116,8 @@ def test_a_label_is_no_rows_spelling(con: Any, collation: str, unit: str) -> Non
     assert rows(con, public) == [("aLÍCE", 1.0), ("Alice", 1000.0)]
 
 
-@pytest.mark.parametrize("kind", ["FLOAT", "DOUBLE"])
-@pytest.mark.parametrize("first", ["-0.0", "'nan'", "'-nan'"])
+@cases("kind", ["FLOAT", "DOUBLE"])
+@cases("first", ["-0.0", "'nan'", "'-nan'"])
 def test_zeros_and_nans_are_one_key_each(con: Any, kind: str, first: str) -> None:
     con.execute(f"CREATE TABLE t AS SELECT ({first})::{kind} AS k")
     con.execute(f"INSERT INTO t SELECT (['0', '-0', 'nan', '-nan'][1 + i % 4])::{kind} FROM range(400) AS r(i)")
@@ -131,7 +130,7 @@ def test_zeros_and_nans_are_one_key_each(con: Any, kind: str, first: str) -> Non
             rows(con, f"FROM dp_count('t', by := 'k', keys := {keys}, {HUGE})")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "keys", "code"),
     [
         ("INTEGER", "['1', '01']", "P044"),
@@ -198,7 +197,7 @@ def test_several_private_columns_of_different_types(con: Any) -> None:
     assert {row[:3] for row in found} == set(rows(con, "SELECT DISTINCT a, d, f FROM t"))
 
 
-@pytest.mark.parametrize("name", ["target", "AGGREGATE", "value", "std_error", "lower", "upper"])
+@cases("name", ["target", "AGGREGATE", "value", "std_error", "lower", "upper"])
 def test_a_key_is_called_like_no_other_column_of_the_result(con: Any, name: str) -> None:
     con.execute(f'CREATE TABLE t AS SELECT 1 AS "{name}"')
     with pytest.raises(duckdb.Error, match="P044"):
@@ -212,7 +211,7 @@ def test_a_column_called_other(con: Any) -> None:
         rows(con, f"FROM dp_count('t', by := 'other', keys := [1], other := true, {HUGE})")
 
 
-@pytest.mark.parametrize(
+@cases(
     "name", ["p0", "k0", "k0_number", "dpsql_zero", "dpsql_row", "unit_number", "q0", "found0", "label0", 'a "b"', "n"]
 )
 def test_columns_called_like_parts_of_ours(con: Any, name: str) -> None:

@@ -12,6 +12,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 
 HUGE = "epsilon := 1e12"
 ALL = "aggregates := ['count', 'sum', 'avg', 'variance', 'stddev']"
@@ -97,8 +98,8 @@ def test_no_groups(con: Any, target: str) -> None:
     agree(released(con, sql, 0)[target], reference(con, target, []), [()])
 
 
-@pytest.mark.parametrize("name", ["count", "sum", "avg", "variance", "stddev"])
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@cases("name", ["count", "sum", "avg", "variance", "stddev"])
+@cases("noise", ["laplace", "gaussian"])
 def test_thin_forms(con: Any, name: str, noise: str) -> None:
     law = "" if noise == "laplace" else "delta := 0.01, noise := 'gaussian',"
     loss = HUGE if noise == "laplace" else "epsilon := 500000"
@@ -130,8 +131,8 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("form", KEYS)
-@pytest.mark.parametrize("unit", [False, True])
+@cases("form", KEYS)
+@cases("unit", [False, True])
 def test_forms_of_keys(con: Any, form: str, unit: bool) -> None:
     by, keys, expected = KEYS[form]
     columns = [name.strip(" '[]") for name in by.split(",")]
@@ -146,8 +147,8 @@ def test_forms_of_keys(con: Any, form: str, unit: bool) -> None:
         agree(groups, reference(con, target, columns), expected)
 
 
-@pytest.mark.parametrize("unit", ["", "privacy_unit := 'id', max_rows_per_unit := 1, "])
-@pytest.mark.parametrize(
+@cases("unit", ["", "privacy_unit := 'id', max_rows_per_unit := 1, "])
+@cases(
     ("by", "keys", "listed"),
     [
         ("['h']", "['A', 'none']", "h = 'A'"),
@@ -183,9 +184,9 @@ def test_owners_keys_and_bounds() -> None:
         assert len(con.execute(f"SELECT * FROM dp_count('t', by := 'h', keys := ['C'], {HUGE})").fetchall()) == 1
 
 
-@pytest.mark.parametrize("by", ["", "by := 'h', keys := ['A', 'B'],"])
-@pytest.mark.parametrize("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 2,"])
-@pytest.mark.parametrize("rows", ["WHERE false", "WHERE x IS NULL", "WHERE isnan(x)"])
+@cases("by", ["", "by := 'h', keys := ['A', 'B'],"])
+@cases("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 2,"])
+@cases("rows", ["WHERE false", "WHERE x IS NULL", "WHERE isnan(x)"])
 def test_tables_without_values(con: Any, by: str, unit: str, rows: str) -> None:
     """An empty table, and groups without any value: counts and sums of 0, within the bounds, and no error."""
     con.execute(f"CREATE OR REPLACE TEMP TABLE few AS FROM t {rows}")
@@ -251,8 +252,8 @@ def test_sums_of_units(con: Any) -> None:
     agree(released(con, sql, 1)["y"], exact, [("A",), ("B",), ("C",)])
 
 
-@pytest.mark.parametrize("by", ["'ward'", "['h', 'ward']", "'sex'", "'x'"])
-@pytest.mark.parametrize("unit", ["", "privacy_unit := 'id', max_groups_per_unit := 1, max_rows_per_unit_group := 1,"])
+@cases("by", ["'ward'", "['h', 'ward']", "'sex'", "'x'"])
+@cases("unit", ["", "privacy_unit := 'id', max_groups_per_unit := 1, max_rows_per_unit_group := 1,"])
 def test_private_keys(con: Any, by: str, unit: str) -> None:
     """Every key that many rows have, with its own values; the order is that of the keys' type."""
     columns = [name.strip(" '[]") for name in by.split(",")]
@@ -423,7 +424,7 @@ def test_groups_of_public_sizes(con: Any) -> None:
         con.execute(other)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("function", "more", "code"),
     [
         ("dp_avg", "group_sizes := [1, 2]", "P046.*2 numbers for 1 groups"),

@@ -29,6 +29,7 @@ import dpsql
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.query import ARGUMENTS
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 # Calls that answer may work; those that are refused must not.
 _SECONDS = 30.0
@@ -429,7 +430,7 @@ def written(given: dict[str, str]) -> list[str]:
     return [f"{argument} := {value}" for argument, value in given.items()]
 
 
-def cases(name: str, arguments: list[str], *, all_of_them: bool) -> Iterator[dict[str, str]]:
+def calls_of(name: str, arguments: list[str], *, all_of_them: bool) -> Iterator[dict[str, str]]:
     """Every argument in the calls that name it: in the first one at many values, in others at those that did harm."""
     calls = CALLS[name]
     for place, argument in enumerate(arguments, start=list(FUNCTIONS).index(name)):
@@ -463,7 +464,7 @@ def assert_none(complaints: list[str]) -> None:
     assert not complaints, f"{len(complaints)} calls:\n" + "\n".join(complaints[:20])
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@cases("name", FUNCTIONS)
 def test_the_calls_answer(tables: Tables, name: str) -> None:
     for call in CALLS[name]:
         assert tables.connection.execute(table_form(tables, name, call)).fetchall() is not None
@@ -494,8 +495,8 @@ BY_TURNS = [
 ]
 
 
-@pytest.mark.parametrize(("form", "name"), BY_TURNS)
-@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+@cases(("form", "name"), BY_TURNS)
+@cases("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_argument_at_its_extremes(
     tables: Tables, all_of_them: bool, form: Any, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -504,13 +505,15 @@ def test_every_argument_at_its_extremes(
         if name not in tables.signatures:
             return  # it has no aggregate form
         arguments = [argument for argument in arguments if argument in tables.signatures[name]]
-    statements = dict.fromkeys(form(tables, name, given) for given in cases(name, arguments, all_of_them=all_of_them))
+    statements = dict.fromkeys(
+        form(tables, name, given) for given in calls_of(name, arguments, all_of_them=all_of_them)
+    )
     assert_none([wrong for statement in statements if (wrong := complaint(tables, statement)) is not None])
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
+@cases("name", FUNCTIONS)
+@cases("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_estimate_at_its_extremes(
     tables: Tables, all_of_them: bool, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -623,7 +626,7 @@ PROTECTED = (
 GIVEN = {"epsilon": "1", **BOUNDS, **TARGET_BOUNDS}
 
 
-@pytest.mark.parametrize("argument", PROTECTED)
+@cases("argument", PROTECTED)
 def test_a_budget_at_its_extremes(tables: Tables, argument: str) -> None:
     base = {name: value for name, value in GIVEN.items() if argument != "rho" or name != "epsilon"}
     complaints = []
@@ -734,7 +737,7 @@ def test_what_is_iterated_is_read_once_and_compared_as_a_whole(protected: Tables
             assert set(answer.to_arrow()["i"].to_pylist()) == {*map(int, keys)}
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@cases("name", FUNCTIONS)
 def test_python_takes_any_object(tables: Tables, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A generator that never ends, too; what SQL has no form of is refused by our own errors."""
     call = {

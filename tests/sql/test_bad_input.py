@@ -13,6 +13,7 @@ from exact_reference import literal
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 SECRET_NUMBER = 987654
 SECRET_TEXT = "Alice Secretperson"
@@ -140,7 +141,7 @@ def test_a_budget_in_every_form() -> None:
         assert state(ctx) == before
 
 
-@pytest.mark.parametrize("case", ARGUMENTS)
+@cases("case", ARGUMENTS)
 def test_arguments_in_the_table_form(ctx: dpsql.Context, case: str) -> None:
     code, change = ARGUMENTS[case]
     before = state(ctx)
@@ -149,7 +150,7 @@ def test_arguments_in_the_table_form(ctx: dpsql.Context, case: str) -> None:
     assert_quiet(ctx, failure.value, code, before)
 
 
-@pytest.mark.parametrize("case", ARGUMENTS)
+@cases("case", ARGUMENTS)
 def test_arguments_in_python(ctx: dpsql.Context, case: str) -> None:
     code, change = ARGUMENTS[case]
     before = state(ctx)
@@ -159,7 +160,7 @@ def test_arguments_in_python(ctx: dpsql.Context, case: str) -> None:
     assert failure.value.code == f"DPSQL-{code}"
 
 
-@pytest.mark.parametrize("case", ARGUMENTS)
+@cases("case", ARGUMENTS)
 def test_arguments_in_the_aggregate_form(ctx: dpsql.Context, case: str) -> None:
     code, change = ARGUMENTS[case]
     before = state(ctx)
@@ -231,8 +232,8 @@ COLUMNS: dict[str, tuple[str, dict[str, Any]]] = {
 IN_PYTHON[Sql("'y' || chr(0)")] = "y\x00"
 
 
-@pytest.mark.parametrize("case", COLUMNS)
-@pytest.mark.parametrize("form", ["SQL", "Python"])
+@cases("case", COLUMNS)
+@cases("form", ["SQL", "Python"])
 def test_columns(ctx: dpsql.Context, case: str, form: str) -> None:
     code, arguments = COLUMNS[case]
     source = "t"
@@ -329,7 +330,7 @@ def run(function: str, arguments: dict[str, Any], source: str = "t") -> str:
     return sql(arguments, source).replace("dp_sis(", f"{function}(", 1)
 
 
-@pytest.mark.parametrize(
+@cases(
     "case",
     [
         pytest.param(case, marks=[] if case in ("filter", "naive bayes", "auc") else [pytest.mark.slow])
@@ -378,8 +379,8 @@ def test_an_epsilon_beyond_all_measure_leaves_the_ledger_readable(epsilon: float
         assert len(context.dp_budget()) == 1
 
 
-@pytest.mark.parametrize("text", INJECTIONS)
-@pytest.mark.parametrize("case", ["filter", "naive bayes", "logistic", "roc", "auc", "confusion"])
+@cases("text", INJECTIONS)
+@cases("case", ["filter", "naive bayes", "logistic", "roc", "auc", "confusion"])
 def test_text_of_classification_is_never_sql(ctx: dpsql.Context, case: str, text: str) -> None:
     function, good = CLASSIFYING[case]
     before = state(ctx)
@@ -412,7 +413,7 @@ def test_text_of_classification_is_never_sql(ctx: dpsql.Context, case: str, text
     assert ctx.connection.execute("SELECT count(*) FROM t").fetchall() == [(7,)]
 
 
-@pytest.mark.parametrize("source", [None, "", 7, "a.b.c.d", "a..b", ".t", "t.", '"t', "t\x00"])
+@cases("source", [None, "", 7, "a.b.c.d", "a..b", ".t", "t.", '"t', "t\x00"])
 def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
     before = state(ctx)
     written = Sql("'t' || chr(0)") if source == "t\x00" else source
@@ -426,9 +427,7 @@ def test_what_is_no_table_name(ctx: dpsql.Context, source: Any) -> None:
         assert_quiet(ctx, again.value, code, before)
 
 
-@pytest.mark.parametrize(
-    "source", ["nosuch", "nosuch.t", "a.b.c", "nosuch.parquet", "t; DROP TABLE t", "t'--", 't"', "(SELECT 1)"]
-)
+@cases("source", ["nosuch", "nosuch.t", "a.b.c", "nosuch.parquet", "t; DROP TABLE t", "t'--", 't"', "(SELECT 1)"])
 def test_unknown_tables(ctx: dpsql.Context, source: str) -> None:
     """In SQL it is DuckDB's own error: what a TEMP table or a frame is called, only its binder knows."""
     before = state(ctx)
@@ -485,7 +484,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("name", [*ODD, "we.ird", "x.parquet"])
+@cases("name", [*ODD, "we.ird", "x.parquet"])
 def test_odd_names_work_where_they_exist(name: str) -> None:
     ctx = dpsql.Context()
     try:
@@ -517,7 +516,7 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
         ctx.close()
 
 
-@pytest.mark.parametrize("text", INJECTIONS)
+@cases("text", INJECTIONS)
 def test_text_is_never_sql(ctx: dpsql.Context, text: str) -> None:
     base = {**GOOD, "features": ["a", "b"]}
     cases = [
@@ -560,7 +559,7 @@ WORKS = {
 }
 
 
-@pytest.mark.parametrize("case", WORKS)
+@cases("case", WORKS)
 def test_what_rows_hold_never_stops_a_call(case: str) -> None:
     ctx = dpsql.Context()
     try:
@@ -576,9 +575,9 @@ def test_what_rows_hold_never_stops_a_call(case: str) -> None:
         ctx.close()
 
 
-@pytest.mark.parametrize("protected", [False, True])
-@pytest.mark.parametrize("rows", [1, 3000])
-@pytest.mark.parametrize("in_transaction", [False, True])
+@cases("protected", [False, True])
+@cases("rows", [1, 3000])
+@cases("in_transaction", [False, True])
 def test_a_view_that_fails_on_a_row_tells_nothing_in_python(protected: bool, rows: int, in_transaction: bool) -> None:
     """DuckDB quotes the cell that it cannot cast; in Python the text is ours, and the call is charged."""
     ctx = dpsql.Context()
@@ -603,8 +602,8 @@ def test_a_view_that_fails_on_a_row_tells_nothing_in_python(protected: bool, row
         ctx.close()
 
 
-@pytest.mark.parametrize("in_transaction", [False, True])
-@pytest.mark.parametrize("source", ["nowhere", "nowhere.parquet", "nothing"])
+@cases("in_transaction", [False, True])
+@cases("source", ["nowhere", "nowhere.parquet", "nothing"])
 def test_a_source_that_does_not_bind_costs_nothing(source: str, in_transaction: bool) -> None:
     ctx = dpsql.Context()
     try:

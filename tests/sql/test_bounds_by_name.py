@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 
 LOWER, UPPER = {"age": 0.0, "BMI": -10.0, "dose": 5.0}, {"age": 1.0, "BMI": 10.0, "dose": 6.0}
 # A struct, and a map: names of a struct have no case in SQL, those of a map are as they are.
@@ -55,8 +56,8 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("call", CALLS)
+@cases("layout", LAYOUTS)
+@cases("call", CALLS)
 def test_every_function_takes_them_in_every_layout(con: duckdb.DuckDBPyConnection, call: str, layout: str) -> None:
     statement = f"FROM {CALLS[call]}"
     assert con.execute(statement.format(layout=LAYOUTS[layout], bounds=NAMED) + ")").fetchall()
@@ -96,7 +97,7 @@ def fitted_bounds(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, list[f
     return dict(zip((name.lower() for name in model["feature_names_in_"]), model["feature_bounds_"], strict=True))
 
 
-@pytest.mark.parametrize("number", range(6))
+@cases("number", range(6))
 def test_a_selection_comes_in_any_order(con: duckdb.DuckDBPyConnection, number: int) -> None:
     """One struct serves every selection: what was not selected is left out."""
     con.execute(f"FROM dp_sis({WIDE}, {TARGET}, k := 2, epsilon := 0.01, {NAMED}, release := 'sel')").fetchall()
@@ -168,7 +169,7 @@ def test_the_owner_may_state_them(con: duckdb.DuckDBPyConnection) -> None:
         con.execute("FROM dp_sis('t', target := 'y', features := ['bmi', 'id'], k := 1, epsilon := 1)").fetchall()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "arguments"),
     [
         ("P003", "lower := {age: 0}, upper := {age: 0}"),
@@ -190,7 +191,7 @@ def test_refused_without_a_charge(con: duckdb.DuckDBPyConnection, code: str, arg
     assert con.execute("FROM dp_ledger()").fetchall() == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "message"),
     [
         ("dp_sis('t', target := 'y', k := 1, epsilon := 1, features := {age: 1}, lower := 0, upper := 1", "P043.*list of"),

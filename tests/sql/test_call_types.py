@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 # A value of every type.
 TYPES = {
@@ -160,6 +161,6 @@ def test_every_function_is_asked() -> None:
     assert asked == {name for name, known in FUNCTIONS.items() if known.spends}
 
 
-@pytest.mark.parametrize("call", CALLS)
+@cases("call", CALLS)
 def test_a_type_is_answered_or_refused(con: Any, call: str) -> None:
     assert _failures(con, call) == []

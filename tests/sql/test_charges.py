@@ -17,6 +17,7 @@ from dpsql.engines.duckdb.session import Session
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
 from dpsql.udfs import rows as row_functions
+from support.cases import cases
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
 CALL = f"dp_sis('t', {ARGUMENTS})"
@@ -72,13 +73,13 @@ PAID = {
 }
 
 
-@pytest.mark.parametrize("shape", FREE)
+@cases("shape", FREE)
 def test_free(con: Any, shape: str) -> None:
     con.execute(FREE[shape].format(call=CALL)).fetchall()
     assert charges(con) == 0
 
 
-@pytest.mark.parametrize("shape", PAID)
+@cases("shape", PAID)
 def test_paid(con: Any, shape: str) -> None:
     expected, statement = PAID[shape]
     con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)")
@@ -273,9 +274,9 @@ CORRELATED = {
 }
 
 
-@pytest.mark.parametrize("shape", CORRELATED)
-@pytest.mark.parametrize("n", [1, 2, 3, 3000, 5000])
-@pytest.mark.parametrize("more", ["", ", center := 'target'"])
+@cases("shape", CORRELATED)
+@cases("n", [1, 2, 3, 3000, 5000])
+@cases("more", ["", ", center := 'target'"])
 def test_a_correlated_subquery_never_sums_a_row_twice(
     con: Any, monkeypatch: pytest.MonkeyPatch, shape: str, n: int, more: str
 ) -> None:
@@ -410,8 +411,8 @@ def touched(con: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], 
     con.remove_function("touch")
 
 
-@pytest.mark.parametrize("shape", WATCHED)
-@pytest.mark.parametrize("threads", [1, 4])
+@cases("shape", WATCHED)
+@cases("threads", [1, 4])
 def test_a_budget_is_refused_before_a_row_is_read(
     con: Any, touched: Callable[[], int], shape: str, threads: int
 ) -> None:
@@ -433,7 +434,7 @@ def test_a_budget_is_refused_before_a_row_is_read(
     assert charges(con) == spent
 
 
-@pytest.mark.parametrize("shape", WATCHED)
+@cases("shape", WATCHED)
 def test_the_gate_refuses_what_was_affordable_at_bind(
     con: Any, touched: Callable[[], int], monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
@@ -453,7 +454,7 @@ def test_the_gate_refuses_what_was_affordable_at_bind(
     assert charges(con) == 0
 
 
-@pytest.mark.parametrize("shape", [shape for shape in WATCHED if "aggregate" not in shape])
+@cases("shape", [shape for shape in WATCHED if "aggregate" not in shape])
 def test_a_wrong_column_is_refused_before_a_row_is_read(con: Any, touched: Callable[[], int], shape: str) -> None:
     protect(con, 100)
     with pytest.raises(duckdb.Error, match="DPSQL-S002"):

@@ -20,6 +20,7 @@ from sklearn.naive_bayes import BernoulliNB
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.model import LinearClassifier, LinearModel
+from support.cases import cases
 
 DOCUMENTS = 900
 SPAMMY, PLAIN, RARE = ["win", "cash"], ["lunch", "report"], ["zebra", "quark"]
@@ -137,8 +138,8 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("model", MODELS)
+@cases("layout", LAYOUTS)
 def test_every_layout_predicts_what_scikit_learn_does(con: Any, model: str, layout: str) -> None:
     names = chosen(con)
     before = charged(con)
@@ -280,10 +281,8 @@ def key(con: Any, by: str) -> str:
     return "'curve'" if by == "name" else "'curve', dataset := 'mail'"
 
 
-@pytest.mark.parametrize("view", ["dp_precision_recall", "dp_calibration"])
-@pytest.mark.parametrize(
-    "name", ["'nothing'", "99999", "NULL", "true", "'bayes'", "'words'", "'curve', dataset := 'other'"]
-)
+@cases("view", ["dp_precision_recall", "dp_calibration"])
+@cases("name", ["'nothing'", "99999", "NULL", "true", "'bayes'", "'words'", "'curve', dataset := 'other'"])
 def test_views_of_what_is_no_curve(con: Any, view: str, name: str) -> None:
     with pytest.raises(duckdb.Error, match="DPSQL-P030"):
         con.execute(f"FROM {view}({name})").fetchall()
@@ -378,8 +377,8 @@ LEVELS: dict[str, tuple[str, str, tuple[Any, Any], tuple[str, str]]] = {
 }
 
 
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("kind", LEVELS)
+@cases("model", MODELS)
+@cases("kind", LEVELS)
 def test_classes_of_every_kind_of_level(con: Any, model: str, kind: str) -> None:
     expression, levels, classes, texts = LEVELS[kind]
     con.execute(f"CREATE OR REPLACE VIEW named AS SELECT * REPLACE ({expression} AS spam) FROM wide")
@@ -412,7 +411,7 @@ def test_classes_of_every_kind_of_level(con: Any, model: str, kind: str) -> None
     assert again.predict(rows).tolist() == found.tolist()
 
 
-@pytest.mark.parametrize("text", ["", "{}", "null", "[]", '{"model": "naive_bayes"}', '{"model": "tree"}'])
+@cases("text", ["", "{}", "null", "[]", '{"model": "naive_bayes"}', '{"model": "tree"}'])
 def test_json_that_is_no_model(text: str) -> None:
     with pytest.raises(dpsql.ParameterError, match="P054"):
         LinearModel.from_json(text)
@@ -524,7 +523,7 @@ def test_odd_names_and_columns(model: str) -> None:
         assert context.dp_auc(scores, label='la"bel', score="p'", epsilon=HUGE).to_polars()["auc"][0] > 0.99
 
 
-@pytest.mark.parametrize("smoothing", [1e-300, 1e-17, 1e-12, 1e12, 1e100, 1e308])
+@cases("smoothing", [1e-300, 1e-17, 1e-12, 1e12, 1e100, 1e308])
 def test_any_smoothing_is_refused_at_once_or_gives_a_model(con: Any, smoothing: float) -> None:
     before = charged(con)
     for epsilon in (1e-6, 1, HUGE):
@@ -580,7 +579,7 @@ def test_a_regression_has_no_classes(con: Any) -> None:
     assert len(column(con, "SELECT dp_predict('line', lines) FROM lines")) == 100
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "code"),
     [
         ("dp_predict('nothing', ['win'])", "P030"),
@@ -684,8 +683,8 @@ ODD_SCORES = {
 }
 
 
-@pytest.mark.parametrize("kind", ODD_SCORES)
-@pytest.mark.parametrize("case", few_quick(SCORING, "dp_roc", "dp_auc", "dp_confusion"))
+@cases("kind", ODD_SCORES)
+@cases("case", few_quick(SCORING, "dp_roc", "dp_auc", "dp_confusion"))
 def test_no_score_and_no_label_stops_a_curve(con: Any, case: str, kind: str) -> None:
     function = case.partition(",")[0]
     odd, plain = ODD_SCORES[kind]
@@ -770,8 +769,8 @@ def counting(con: Any, case: str, epsilon: float) -> list[tuple[Any, ...]]:
     return found
 
 
-@pytest.mark.parametrize("rows", BESIDE)
-@pytest.mark.parametrize("case", few_quick(COUNTING, "filter, gaussian", "naive bayes", "logistic"))
+@cases("rows", BESIDE)
+@cases("case", few_quick(COUNTING, "filter, gaussian", "naive bayes", "logistic"))
 def test_odd_tokens_and_labels_change_nothing(con: Any, case: str, rows: str) -> None:
     con.execute(f"CREATE OR REPLACE TABLE odd AS {BASE} UNION ALL {BESIDE[rows]}")
     counting(con, case, 1)
@@ -788,8 +787,8 @@ def test_odd_tokens_and_labels_change_nothing(con: Any, case: str, rows: str) ->
         assert [row[1] for row in found] == pytest.approx([row[1] for row in plain], abs=0.1)
 
 
-@pytest.mark.parametrize("rows", ALONE)
-@pytest.mark.parametrize("case", few_quick(COUNTING, "filter, private names", "naive bayes", "logistic"))
+@cases("rows", ALONE)
+@cases("case", few_quick(COUNTING, "filter, private names", "naive bayes", "logistic"))
 def test_no_token_and_no_label_stops_a_call(con: Any, case: str, rows: str) -> None:
     con.execute(f"CREATE OR REPLACE TABLE odd AS {ALONE[rows]}")
     for epsilon in (1, HUGE):
@@ -800,8 +799,8 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@pytest.mark.parametrize("part", ["turn", "prepare", "draw"])
-@pytest.mark.parametrize("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()], ids=["own", "interrupt"])
+@cases("part", ["turn", "prepare", "draw"])
+@cases("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()], ids=["own", "interrupt"])
 def test_a_private_vocabulary_that_fails_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException
 ) -> None:

@@ -18,6 +18,7 @@ from dpsql.engines.duckdb.part import with_judged
 from dpsql.engines.duckdb.typed_expression import judged, refuse_other_types
 from dpsql.errors import ParameterError, original
 from dpsql.functions.sis import SisPlan
+from support.cases import cases
 from support.condition_fuzz import fuzz, kept
 from support.expressions import Trial, sampled
 
@@ -92,7 +93,7 @@ def con() -> Any:
         yield opened
 
 
-@pytest.mark.parametrize("setting", HOSTILE)
+@cases("setting", HOSTILE)
 def test_no_setting_moves_a_verdict(con: Any, setting: str) -> None:
     before = {condition: kept(con, condition) for condition in SETTLED}
     assert sum(0 < rows < 9 for rows in before.values()) > len(SETTLED) / 2

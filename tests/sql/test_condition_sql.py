@@ -15,6 +15,7 @@ import dpsql
 from dpsql.engines.duckdb.steps import source
 from support.broken import conditions as broken
 from support.broken.planting import planted
+from support.cases import cases
 from support.sessions import ledger_of
 
 ROWS = (
@@ -83,7 +84,7 @@ def refuse(con: Any, code: str, condition: str, more: str = "target := 'age'") -
     return str(refused.value)
 
 
-@pytest.mark.parametrize("condition", RAISING)
+@cases("condition", RAISING)
 def test_a_row_whose_condition_raises_does_not_count(con: Any, condition: str) -> None:
     expected = con.execute(f"SELECT count(*) FROM people WHERE {RAISING[condition]}").fetchone()[0]
     assert summed(con, "people", condition) == expected
@@ -170,7 +171,7 @@ def test_it_comes_before_ids_and_caps(con: Any) -> None:
     assert summed(con, "visits", "person >= 5 AND NOT early", cap) == 15
 
 
-@pytest.mark.parametrize(
+@cases(
     "condition",
     [
         "nope >= 18",
@@ -186,7 +187,7 @@ def test_it_comes_before_ids_and_caps(con: Any) -> None:
         "nope IS NULL",
     ],
 )
-@pytest.mark.parametrize("layout", ["column", "wide", "array", "long"])
+@cases("layout", ["column", "wide", "array", "long"])
 def test_a_column_is_one_of_the_source(con: Any, condition: str, layout: str) -> None:
     """Also beside a relation of the caller that has the column, and under a call that reads every column."""
     con.execute("CREATE TABLE other AS SELECT 1 AS elsewhere")

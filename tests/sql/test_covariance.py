@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from support.cases import cases
 
 # Noise beyond the fixed point's own error of about 1e-6.
 EXACT = "epsilon := 1e9, delta := NULL"
@@ -60,8 +61,8 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("budget", [EXACT, LARGE])
+@cases("layout", LAYOUTS)
+@cases("budget", [EXACT, LARGE])
 def test_without_noise_it_is_the_matrix_of_the_complete_clipped_rows(con: Any, layout: str, budget: str) -> None:
     rows, close = complete(con), 1e-5 if budget == EXACT else 3e-3
     upper, beside = np.triu_indices(3), np.triu_indices(3, 1)
@@ -188,7 +189,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@cases("case", REFUSED)
 def test_a_refused_call_charges_nothing(con: Any, case: str) -> None:
     call, code = REFUSED[case]
     before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
+from support.cases import cases
 
 SQL = Path(__file__).resolve().parents[2] / "sql" / "exact"
 VALUES = ["NULL", "'nan'::DOUBLE", "'inf'::DOUBLE", "'-inf'::DOUBLE", "0.0", "-0.0", "1.0", "2.5", "1e308", "5e-324"]
@@ -61,7 +62,7 @@ def test_awkward_values(con: duckdb.DuckDBPyConnection) -> None:
     assert found[0] == found[1] < doubled // 2
 
 
-@pytest.mark.parametrize("rows", [0, 1, 2, 3, 2047, 2048, 2049, 5000])
+@cases("rows", [0, 1, 2, 3, 2047, 2048, 2049, 5000])
 def test_sizes(con: duckdb.DuckDBPyConnection, rows: int) -> None:
     con.execute(
         f"CREATE OR REPLACE TABLE sized AS SELECT hash(i) % 97 AS x, hash(-i) % 1000 / 8 AS y FROM range({rows}) AS r(i)"
@@ -69,7 +70,7 @@ def test_sizes(con: duckdb.DuckDBPyConnection, rows: int) -> None:
     assert counts(con, "sized", "x", "y") == kernel(con, "sized", "x", "y")
 
 
-@pytest.mark.parametrize("kind", ["UTINYINT", "BIGINT", "HUGEINT", "FLOAT", "DECIMAL(18,3)", "BOOLEAN"])
+@cases("kind", ["UTINYINT", "BIGINT", "HUGEINT", "FLOAT", "DECIMAL(18,3)", "BOOLEAN"])
 def test_numeric_types(con: duckdb.DuckDBPyConnection, kind: str) -> None:
     con.execute(
         f"CREATE OR REPLACE TABLE typed AS SELECT (hash(i) % 2)::{kind} AS x, (hash(-i) % 90)::{kind} AS y FROM range(80) AS r(i)"

@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 HUGE = 10**12
 ROWS = """
@@ -69,7 +70,7 @@ TARGETS = ["x", "y", "wide", "price", "yes"]
 PAIRS = [(TARGETS[(number + shift) % 5], groups) for number, groups in enumerate(GROUPS) for shift in (0, 2)]
 
 
-@pytest.mark.parametrize(("target", "groups"), PAIRS)
+@cases(("target", "groups"), PAIRS)
 def test_aggregates_are_those_within_the_bounds_that_are_told(context: dpsql.Context, target: str, groups: str) -> None:
     """The same call with these bounds as public ones has the same answers, but for little noise."""
     given = {"aggregates": ALL, "target": target, "epsilon": HUGE, **GROUPS[groups]}
@@ -192,7 +193,7 @@ def test_a_share_that_is_not_used_is_not_recorded() -> None:
         assert "bounds" not in [part.name for part in public.measurement.leaves]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("function", "given", "code"),
     [
         ("dp_avg", {"lower": 0}, "P003"),

@@ -14,6 +14,7 @@ from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.statistics.regression import RoundProducts
 from support.broken.planting import planted
+from support.cases import cases
 from support.twins import Sending, context, release, spent
 
 ROWS = 900
@@ -34,7 +35,7 @@ def frame() -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     [
         BOUNDS,

@@ -12,6 +12,7 @@ import pytest
 import dpsql
 from dpsql.statistics.aggregates import Words
 from dpsql.statistics.grouped_sums import NamedSums
+from support.cases import cases
 from support.exact_sums import exact_sums
 from support.twins import context, release, spent
 
@@ -38,7 +39,7 @@ def frame() -> pl.DataFrame:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     [
         {"by": ["a", "n"], **VALUES},

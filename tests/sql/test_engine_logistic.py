@@ -16,6 +16,7 @@ from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.statistics.logistic_rows import StepSums
 from support.arrow_engine import ArrowEngine
 from support.broken.planting import planted
+from support.cases import cases
 from support.twins import Sending, context, release, same_draws, spent
 
 ROWS = 900
@@ -50,7 +51,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("case", ASKED)
+@cases("case", ASKED)
 def test_models_are_those_of_duckdb(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same entropy, both ways end within the certified distance of one minimiser, and get one noise."""
     noises: list[tuple[ObjectiveNoise, int]] = []

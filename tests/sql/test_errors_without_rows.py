@@ -35,6 +35,7 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.problems import problem_of
 from dpsql.remote import Remote, _refusal
+from support.cases import cases
 
 # Texts that are no words of a message, and a number: of each what `repr`, SQL and other spellings show.
 NAMES = ("name-one", "markedname")
@@ -239,14 +240,14 @@ def arguments_of(name: str) -> list[str]:
     return ["source", *FUNCTIONS[name].plan.arguments]
 
 
-@pytest.mark.parametrize(("name", "share"), TRIED)
+@cases(("name", "share"), TRIED)
 def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
     watch.each(name, getattr(duck, name), given, arguments_of(name), share=share)
     watch.nothing()
 
 
-@pytest.mark.parametrize(("name", "share"), TRIED)
+@cases(("name", "share"), TRIED)
 def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = valid(duck, name)
     context = dpsql.polars.use()
@@ -341,7 +342,7 @@ class Gateway(Remote):
         raise _refusal(400, b"answered")
 
 
-@pytest.mark.parametrize(("name", "share"), TRIED)
+@cases(("name", "share"), TRIED)
 def test_methods_of_a_gateway(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
     watch.each(name, getattr(Gateway(duck), name), given, arguments_of(name), share=share)

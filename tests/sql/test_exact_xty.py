@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dpsql
+from support.cases import cases
 
 SQL = Path(__file__).resolve().parents[2] / "sql" / "exact"
 INF = math.inf
@@ -161,7 +162,7 @@ INTEGERS = ["TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT",
 TYPES = [*INTEGERS, "UHUGEINT", "BOOLEAN", "FLOAT", "DOUBLE", "DECIMAL(4,1)", "DECIMAL(9,3)", "DECIMAL(18,3)"]
 
 
-@pytest.mark.parametrize("kind", [*TYPES, "DECIMAL(38,10)"])
+@cases("kind", [*TYPES, "DECIMAL(38,10)"])
 def test_every_numeric_type(con: Any, bare: Any, kind: str) -> None:
     values: list[Any] = [None, 0, 1, 5, 100]
     if kind == "BOOLEAN":
@@ -194,7 +195,7 @@ def literal_of(value: Any, kind: str) -> str:
     return f"CAST({literal(value)} AS {kind})"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "values"),
     [
         ("HUGEINT", [2**127 - 1, -(2**127) + 1, 2**64 + 1, 2**53 + 1, -(2**100) - 12345, 3 * 2**62 + 1]),
@@ -326,7 +327,7 @@ def test_a_constant_table_is_not_folded_to_one_row(con: Any) -> None:
     assert exact(con, "constants", target="y", lower=0, upper=1) == [5000 * ONE * ONE]
 
 
-@pytest.mark.parametrize(
+@cases(
     "setting",
     [
         "default_order = 'DESC'",

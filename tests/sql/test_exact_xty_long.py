@@ -13,6 +13,7 @@ import pytest
 from exact_reference import ONE, exact, load, of_documents, quantised
 
 import dpsql
+from support.cases import cases
 
 NAN = math.nan
 KINDS = {"unit": "VARCHAR", "doc": "BIGINT", "token": "VARCHAR", "value": "DOUBLE", "y": "DOUBLE"}
@@ -66,7 +67,7 @@ RULES: dict[str, list[tuple[Any, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
+@cases("rule", RULES)
 def test_rules(con: Any, rule: str) -> None:
     cells = load_cells(con, RULES[rule])
     for has_value in (True, False):

@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_rendering import plans
 
+from support.cases import cases
 from support.sessions import session_of
 
 SIS = "dp_sis('patients', target := 'y', features := ['a', 'b'], k := 1, epsilon := 1, lower := 0, upper := 1, "
@@ -50,7 +51,7 @@ def ctx() -> Any:
         yield context
 
 
-@pytest.mark.parametrize("number", range(len(PLANS)))
+@cases("number", range(len(PLANS)))
 def test_notes_are_all_that_is_added_to_what_runs(number: int) -> None:
     name, plan = PLANS[number]
     shown, run = (NAME.sub(r"\1", call_sql(plan, name, noted=noted)) for noted in (True, False))
@@ -84,7 +85,7 @@ def test_nothing_is_read_drawn_or_charged(ctx: Any, monkeypatch: pytest.MonkeyPa
     assert ctx.ledger.entries() == before
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         f"SELECT 1; FROM {SIS})",

@@ -11,6 +11,7 @@ import pytest
 import dpsql
 from dpsql.errors import DpsqlError
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 LIMITS = (1e100, 1e101, 1e155, 1e200, 1e300, 1.7e308)
 # Of the features, and of the target; one pair is as narrow as the other is wide.
@@ -83,7 +84,7 @@ def test_every_function_with_bounds_is_asked() -> None:
     assert set(CALLS) == {name for name, known in FUNCTIONS.items() if known.spends and "lower" in known.plan.arguments}
 
 
-@pytest.mark.parametrize("function", [name for name, asked in CALLS.items() if asked])
+@cases("function", [name for name, asked in CALLS.items() if asked])
 def test_numbers_are_finite_or_the_call_is_refused(context: dpsql.Context, function: str) -> None:
     wrong = []
     for arguments in CALLS[function]:

@@ -17,6 +17,7 @@ from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, Pass
 from dpsql.engines.duckdb.keys import exact_text
 from dpsql.functions.feature_counts import Counts
 from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
+from support.cases import cases
 
 NAMES = ["ant", "bee", "cat", "dog", "elk"]
 LONG = "features := 'token', row_id := 'doc', names := ['ant', 'bee', 'cat', 'dog', 'elk']"
@@ -134,7 +135,7 @@ def test_the_aggregate_form_counts_the_same(con: duckdb.DuckDBPyConnection, coun
     assert plain(counted[0]) == expected(given)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "levels", "argument"),
     [
         ("BOOLEAN", ("false", "true"), ""),

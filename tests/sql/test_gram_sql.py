@@ -14,6 +14,7 @@ import pytest
 from dpsql.kernels.clipped_rows import clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, quantise
 from dpsql.kernels.gram import GramAccumulator
+from support.cases import cases
 
 EXACT = Path(__file__).resolve().parents[2] / "sql" / "exact"
 
@@ -37,8 +38,8 @@ def kernel(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], row_norm: float | N
     return [[int(value) for value in row] for row in sums.total()]
 
 
-@pytest.mark.parametrize("row_norm", [None, 0.3, 1.0, 1.7])
-@pytest.mark.parametrize("width", [1, 3, 7])
+@cases("row_norm", [None, 0.3, 1.0, 1.7])
+@cases("width", [1, 3, 7])
 def test_sql_gives_the_integers_of_the_kernel(
     con: duckdb.DuckDBPyConnection, row_norm: float | None, width: int
 ) -> None:

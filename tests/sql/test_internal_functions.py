@@ -16,6 +16,7 @@ import pytest
 import dpsql
 from dpsql.udfs.specs import SPECS
 from dpsql.udfs.values import UdfSpec
+from support.cases import cases
 from support.sessions import session_of
 
 NONSENSE = {
@@ -105,7 +106,7 @@ def is_coded(message: str) -> bool:
     return foreign is None and re.search(r"^\[DPSQL-[A-Z]\d{3}\] ", message, re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+@cases("spec", SPECS, ids=lambda spec: spec.name)
 def test_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     budgets = con.execute("FROM dp_budget()").fetchall()
     for kind, value in NONSENSE.items():
@@ -124,14 +125,14 @@ def test_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     assert con.execute("FROM dp_budget()").fetchall() == budgets
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+@cases("spec", SPECS, ids=lambda spec: spec.name)
 def test_no_argument(con: Any, before: int, spec: UdfSpec) -> None:
     message = refusal(con, f"SELECT {spec.name}()")
     assert message is None if spec.nullary else message is not None and "No function matches" in message
     assert entries(con) == before
 
 
-@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.name)
+@cases("spec", SPECS, ids=lambda spec: spec.name)
 def test_mixed_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     for first, rest in product(FIRST, REST):
         message = refusal(con, f"SELECT {spec.name}({first}, {rest}) FROM t")
@@ -155,8 +156,8 @@ def plan(con: Any) -> str:
 ADMIT = """dpsql_admit(p, NULL, NULL, {'views': NULL, 'macros': NULL, 'types': NULL, 'tables': NULL})"""
 
 
-@pytest.mark.parametrize("call", ["dpsql_gate('dp_sis', p, {'dpsql_row': t}, NULL)", ADMIT])
-@pytest.mark.parametrize("source", [f"t LIMIT {ROWS}", "t WHERE a = 1", "t LIMIT 2"])
+@cases("call", ["dpsql_gate('dp_sis', p, {'dpsql_row': t}, NULL)", ADMIT])
+@cases("source", [f"t LIMIT {ROWS}", "t WHERE a = 1", "t LIMIT 2"])
 def test_more_rows_than_it_answers_for(con: Any, before: int, plan: str, call: str, source: str) -> None:
     con.execute("CREATE OR REPLACE TABLE plans AS SELECT ? AS p", [plan])
     statement = f"SELECT {call} FROM plans, (SELECT * FROM "
@@ -169,9 +170,9 @@ def test_more_rows_than_it_answers_for(con: Any, before: int, plan: str, call: s
     assert entries(con) == before
 
 
-@pytest.mark.parametrize("shape", CORRELATED)
-@pytest.mark.parametrize("function", AGGREGATES)
-@pytest.mark.parametrize("outer", [1, 2])
+@cases("shape", CORRELATED)
+@cases("function", AGGREGATES)
+@cases("outer", [1, 2])
 def test_an_aggregate_of_every_outer_row(con: Any, before: int, shape: str, function: str, outer: int) -> None:
     """The plan of the statement shows that each outer row would be a release."""
     con.execute(f"CREATE OR REPLACE TABLE outside AS SELECT i FROM range({outer}) AS r(i)")
@@ -182,8 +183,8 @@ def test_an_aggregate_of_every_outer_row(con: Any, before: int, shape: str, func
     assert entries(con) == before
 
 
-@pytest.mark.parametrize("shape", CORRELATED_TABLES)
-@pytest.mark.parametrize("outer", [2, ROWS])
+@cases("shape", CORRELATED_TABLES)
+@cases("outer", [2, ROWS])
 def test_a_table_function_of_every_outer_row(con: Any, before: int, shape: str, outer: int) -> None:
     """Where DuckDB evaluates the call once it is one release; where it joins the outer rows to it, none."""
     con.execute(f"CREATE OR REPLACE TABLE outside AS SELECT i FROM range({outer}) AS r(i)")

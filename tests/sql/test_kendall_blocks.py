@@ -12,6 +12,7 @@ import dpsql
 from dpsql.engines.duckdb.keys import identity
 from dpsql.functions import kendall
 from dpsql.statistics.kendall import scaled_tau
+from support.cases import cases
 from support.sessions import known_block, one_key
 
 ROWS = 1500
@@ -57,8 +58,8 @@ def brute(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.array([(sign[0] * sign[2]).sum(), (sign[1] * sign[2]).sum()]) / 2
 
 
-@pytest.mark.parametrize("blocks", [2, 37, 2000])
-@pytest.mark.parametrize("unit", ["id", "person"])
+@cases("blocks", [2, 37, 2000])
+@cases("unit", ["id", "person"])
 def test_scores_are_those_of_the_blocks(con: Any, seen: list[kendall.Pairs], blocks: int, unit: str) -> None:
     own = {"id": ", row_id := 'id'", "person": ", privacy_unit := 'person', max_rows_per_unit := 3"}[unit]
     with one_key():

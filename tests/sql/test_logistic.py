@@ -23,6 +23,7 @@ from dpsql.functions.regression.logistic_plan import LogisticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
 from dpsql.statistics.regression import Standard
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
@@ -92,8 +93,8 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("norm", [None, 1.2])
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("norm", [None, 1.2])
+@cases("layout", LAYOUTS)
 def test_it_is_scikit_learns_fit(con: duckdb.DuckDBPyConnection, layout: str, norm: float | None) -> None:
     load(con)
     more = f"{PLENTY}, {BOUNDS}" + ("" if norm is None else f", row_norm := {norm}")
@@ -103,8 +104,8 @@ def test_it_is_scikit_learns_fit(con: duckdb.DuckDBPyConnection, layout: str, no
     assert found == pytest.approx(reference(*features(), LOWER, UPPER, 3, norm), abs=2e-4)
 
 
-@pytest.mark.parametrize("epsilon", ["1e6", "1e9"])
-@pytest.mark.parametrize("ridge", [None, 1e-3, 3.0])
+@cases("epsilon", ["1e6", "1e9"])
+@cases("ridge", [None, 1e-3, 3.0])
 def test_a_huge_epsilon_gives_scikit_learns_fit(
     con: duckdb.DuckDBPyConnection, epsilon: str, ridge: float | None
 ) -> None:
@@ -186,7 +187,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("table", BAD)
+@cases("table", BAD)
 def test_no_row_makes_it_fail(con: duckdb.DuckDBPyConnection, table: str) -> None:
     con.execute(f"CREATE TABLE t AS {BAD[table]}")
     for more in ("", ", delta := 1e-6", ", row_norm := 0.01", ", neighbours := 'replace'"):
@@ -231,7 +232,7 @@ def test_estimate_says_how_strong_the_noise_is(con: duckdb.DuckDBPyConnection) -
     assert found["regularization"] == float(noise.regularization)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "code"),
     [
         ("epsilon := 1, lower := 0", "P003"),
@@ -268,9 +269,9 @@ def test_no_more_bounds_are_drawn_than_the_calibration_of_the_noise_covers() -> 
     LogisticPlan.from_arguments("t", {**given, "lower": 0, "upper": 1}).check_features(20_000)
 
 
-@pytest.mark.parametrize("norm", [None, 2.0**-10, 0.5, 1.0, 2.2, 1e9])
-@pytest.mark.parametrize("width", [1, 2, 7, 400])
-@pytest.mark.parametrize("epsilon", [1, 64])
+@cases("norm", [None, 2.0**-10, 0.5, 1.0, 2.2, 1e9])
+@cases("width", [1, 2, 7, 400])
+@cases("epsilon", [1, 64])
 def test_no_row_is_longer_than_one(width: int, norm: float | None, epsilon: int) -> None:
     """In exact integers, also where every coordinate is at its bound or beyond."""
     given = {

@@ -18,6 +18,7 @@ from dpsql.mechanisms.objective_perturbation import PerturbedObjective
 from dpsql.released.model import LinearModel
 from dpsql.statistics.additive import ResidualSums
 from support.broken.planting import planted
+from support.cases import cases
 from support.twins import Sending, context, release, spent
 
 ROWS = 4000
@@ -54,7 +55,7 @@ def coarse_run(part: PerturbedObjective, width: int, noise: Any) -> Any:
     return np.array([0.1, 0.9, -0.2, 0.05])[:width]
 
 
-@pytest.mark.parametrize(
+@cases(
     "asked",
     [
         BOUNDS,

@@ -23,6 +23,7 @@ from dpsql.functions import regression_metrics
 from dpsql.functions.regression_metrics import SUMS, MetricsPlan, draw_metrics
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map
 from dpsql.statistics.gram import ErrorSums
+from support.cases import cases
 
 ROWS = 2000
 CALL = "dp_regression_metrics('{source}', target := 'y', prediction := 'p', lower := {low}, upper := {high}{more})"
@@ -247,8 +248,8 @@ def covered(made: MetricsPlan, sums: list[int], truth: dict[str, float], runs: i
     return {name: (held[name] / runs, float(np.median(widths[name]))) for name in truth}
 
 
-@pytest.mark.parametrize("epsilon", ["0.05", "1", "20"])
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@cases("epsilon", ["0.05", "1", "20"])
+@cases("neighbours", ["add_remove", "replace"])
 def test_each_interval_holds_in_95_percent_of_draws(epsilon: str, neighbours: str) -> None:
     made = plan(Fraction(epsilon), neighbours=neighbours, error_bound=100)
     y, p = (np.clip(column, 0, 100) for column in columns())

@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
+from support.cases import cases
 
 NULLS = (
     "NULL",
@@ -35,8 +36,8 @@ def entries(connection: Any) -> int:
     return int(connection.execute("SELECT count(*) FROM dp_ledger()").fetchall()[0][0])
 
 
-@pytest.mark.parametrize("name", NULLS)
-@pytest.mark.parametrize("governed", [False, True])
+@cases("name", NULLS)
+@cases("governed", [False, True])
 def test_a_name_that_is_null_is_refused_and_charges_nothing(connection: Any, name: str, governed: bool) -> None:
     if governed:
         connection.execute("SELECT dp_protect('t', epsilon := 10)")

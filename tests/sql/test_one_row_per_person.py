@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.lineage.tables import Reading
+from support.cases import cases
 
 PEOPLE = "SELECT patient, sum(days) AS days FROM visits GROUP BY patient"
 
@@ -28,7 +29,7 @@ def guarantee(con: Any) -> str:
     return str(con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 1").fetchall()[0][0])
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "rows"),
     [
         ("dp_count('people', epsilon := 1)", 1),
@@ -104,7 +105,7 @@ def keyed() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "rows"),
     [
         ("dp_count('patients', epsilon := 1)", 1),

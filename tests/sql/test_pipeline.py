@@ -14,6 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.pipeline import SELECTORS
+from support.cases import cases
 from support.sessions import ledger_of
 
 ROWS = 2500
@@ -53,8 +54,8 @@ def event(con: Any) -> dict[str, Any]:
 EXACT = {"intercept": 0.5, "f3": 2.0, "f7": -1.5}
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
-@pytest.mark.parametrize("method", ["ada_ssp", "boosted_ada_ssp", "tukey"])
+@cases("selector", SELECTORS)
+@cases("method", ["ada_ssp", "boosted_ada_ssp", "tukey"])
 def test_every_selector_with_every_method(con: Any, selector: str, method: str) -> None:
     found = pipeline(con, selector=selector, method=method, selection_blocks=20, selection_share=0.3, rounds=150)
     assert found == pytest.approx(EXACT, abs=0.05)
@@ -85,9 +86,9 @@ def test_every_selector_in_the_long_and_vector_layouts(con: Any) -> None:
         assert pipeline(con, "vectors", features="x", n_features=12, **more) == pytest.approx(by_place, abs=0.05)
 
 
-@pytest.mark.parametrize(("lower", "upper"), [([-2] * 12, [2] * 12), ([-2] * 12, 2), (-2, [2] * 12)])
-@pytest.mark.parametrize("selector", SELECTORS)
-@pytest.mark.parametrize("method", ["ada_ssp", "tukey"])
+@cases(("lower", "upper"), [([-2] * 12, [2] * 12), ([-2] * 12, 2), (-2, [2] * 12)])
+@cases("selector", SELECTORS)
+@cases("method", ["ada_ssp", "tukey"])
 def test_bounds_per_feature_go_with_their_feature(con: Any, lower: Any, upper: Any, selector: str, method: str) -> None:
     """The bounds of f7 are narrow: clipped, its slope is steeper, wherever the selection puts it."""
     more = {"selector": selector, "method": method, "selection_blocks": 20, "selection_share": 0.3}
@@ -105,8 +106,8 @@ def test_bounds_per_feature_go_with_their_feature(con: Any, lower: Any, upper: A
     assert "f3" in found
 
 
-@pytest.mark.parametrize("count", [2, 11, 13])
-@pytest.mark.parametrize("selector", SELECTORS)
+@cases("count", [2, 11, 13])
+@cases("selector", SELECTORS)
 def test_as_many_bounds_as_features_not_as_selected(con: Any, count: int, selector: str) -> None:
     before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()
     for more in ({"lower": [-2] * count}, {"upper": [2] * count}, {"lower": [-2] * count, "upper": [2] * count}):
@@ -236,8 +237,8 @@ def test_a_pipeline_over_the_features_of_an_earlier_selection(con: Any) -> None:
     assert len(rows) == 6
 
 
-@pytest.mark.parametrize("selector", SELECTORS)
-@pytest.mark.parametrize("named", [True, False])
+@cases("selector", SELECTORS)
+@cases("named", [True, False])
 def test_fewer_features_than_k_are_all_fitted(con: Any, selector: str, named: bool) -> None:
     """Nothing is selected, nor charged for it; where the call names the features, the fit has all of epsilon."""
     names = NAMES[:4]

@@ -15,6 +15,7 @@ from sklearn.linear_model import LinearRegression
 
 import dpsql
 from dpsql.released.model import LinearModel
+from support.cases import cases
 
 BUDGET = "epsilon := 1000, delta := 1e-6"
 FIT = f"target := 'y', method := 'ada_ssp', features := ['a', 'b'], {BUDGET}, lower := -1, upper := 1, target_lower := -9, target_upper := 9"
@@ -74,7 +75,7 @@ def test_a_prediction_is_the_intercept_plus_coefficients_times_clipped_features(
     assert charged(con) == before
 
 
-@pytest.mark.parametrize(
+@cases(
     "row",
     [
         "{'a': 0.5, 'b': -0.25}",
@@ -111,7 +112,7 @@ def test_a_missing_value_gives_null_and_nothing_else_does(con: Any) -> None:
     assert column(con, "SELECT dp_predict('m', t) FROM t WHERE id < 0") == []
 
 
-@pytest.mark.parametrize(
+@cases(
     ("expression", "code"),
     [
         ("dp_predict('m', {'a': 1})", "S002"),

@@ -15,6 +15,7 @@ from pyarrow import parquet
 
 import dpsql
 from dpsql.released.model import LinearModel
+from support.cases import cases
 
 NUMBERS = "features := ['a', 'b'], lower := -1, upper := 1"
 FITS = {
@@ -72,13 +73,13 @@ def assert_as_function(con: Any, name: str, source: str, row: str = "s") -> None
         assert given == classes
 
 
-@pytest.mark.parametrize("name", ["line", "free", "odds", "above"])
-@pytest.mark.parametrize("source", ["t", "odd"])
+@cases("name", ["line", "free", "odds", "above"])
+@cases("source", ["t", "odd"])
 def test_rows_are_predicted_as_by_the_function(con: Any, name: str, source: str) -> None:
     assert_as_function(con, name, source)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "columns"),
     [
         ("line", "a::FLOAT AS a, b::DECIMAL(9, 4) AS b"),
@@ -142,7 +143,7 @@ def test_a_file_whose_statistics_ignore_nan(con: Any, tmp_path: Path) -> None:
             assert_as_function(con, name, str(path))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "code"),
     [
         ("dp_predictions('nobody', 't')", "P030"),

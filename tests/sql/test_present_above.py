@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from support.cases import cases
 
 _FUNCTIONS = {"dp_naive_bayes": {}, "dp_score_filter": {"k": 1}}
 
@@ -24,8 +25,8 @@ def ctx() -> Iterator[dpsql.Context]:
         yield context
 
 
-@pytest.mark.parametrize("function", _FUNCTIONS)
-@pytest.mark.parametrize("features", [["age"], ["flag", "age"], None, "numbers"])
+@cases("function", _FUNCTIONS)
+@cases("features", [["age"], ["flag", "age"], None, "numbers"])
 def test_numbers_need_a_limit(ctx: dpsql.Context, function: str, features: Any) -> None:
     given = {"target": "y", "epsilon": 1, "features": features, **_FUNCTIONS[function]}
     given |= {"n_features": 2} if features == "numbers" else {}

@@ -13,6 +13,7 @@ import dpsql
 from dpsql.contract.query.people import Lifter
 from support.answers import described, private
 from support.broken.planting import planted
+from support.cases import cases
 from support.sql_text import literal
 
 PROTECT = """
@@ -99,7 +100,7 @@ def test_looking_at_a_query_is_free(con: Any) -> None:
     assert releases(con) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     "other",
     [
         "SELECT ward, count(*) AS n FROM visits GROUP BY ward ORDER BY n DESC",
@@ -118,7 +119,7 @@ def test_the_same_cores_are_a_free_replay(con: Any, other: str) -> None:
     assert con.execute("FROM dp_budget()").fetchall() == before
 
 
-@pytest.mark.parametrize(
+@cases(
     ("other", "more"),
     [
         ("SELECT ward, count(*) AS n FROM visits WHERE days > 0 GROUP BY ward", ""),
@@ -243,7 +244,7 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("name", KEYS)
+@cases("name", KEYS)
 def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
     """They are the same whether there are rows or not, and counts are right where there are."""
     sql, groups = KEYS[name]

@@ -12,6 +12,7 @@ import pytest
 import dpsql
 import dpsql.functions.sis as sis
 from dpsql.testing.neighbours import Table
+from support.cases import cases
 from support.sql_text import named
 
 GIVEN: dict[str, Any] = {"k": 1, "epsilon": 1, "score": "rank", "verdict_share": 0}
@@ -84,8 +85,8 @@ FORMS = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(
+@cases("form", FORMS)
+@cases(
     ("target", "more", "spread"),
     [
         ("y", {}, Fraction(5, 2)),

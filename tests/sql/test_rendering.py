@@ -20,6 +20,7 @@ from dpsql.engines.duckdb.statements import admit_sql, exact_sql, release_sql
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.registry import EXACT, FUNCTIONS, function_of
 from dpsql.rendering import call
+from support.cases import cases
 
 SQL = Path(__file__).resolve().parents[2] / "sql"
 # Nodes of an expression that no macro can replace; `test_what_is_no_function` shows it.
@@ -319,7 +320,7 @@ def test_names_of_one_statement_are_no_names_of_another() -> None:
     assert not names[0] & names[1]
 
 
-@pytest.mark.parametrize("name", ["__dpsql__gate", "dpsql_source", "found", "input", "dpsql_row", "gate", "s", "j"])
+@cases("name", ["__dpsql__gate", "dpsql_source", "found", "input", "dpsql_row", "gate", "s", "j"])
 def test_a_source_or_column_may_be_called_as_a_part_of_ours(name: str) -> None:
     with dpsql.connect() as opened:
         opened.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS y, i AS "{name}" FROM range(10) AS r(i)')

@@ -19,6 +19,7 @@ from dpsql.contract.measurement import draw_once
 from dpsql.functions.auc import AucPlan, ConfusionPlan
 from dpsql.functions.roc import RocPlan, candidate_ends, chosen_cells, draw_roc, threshold_places
 from dpsql.released.curves import area_under, calibration, precision_recall
+from support.cases import cases
 
 ROWS = 3000
 HUGE = 10**5
@@ -80,7 +81,7 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("more", WAYS)
+@cases("more", WAYS)
 def test_a_huge_epsilon_gives_the_exact_curve(con: Any, more: str) -> None:
     found = rows(con, "dp_roc", more=more)
     thresholds = [row[0] for row in found]
@@ -103,8 +104,8 @@ def test_recursive_thresholds_are_quantiles(con: Any) -> None:
     assert found[::-1] == pytest.approx(np.quantile(columns()[1], [0.25, 0.5, 0.75]), abs=0.01)
 
 
-@pytest.mark.parametrize("thresholds", ["recursive", "smooth_medians"])
-@pytest.mark.parametrize(("cells", "step"), [(4096, 16), (600, 2), (64, 1)])
+@cases("thresholds", ["recursive", "smooth_medians"])
+@cases(("cells", "step"), [(4096, 16), (600, 2), (64, 1)])
 def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells: int, step: int) -> None:
     """Candidates are some 256 and single cells at both ends of the bounds; of the last one it is where that starts."""
     given = {"label": "y", "score": "p", "epsilon": HUGE, "n_thresholds": 1, "thresholds": thresholds, "cells": cells}
@@ -115,7 +116,7 @@ def test_a_threshold_is_where_the_cell_of_the_median_ends(thresholds: str, cells
         assert draw_once(chosen_cells, plan, counts).tolist() == [min(end, cells - 1)]
 
 
-@pytest.mark.parametrize(("cells", "most"), [(2, 1), (300, 255), (4096, 15), (65536, 15), (257, 1), (1000, 200)])
+@cases(("cells", "most"), [(2, 1), (300, 255), (4096, 15), (65536, 15), (257, 1), (1000, 200)])
 def test_candidates_are_finest_at_both_ends(cells: int, most: int) -> None:
     ends = candidate_ends(cells, most)
     widths = np.diff(ends, prepend=0)
@@ -163,8 +164,8 @@ def crowded(shape: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     return y, 1 / (1 + np.exp(-rng.normal(np.where(y, lead, -lead), spread)))
 
 
-@pytest.mark.parametrize("thresholds", ["recursive", "smooth_medians"])
-@pytest.mark.parametrize("shape", [*SPIKES, "constant", "beta", "nearly perfect", "log odds"])
+@cases("thresholds", ["recursive", "smooth_medians"])
+@cases("shape", [*SPIKES, "constant", "beta", "nearly perfect", "log odds"])
 def test_the_area_of_crowded_scores(shape: str, thresholds: str) -> None:
     """Once the upper half's median fell in the last cell, all further thresholds fell there: errors up to 0.23."""
     y, p = crowded(shape)
@@ -220,8 +221,8 @@ def test_a_huge_epsilon_gives_exact_confusion_matrices(con: Any, more: str) -> N
         assert 0 <= error < 0.1
 
 
-@pytest.mark.parametrize("label", LABELS)
-@pytest.mark.parametrize("function", FUNCTIONS)
+@cases("label", LABELS)
+@cases("function", FUNCTIONS)
 def test_labels_of_every_kind(con: Any, function: str, label: str) -> None:
     """Booleans and 0/1 as they are, text by its levels; levels may be turned round."""
     con.execute(f"CREATE OR REPLACE VIEW typed AS SELECT {label} AS y, p FROM t")
@@ -286,8 +287,8 @@ def test_labels_outside_of_the_levels(con: Any) -> None:
         rows(con, "dp_auc", "three")
 
 
-@pytest.mark.parametrize("where", ["y", "NOT y", "false", "id = 5"])
-@pytest.mark.parametrize("epsilon", [1, HUGE])
+@cases("where", ["y", "NOT y", "false", "id = 5"])
+@cases("epsilon", [1, HUGE])
 def test_one_level_or_no_row(con: Any, where: str, epsilon: float) -> None:
     """Nothing fails, and every answer is one of a ROC curve."""
     con.execute(f"CREATE OR REPLACE VIEW part AS FROM t WHERE {where}")
@@ -361,8 +362,8 @@ def test_views_of_a_released_curve(con: Any) -> None:
     assert sum(one["rows"] for one in bins) == pytest.approx(ROWS, abs=0.5)
 
 
-@pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@cases("function", FUNCTIONS)
+@cases("neighbours", ["add_remove", "replace"])
 def test_user_level(con: Any, function: str, neighbours: str) -> None:
     """Units with more rows than count are cut, and rows without a unit left out."""
     con.execute(
@@ -430,7 +431,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("function", "more", "code"), REFUSED)
+@cases(("function", "more", "code"), REFUSED)
 def test_refusals(con: Any, function: str, more: str, code: str) -> None:
     """By public values alone, and before anything is charged."""
     session = dpsql.install(con)

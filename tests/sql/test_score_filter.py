@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.sql_text import literal
 
 NAMES = ["ant", "bee", "cat", "dog", "elk", "fox"]
@@ -116,7 +117,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     opened.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("score", "layout"),
     [
         pytest.param(score, layout, marks=[] if layout == "long" or score == "purity" else [pytest.mark.slow])
@@ -322,7 +323,7 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("kind", ROWS)
+@cases("kind", ROWS)
 def test_no_row_makes_a_call_fail(con: Any, kind: str) -> None:
     con.execute(f"CREATE OR REPLACE TABLE bad AS {ROWS[kind]}")
     for more in METHODS:

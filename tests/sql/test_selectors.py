@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.functions.registry import FUNCTIONS, SELECTORS
+from support.cases import cases
 from support.sql_text import named
 
 # What a call of each function needs besides source, target, features, k and epsilon.
@@ -114,8 +115,8 @@ def test_python_form_on_a_frame(con: Any, name: str) -> None:
             select(frame, target="y", features=FEATURES, k=1, epsilon=1000, **NEEDS[name], release="r")
 
 
-@pytest.mark.parametrize("name", NEEDS)
-@pytest.mark.parametrize(
+@cases("name", NEEDS)
+@cases(
     "rows",
     [
         "SELECT 1.0 AS a, 2.0 AS b, 3.0 AS y WHERE false",
@@ -175,7 +176,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "change", "code"), REFUSED, ids=lambda value: str(value))
+@cases(("name", "change", "code"), REFUSED, ids=lambda value: str(value))
 def test_refused_before_a_row_is_read(con: Any, name: str, change: dict[str, Any], code: str) -> None:
     change = {"features": FEATURES, **change}
     features = change.pop("features")
@@ -209,9 +210,9 @@ CORRELATED = {
 }
 
 
-@pytest.mark.parametrize("shape", CORRELATED)
-@pytest.mark.parametrize("n", [1, 2, 3000])
-@pytest.mark.parametrize("with_id", [False, True])
+@cases("shape", CORRELATED)
+@cases("n", [1, 2, 3000])
+@cases("with_id", [False, True])
 def test_a_correlated_subquery_never_collects_a_row_twice(
     con: Any, monkeypatch: pytest.MonkeyPatch, shape: str, n: int, with_id: bool
 ) -> None:
@@ -249,14 +250,14 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@pytest.mark.parametrize("name", COLLECTING)
-@pytest.mark.parametrize("part", ["read", "prepare"])
-@pytest.mark.parametrize(
+@cases("name", COLLECTING)
+@cases("part", ["read", "prepare"])
+@cases(
     "error",
     [PlantedError("SECRET-31337"), KeyboardInterrupt(), dpsql.ParameterError("P018", "SECRET-31337")],
     ids=["own", "interrupt", "refusal behind the gate"],
 )
-@pytest.mark.parametrize("form", ["table", "aggregate"])
+@cases("form", ["table", "aggregate"])
 def test_a_failure_after_the_gate_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, name: str, part: str, error: BaseException, form: str
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import dpsql
 import dpsql.polars
+from support.cases import cases
 
 TABLE = """CREATE TABLE t AS SELECT (i * 7) % 41 AS age, ((i * 53) % 97 / 4)::DECIMAL(6, 2) AS cost, i % 3 = 0 AS f,
   ['x', 'y', 'z'][1 + (i * 7) % 41 // 14] AS g, DATE '2024-01-01' + (i % 200)::INTEGER AS day,
@@ -78,7 +79,7 @@ def test_rows_are_free_and_repeat(con: Any) -> None:
     assert report.noise["unit"] == "share of the rows"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("call", "code"),
     [
         ("dp_synthetic_rows('nothing')", "P030"),

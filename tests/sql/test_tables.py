@@ -14,6 +14,7 @@ import dpsql
 from dpsql.functions.value_cells import BinCells, DerivedKey, EvenCells, MagnitudeCells
 from dpsql.testing import audit_sql
 from support.audits import connecting
+from support.cases import cases
 
 # So little noise that counts are exact.
 EXACT = "epsilon := 1000"
@@ -236,7 +237,7 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@cases("name", BAD)
 def test_what_is_refused_costs_nothing(con: Any, name: str) -> None:
     function, given, code = BAD[name]
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
@@ -292,8 +293,8 @@ AUDITED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("name", AUDITED)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("name", AUDITED)
 def test_audits(name: str, neighbours: str) -> None:
     """A row comes, or leaves one group for the other; a right release is accused with a chance of 1e-6."""
     import pyarrow as pa

@@ -14,6 +14,7 @@ from dpsql.engines.duckdb.keys import valid_text
 from dpsql.engines.duckdb.session import Session
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.errors import DpsqlError
+from support.cases import cases
 from support.damaged_text import DAMAGED, FORMS, text_array
 from support.exact_sums import exact_sums
 
@@ -65,7 +66,7 @@ def test_functions_that_would_end_the_instance_do_not_meet_it(form: str) -> None
     assert _judged(values, form, "count(*) FILTER ({} ILIKE '%O%')") == [sum("o" in one for one in texts)]
 
 
-@pytest.mark.parametrize("kind", SQL_TYPES)
+@cases("kind", SQL_TYPES)
 def test_a_column_keeps_its_type_and_its_values(kind: str) -> None:
     samples = {
         "ENUM": "'b'", "BOOLEAN": "true", "DATE": "'2020-02-29'", "TIMESTAMP": "'2020-02-29 01:02:03'", "TIME": "'01:02:03'",
@@ -122,7 +123,7 @@ def test_other_rows_count_as_they_would_beside_null(form: str) -> None:
             assert seen[0].groups == seen[1].groups, call
 
 
-@pytest.mark.parametrize("label", DAMAGED)
+@cases("label", DAMAGED)
 def test_a_label_that_is_no_text_is_no_label(label: str) -> None:
     with dpsql.connect() as connection:
         connection.execute("SET default_collation = 'nocase'")
@@ -173,8 +174,8 @@ def test_a_table_of_duckdb_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ["system.main.decode" in release_sql(plan, "dp_count") for plan in plans] == [False, True, True]
 
 
-@pytest.mark.parametrize("kind", DAMAGED)
-@pytest.mark.parametrize("what", ["s", "[s]", "{'a': s}", "union_value(a := s)"])
+@cases("kind", DAMAGED)
+@cases("what", ["s", "[s]", "{'a': s}", "union_value(a := s)"])
 def test_duckdb_stores_no_such_text(kind: str, what: str) -> None:
     """What `Placement.checked` rests on."""
     with duckdb.connect() as plain:

@@ -12,6 +12,7 @@ import pytest
 
 import dpsql
 from dpsql.released.model import LinearModel
+from support.cases import cases
 
 METHODS = ["boosted_ada_ssp", "ada_ssp"]
 BUDGET = "epsilon := 2, delta := 1e-5"
@@ -96,8 +97,8 @@ def test_a_target_that_noise_hides_gives_no_model_and_is_charged(con: Any, metho
     assert rho < whole_rho / 2
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("feature", ["empty", "same", "zero", "infinite", "unknown"])
+@cases("method", METHODS)
+@cases("feature", ["empty", "same", "zero", "infinite", "unknown"])
 def test_odd_columns_leave_the_others_as_they_are(con: Any, method: str, feature: str) -> None:
     rows = fit(con, f"'a', '{feature}', 'b'", method=method)
     found = {term: value for term, value, _ in rows}

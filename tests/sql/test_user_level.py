@@ -14,6 +14,7 @@ from exact_reference import ONE, exact
 
 import dpsql
 from dpsql.statistics import xty
+from support.cases import cases
 from support.sessions import one_key
 
 # Every row has a feature of its own, so the sums tell which rows were kept: S**2 each, or 0.
@@ -80,8 +81,8 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("cap", [1, 2, 3, 5, 9])
+@cases("layout", LAYOUTS)
+@cases("cap", [1, 2, 3, 5, 9])
 def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout: str, cap: int) -> None:
     load(con, UNITS)
     counted = kept(con, layout, cap, 11)
@@ -126,8 +127,8 @@ def test_other_units_keep_their_rows(con: Any, layout: str) -> None:
         assert sum(more[19:]) == 0
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("layout", LAYOUTS)
+@cases("relation", ["add_remove", "replace"])
 def test_one_unit_moves_no_sum_beyond_the_scaled_sensitivity(con: Any, layout: str, relation: str) -> None:
     draw = random.Random(3)
     for _ in range(8):

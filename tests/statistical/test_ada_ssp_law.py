@@ -23,6 +23,7 @@ from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_release
 from dpsql.statistics.regression import largest_norm
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 FEATURE_RADIUS = round(1.2 * S)
@@ -85,8 +86,8 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[np.ndarray]]:
     return run
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("part", ["diagonal", "off the diagonal", "cross"])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("part", ["diagonal", "off the diagonal", "cross"])
 def test_the_releases_of_ada_ssp(noise: Callable[..., list[np.ndarray]], neighbours: str, part: str) -> None:
     """Each release at mu / sqrt(3): the scales are written down here, from the sensitivities of the relation."""
     width = 40

@@ -43,6 +43,7 @@ from dpsql.statistics.aggregates import (
 )
 from dpsql.statistics.shared_count import shared_count
 from support.audits import judge
+from support.cases import cases
 
 DELTA = Fraction(1, 10**6)
 ONE_ROW = Contribution("add_remove")
@@ -97,7 +98,7 @@ def laplace_law(scale: Fraction, most: int) -> dict[int, float]:
     return law | dict.fromkeys((-most, most), a**most / (1 + a))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("block", "contribution", "scale"),
     [
         (GroupCount(), ONE_ROW, 1),
@@ -141,12 +142,12 @@ def follows(noise: NDArray[np.float64], deviation: float) -> bool:
     return max(spread, abs(z.mean()) * math.sqrt(count), shape, *correlated, 0.0) < SIX
 
 
-@pytest.mark.parametrize(
+@cases(
     "contribution",
     [ONE_ROW, Contribution("replace", 7, 4, 3), Contribution("add_remove", 9000, 9000, 9000), ONE_GROUP],
     ids=str,
 )
-@pytest.mark.parametrize(
+@cases(
     "block",
     [GroupCount(), DirectSum(-3.0, 9.0), CentredPair(0.0, 1.0), Chebyshev(0.0, 1.0), TransformedPair(0.0, 1.0)],
     ids=lambda block: block.kind,
@@ -291,9 +292,9 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("keys", [None, [1, 2, 3], list(range(300)), "private"], ids=["none", "few", "many", "private"])
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize(("function", "more"), CHOICES)
+@cases("keys", [None, [1, 2, 3], list(range(300)), "private"], ids=["none", "few", "many", "private"])
+@cases("neighbours", ["add_remove", "replace"])
+@cases(("function", "more"), CHOICES)
 def test_auto_takes_what_dp_estimate_says_is_smaller(function, more, neighbours, keys):
     """The product of the errors that dp_estimate states is the smaller one of those with either law."""
     for groups in (1, 5, 9, 40):
@@ -408,7 +409,7 @@ MIDDLE, END, QUARTER = np.full(20_000, 50.0), np.full(20_000, 0.0), np.full(20_0
 UNIFORM = (np.arange(20_000) + 0.5) / 200.0
 
 
-@pytest.mark.parametrize(
+@cases(
     ("noise", "asked", "rows", "stated"),
     [
         (LAPLACE, ["avg"], MIDDLE, 4.0),
@@ -434,7 +435,7 @@ def test_spread_of_means_and_variances(noise, asked, rows, stated):
     assert spread_of(found.value, squared) < SIX + 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("noise", "groups", "asked", "mean", "deviation"),
     [
         (LAPLACE, 1, "count", 50.0, 1.36),
@@ -472,10 +473,10 @@ DRAWS = 4000
 LEAST = 0.95 - SIX * math.sqrt(0.95 * 0.05 / DRAWS)
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize("count", [5, 20, 200])
-@pytest.mark.parametrize("asked", [["count"], ["sum"], ["count", "sum", "avg"], EVERYTHING], ids="-".join)
-@pytest.mark.parametrize("noise", NOISES)
+@cases("rows", ROWS)
+@cases("count", [5, 20, 200])
+@cases("asked", [["count"], ["sum"], ["count", "sum", "avg"], EVERYTHING], ids="-".join)
+@cases("noise", NOISES)
 def test_intervals_cover(noise, asked, count, rows):
     """Every interval covers the aggregate of the clipped rows at 95 % or more, at every number of rows."""
     values = ROWS[rows](count)
@@ -495,10 +496,8 @@ def test_intervals_cover(noise, asked, count, rows):
                 assert hit.mean() <= 0.975
 
 
-@pytest.mark.parametrize("rows", ROWS)
-@pytest.mark.parametrize(
-    "kind", [DirectSum, CentredPair, pytest.param(Chebyshev, marks=pytest.mark.long)], ids=lambda kind: kind.kind
-)
+@cases("rows", ROWS)
+@cases("kind", [DirectSum, CentredPair, pytest.param(Chebyshev, marks=pytest.mark.long)], ids=lambda kind: kind.kind)
 def test_intervals_of_one_group_under_replace_cover(kind, rows):
     """Laplace noise on the centred sums, which have smaller constants there; and errors are as stated."""
     asked = {"direct_sum": ["sum"], "centred_pair": ["count", "sum", "avg"]}.get(kind.kind, EVERYTHING)
@@ -535,9 +534,9 @@ def test_other_confidences(noise, confidence):
         assert hit[~np.isnan(column.value)].mean() > confidence - six
 
 
-@pytest.mark.parametrize("bounds", [(0.0, 100.0), (-50.0, 30.0), (90.0, 100.0), (-3.0, -1.0)])
-@pytest.mark.parametrize("asked", [["count"], ["sum"], ["sum", "avg"], EVERYTHING], ids="-".join)
-@pytest.mark.parametrize("noise", NOISES)
+@cases("bounds", [(0.0, 100.0), (-50.0, 30.0), (90.0, 100.0), (-3.0, -1.0)])
+@cases("asked", [["count"], ["sum"], ["sum", "avg"], EVERYTHING], ids="-".join)
+@cases("noise", NOISES)
 def test_a_large_epsilon_gives_the_aggregates_of_the_clipped_rows(noise, asked, bounds):
     values = np.random.default_rng(5).normal(30.0, 60.0, 1000)
     clipped = np.clip(values, *bounds)
@@ -564,9 +563,9 @@ def test_nothing_is_left_of_an_empty_group():
         assert (variance.value[~few] <= (100 - mean.value[~few]) * mean.value[~few] * 2 + 1e-9).all()
 
 
-@pytest.mark.parametrize("rows", [0, 1, 5, 50, 2000])
-@pytest.mark.parametrize("bounds", [(0.0, 10.0), (90.0, 100.0), (-5.0, 100.0)])
-@pytest.mark.parametrize("noise", NOISES)
+@cases("rows", [0, 1, 5, 50, 2000])
+@cases("bounds", [(0.0, 10.0), (90.0, 100.0), (-5.0, 100.0)])
+@cases("noise", NOISES)
 def test_standard_errors_are_those_of_the_values(noise, bounds, rows):
     """From an empty group to a large one: the typical `std_error` is within a factor of two of the values' spread."""
     values = bounds[0] + (bounds[1] - bounds[0]) * (0.1 + 0.8 * (np.arange(rows) + 0.5) / max(rows, 1))

@@ -25,6 +25,7 @@ from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.released.areas import area_rows
 from dpsql.statistics.auc import Concordance
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 from support.laws.roc import concordance_deviations, concordance_scales, discrete_laplace_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
@@ -139,7 +140,7 @@ COVERED = [
 ]
 
 
-@pytest.mark.parametrize(("positives", "negatives", "area", "epsilon", "more"), COVERED)
+@cases(("positives", "negatives", "area", "epsilon", "more"), COVERED)
 def test_coverage(positives: int, negatives: int, area: float, epsilon: float, more: dict[str, Any]) -> None:
     plan = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": epsilon, **more})
     pairs = positives * negatives

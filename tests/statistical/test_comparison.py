@@ -20,6 +20,7 @@ from dpsql.contract.measurement import draw_once
 from dpsql.functions.compare import CompareCall, ComparePlan, draw_areas, draw_sums
 from dpsql.released.comparison import comparison_rows
 from dpsql.released.sampling import count_reach_of_sampling, mean_reaches, student
+from support.cases import cases
 
 GROUPED = {"groups": "g", "keys": [0, 1]}
 PAIRED = {"scores": ["s1", "s2"], "label": "g"}
@@ -113,8 +114,8 @@ def most(draws: int) -> int:
     return int(binom.isf(1e-6, draws, 0.05))
 
 
-@pytest.mark.parametrize("epsilon", BUDGETS)
-@pytest.mark.parametrize("name", NULLS)
+@cases("epsilon", BUDGETS)
+@cases("name", NULLS)
 def test_no_difference_is_rarely_told(name: str, epsilon: float) -> None:
     assert false_alarms(name, epsilon, 150)[0] <= most(150)
 

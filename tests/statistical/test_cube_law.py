@@ -12,6 +12,7 @@ import pytest
 from dpsql.noise.cube import cube_deviation, cube_noise
 from dpsql.released.intervals import cube_quantile
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
 WRONG = [Fraction(7, 10), Fraction(13, 10)]
@@ -58,10 +59,8 @@ def tail(weights: tuple[float, ...], size: int, far: float) -> float:
     return float(2.0 * (density * chance).sum() * (radius[1] - radius[0]))
 
 
-@pytest.mark.parametrize(
-    ("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))]
-)
-@pytest.mark.parametrize("chance", [0.2, 0.05, 0.001])
+@cases(("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))])
+@cases("chance", [0.2, 0.05, 0.001])
 def test_quantiles_of_weighted_sums(size: int, weights: tuple[float, ...], chance: float) -> None:
     found = float(cube_quantile(np.array(weights), size, chance))
     positive = tuple(one for one in weights if one)

@@ -20,6 +20,7 @@ from dpsql.functions.feature_moments import draw_moments
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.feature_moments import moments_length
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 from support.laws.feature_moments import row_of_moments
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
@@ -67,8 +68,8 @@ def standardised(
     return found
 
 
-@pytest.mark.parametrize("delta", [1e-6, None])
-@pytest.mark.parametrize("setting", NOISE)
+@cases("delta", [1e-6, None])
+@cases("setting", NOISE)
 def test_the_noise_of_a_release(
     setting: tuple[str, int, int], delta: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ from dpsql.noise import ball
 from dpsql.noise.ball import ball_error, exponential_norm, gaussian_vector
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 from support.laws.logistic import Perturbation, Table, log_density
 
 S = FIXED_POINT_ONE
@@ -102,8 +103,8 @@ def test_normal_coordinates() -> None:
 EXTREME = [0, 1, 2**47, 2**48 - 1, 2**48, 2**63 - 1, 2**63, 2**63 + 1, 2**64 - 2**48 - 1, 2**64 - 2**48, 2**64 - 1]
 
 
-@pytest.mark.parametrize("word", EXTREME)
-@pytest.mark.parametrize("second", [0, 2**20, 2**63, 2**64 - 1])
+@cases("word", EXTREME)
+@cases("second", [0, 2**20, 2**63, 2**64 - 1])
 def test_the_share_of_error_of_an_exponential(word: int, second: int) -> None:
     """Whatever follows the words that were read, the double is within the share of the true logarithm."""
     script = [word, second, *[12345678901234567890] * 40]
@@ -154,8 +155,8 @@ TABLES = {
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("delta", [None, pytest.param(Fraction("1e-6"), marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
+@cases("delta", [None, pytest.param(Fraction("1e-6"), marks=pytest.mark.slow)])
+@cases(
     "name",
     [pytest.param("no row", marks=pytest.mark.slow), pytest.param("one row", marks=pytest.mark.slow), "both labels"],
 )

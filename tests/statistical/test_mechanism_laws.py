@@ -20,12 +20,13 @@ from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader
 from dpsql.noise.race import integer_scores
 from support.audits import FALSE_ALARM, judge
+from support.cases import cases
 from support.laws.selection import canonical_lipschitz_law, select_law
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("noise", ["exponential", "gumbel"])
-@pytest.mark.parametrize(
+@cases("noise", ["exponential", "gumbel"])
+@cases(
     ("utility", "k", "epsilon"),
     [([5, 3, 3, 1, 0], 2, 5), ([8, 0, 1], 1, 1), ([2, 9, 4, 4], 3, 7), ([10**25 + 3, 10**25], 2, 2)],
 )

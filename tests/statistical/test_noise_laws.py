@@ -13,6 +13,7 @@ import pytest
 
 from dpsql.noise.discrete import discrete_gaussian, discrete_laplace, geometric
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
 WRONG = [Fraction(7, 10), Fraction(13, 10)]
@@ -66,8 +67,8 @@ def draw(sampler, spread, width, runs):
     return (sampler(parameter, runs) // width).tolist()
 
 
-@pytest.mark.parametrize(("spread", "width"), CASES)
-@pytest.mark.parametrize(
+@cases(("spread", "width"), CASES)
+@cases(
     ("sampler", "cells"),
     [(discrete_laplace, laplace_cells), (discrete_gaussian, gaussian_cells), (geometric, geometric_cells)],
 )

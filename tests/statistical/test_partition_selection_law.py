@@ -32,6 +32,7 @@ from dpsql.mechanisms.partition_selection import (
 )
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.cases import cases
 from support.laws.filters import excess, product_law, released_keys_law
 from support.laws.keys import (
     excess_of_keys,
@@ -71,7 +72,7 @@ def largest_excess(chosen: PartitionSelection, epsilon: float, relation: Relatio
     return max(joint_excess(chosen.noise, chosen.threshold, mix, epsilon) for mix in fewer)
 
 
-def cases() -> Iterator[Any]:
+def every_call() -> Iterator[Any]:
     """Few by default. The loss of (0.01, 0.1) is small beside delta: a lone key costs more than the loss of its share."""
     for unit in UNITS:
         for setting in SETTINGS if unit in ("one key", "two keys") else SETTINGS[:-1]:
@@ -79,9 +80,9 @@ def cases() -> Iterator[Any]:
             yield pytest.param(unit, setting, marks=[] if fast else pytest.mark.slow, id=f"{unit} {setting}")
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("unit", "setting"), list(cases()))
+@cases("law", LAWS)
+@cases("relation", RELATIONS)
+@cases(("unit", "setting"), list(every_call()))
 def test_delta_holds_with_noisy_counts_for_every_mix_of_keys(
     unit: str, setting: tuple[float, float], relation: Relation, law: str
 ) -> None:
@@ -100,8 +101,8 @@ def test_delta_holds_with_noisy_counts_for_every_mix_of_keys(
         assert max(lone) > delta or chosen.threshold == 1 + max(rows for _, rows in limits.lone)
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("factor", [0.7, 1.3])
+@cases("law", LAWS)
+@cases("factor", [0.7, 1.3])
 def test_other_noise_fails_the_same_check(law: str, factor: float) -> None:
     """Less noise is less private beside a key that others have; more noise releases lone keys more often."""
     chosen = selection(law, 1, 1e-3, "add_remove", limits_by_group(1))
@@ -181,10 +182,10 @@ def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: floa
     assert 0.8 * delta * math.exp(-epsilon / 2) < worst <= delta * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.1, 1, 8])
-@pytest.mark.parametrize("delta", [1e-9, 1e-3, 0.1])
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("groups", [1, 2, 7])
+@cases("epsilon", [0.01, 0.1, 1, 8])
+@cases("delta", [1e-9, 1e-3, 0.1])
+@cases("relation", RELATIONS)
+@cases("groups", [1, 2, 7])
 def test_the_gaussian_excess_over_all_numbers_of_lone_keys(
     groups: int, relation: Relation, delta: float, epsilon: float
 ) -> None:
@@ -231,7 +232,7 @@ def test_no_mu_has_a_lower_threshold() -> None:
             assert key_threshold(noise, mu=mu, **options) / noise.unit > best.threshold - 0.05
 
 
-@pytest.mark.parametrize("seed", range(6))
+@cases("seed", range(6))
 def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None:
     """A unit of m rows with r keys each: sums, squares, and the pieces of keys that it has alone."""
     generator = np.random.default_rng(seed)
@@ -259,7 +260,7 @@ def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize(
+@cases(
     ("law", "epsilon", "counts"),
     [
         ("gaussian", 1, (2, 5, 9)),

@@ -22,6 +22,7 @@ from dpsql.released.histogram import histogram_quantiles
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.quantile_spans import TOLERANCE, quantile_rows, reaches, rows_needed, span
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 
 HALF, MOST = Fraction(1, 2), Fraction(9, 10)
 DOUBLE, INTEGER = pa.float64(), pa.int32()
@@ -62,8 +63,8 @@ def asked(at: Any, epsilon: float, bounds: Any = None, **more: Any) -> QuantileP
     return QuantilePlan.from_arguments("t", {**given, **ends})
 
 
-@pytest.mark.parametrize("rows", [5, 50, 400])
-@pytest.mark.parametrize("column", COLUMNS)
+@cases("rows", [5, 50, 400])
+@cases("column", COLUMNS)
 def test_intervals_hold_the_quantile(column: str, rows: int) -> None:
     """95 % of them do; 300 draws of each kind, of which 93 % at least."""
     kind, sample, bounds = COLUMNS[column]
@@ -161,8 +162,8 @@ def tail(scale: float, bins: int, below: int, quantile: float, reach: float) -> 
     return float((first[:, None] * second[None, :])[noise > reach].sum())
 
 
-@pytest.mark.parametrize("scale", [0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
-@pytest.mark.parametrize("quantile", [HALF, MOST, Fraction(1, 100)])
+@cases("scale", [0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
+@cases("quantile", [HALF, MOST, Fraction(1, 100)])
 def test_the_reach_is_right_for_discrete_noise(scale: float, quantile: Fraction) -> None:
     """With half a row on top, each side fails with a chance of at most 2.5 %; with less reach, with more."""
     for bins in (2, 3, 12, 22):
@@ -278,7 +279,7 @@ def test_quantiles_read_off_a_histogram_have_intervals(more: dict[str, Any]) -> 
     assert np.mean(found) >= 0.93
 
 
-@pytest.mark.parametrize("failure", [0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001])
+@cases("failure", [0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.001])
 def test_no_sum_of_many_exceeds_the_widest_more_often(failure: float) -> None:
     """Of more bins than the quantile is computed for, at any confidence that a query may ask."""
     for below, above in ((1, 1), (1, 2), (2, 2), (1, 9), (3, 5), (7, 30), (40, 60)):

@@ -18,6 +18,7 @@ from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.prefix_bounds import PrefixMatrix, prefix_bounds
 from dpsql.mechanisms.quantile import quantiles
 from support.audits import judge
+from support.cases import cases
 from support.laws.quantile import quantile_law
 
 HALF, MOST = Fraction(1, 2), Fraction(3, 4)
@@ -25,7 +26,7 @@ COUNTS = [2, 3, 1, 2]
 ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("chosen", "epsilon", "neighbours", "rows"),
     [
         ([HALF], 2, "add_remove", 1),

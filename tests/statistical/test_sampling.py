@@ -20,6 +20,7 @@ from dpsql.contract.fold import Batch
 from dpsql.contract.relation import relation_of
 from dpsql.mechanisms.ada_ssp import release_target_squares
 from dpsql.statistics.regression import RowMap, RowProducts, Scales
+from support.cases import cases
 
 GROUPS = 500
 # Populations of single values with their means, and rows of a group.
@@ -57,8 +58,8 @@ def missed(connection: Any, name: str, epsilon: float, more: str = "sampling := 
     return sum(not low <= mean <= high for low, high in found)
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 100.0])
-@pytest.mark.parametrize("name", VALUES)
+@cases("epsilon", [0.5, 100.0])
+@cases("name", VALUES)
 def test_means(opened: Any, name: str, epsilon: float) -> None:
     assert missed(opened, name, epsilon) <= most(GROUPS)
 

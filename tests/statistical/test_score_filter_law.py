@@ -19,6 +19,7 @@ from dpsql.statistics.feature_counts import SCORES
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.exhaustive import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, neighbouring_pairs
+from support.cases import cases
 from support.laws.filters import excess, filter_law, log_ratio
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
@@ -58,8 +59,8 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(
+@cases("relation", RELATIONS)
+@cases(
     ("method", "score"),
     # Noise on counts and the score computed from them: the norms of the counts say it all.
     [pair for pair in itertools.product(METHODS, SCORES) if pair != ("laplace", "information_gain")],
@@ -72,8 +73,8 @@ def test_every_table_of_three_rows_is_within_epsilon(method: str, score: str, re
     assert report.log_ratio > 0.1, str(report)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("score", ["total_count", "difference_count", "purity"])
+@cases("relation", RELATIONS)
+@cases("score", ["total_count", "difference_count", "purity"])
 def test_every_table_of_two_rows_is_within_epsilon_and_delta(score: str, relation: Relation) -> None:
     options = {"delta": 1e-3, "method": "gaussian", "epsilon": 2}
     chosen = plan(score=score, neighbours=relation, max_features_per_row=2, **options, **THRESHOLD)
@@ -124,9 +125,7 @@ CASES: dict[str, tuple[dict[str, Any], Counts]] = {
 LONG = ("laplace totals", "laplace differences", "gaussian totals", "svt", "gumbel gain")
 
 
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES]
-)
+@cases("case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES])
 def test_draws_follow_the_exact_law(case: str) -> None:
     """As stated; with noise 0.7 and 1.3 times as large, they do not."""
     arguments, counts = CASES[case]
@@ -164,8 +163,8 @@ def test_draws_follow_the_exact_law(case: str) -> None:
     assert fit(drawn, law, false_alarm=FALSE_ALARM).accepted
 
 
-@pytest.mark.parametrize("delta", [None, 1e-6])
-@pytest.mark.parametrize(
+@cases("delta", [None, 1e-6])
+@cases(
     ("score", "false_positives"),
     [
         *(("total_count", number) for number in (0.1, 1, 10)),
@@ -211,8 +210,8 @@ def test_false_positives_of_the_sparse_vector_technique(score: str) -> None:
     assert reported(d) > 19
 
 
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("delta", [None, 1e-6])
+@cases("score", SCORES)
+@cases("delta", [None, 1e-6])
 def test_errors_are_as_wide_as_stated(score: str, delta: float | None) -> None:
     """The spread of released scores over draws; scores far from where an absolute value folds them."""
     counts = Counts(np.array([400, 10, 5]), np.array([10, 300, 2]), 2000, 1000)

@@ -20,6 +20,7 @@ from dpsql.mechanisms import sparse_vector as technique
 from dpsql.mechanisms.sparse_vector import ScoresAbove, SparseVector, sparse_vector
 from dpsql.testing.bits import ScriptedBits
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 from support.laws.filters import log_ratio, sparse_vector_law, sparse_vector_run_law
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
@@ -37,8 +38,8 @@ def loss(first: Sequence[int], second: Sequence[int], chosen: SparseVector, leve
     return log_ratio(*(sparse_vector_law(list(scores), chosen, level=level) for scores in (first, second)))
 
 
-@pytest.mark.parametrize("cutoff", [1, 2, 3])
-@pytest.mark.parametrize("epsilon", [Fraction(1, 10), Fraction(1), Fraction(3)])
+@cases("cutoff", [1, 2, 3])
+@cases("epsilon", [Fraction(1, 10), Fraction(1), Fraction(3)])
 def test_the_loss_of_five_scores_reaches_epsilon_and_no_more(cutoff: int, epsilon: Fraction) -> None:
     """Scores above that fall, after one below that rises: the case of the proof."""
     chosen = parameters(epsilon=epsilon, cutoff=cutoff)
@@ -55,8 +56,8 @@ def test_the_loss_of_five_scores_reaches_epsilon_and_no_more(cutoff: int, epsilo
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("monotone", [False, True])
-@pytest.mark.parametrize("cutoff", [1, 2, 3])
+@cases("monotone", [False, True])
+@cases("cutoff", [1, 2, 3])
 def test_the_loss_stays_below_epsilon(cutoff: int, monotone: bool) -> None:
     """Random and structured neighbours, scores around the level."""
     generator = np.random.default_rng(cutoff)

@@ -18,6 +18,7 @@ from dpsql.mechanisms.subsets import SubsetList
 from dpsql.testing.distribution import fit
 from support.audits import FALSE_ALARM, judge
 from support.broken.subsets import exponential_law
+from support.cases import cases
 
 P, S = 16, 4
 SUBSETS = list(itertools.combinations(range(P), S))
@@ -78,7 +79,7 @@ def exhaustive():
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()))
+@cases(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()))
 def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     """Utility range 100; the bound is tight, or too low by the slack."""
     scores = scores_of()
@@ -112,14 +113,14 @@ def strata(scores, listed, slack):
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize(
+@cases(
     ("listed", "slack"),
     [
         *(("empty", 0), ("best", 0), ("arbitrary", 0), ("arbitrary", 10)),
         *(pytest.param(listed, 10, marks=pytest.mark.slow) for listed in ("empty", "best")),
     ],
 )
-@pytest.mark.parametrize(("scores_of", "epsilon"), [(additive, 8), pytest.param(flat, 9, marks=pytest.mark.slow)])
+@cases(("scores_of", "epsilon"), [(additive, 8), pytest.param(flat, 9, marks=pytest.mark.slow)])
 def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
     """From the second round on."""
     monkeypatch.setattr(module, "_PATIENCE", 1)

@@ -13,6 +13,7 @@ from dpsql.mechanisms.tukey import DepthBoxes, draw_depth, growth_per_level, tai
 from dpsql.noise.entropy import WordReader
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 from support.laws.tukey import Models, TukeyLaw, exponential, growing_density, passing_probability, reach, threshold
 
 RUNS = 9_000
@@ -50,9 +51,9 @@ def test_draws_follow_the_exact_law(name: str) -> None:
 
 
 @pytest.mark.long_but_one
-@pytest.mark.parametrize("name", ["line", "plane"])
-@pytest.mark.parametrize("scale", [0.7, 1.3])
-@pytest.mark.parametrize("what", ["noise", "growth"])
+@cases("name", ["line", "plane"])
+@cases("scale", [0.7, 1.3])
+@cases("what", ["noise", "growth"])
 def test_rescaled_laws_are_rejected(name: str, scale: float, what: str) -> None:
     exact, wrong = law(TABLES[name]).pieces(), law(TABLES[name], **{what: scale}).pieces()
     assert runs_needed(wrong, exact, miss=1e-3) <= RUNS

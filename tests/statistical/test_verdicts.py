@@ -24,6 +24,7 @@ from dpsql.released.curves import RocCounts, rate_verdicts
 from dpsql.released.metrics import NoisySum, metric_rows
 from dpsql.released.results import ranked_rows
 from dpsql.released.verdicts import coefficient_verdicts, count_reach, interval_verdict, whole_verdict
+from support.cases import cases
 
 RNG = np.random.default_rng(20)
 
@@ -72,8 +73,8 @@ def test_covariances_and_correlations_of_nothing() -> None:
             assert share < most(runs)
 
 
-@pytest.mark.parametrize("deviation", [0.3, 1.4, 14.0])
-@pytest.mark.parametrize("failure", [0.05, 0.0125, 1e-4])
+@cases("deviation", [0.3, 1.4, 14.0])
+@cases("failure", [0.05, 0.0125, 1e-4])
 def test_the_reach_of_counts(deviation: float, failure: float) -> None:
     """Exceeded by one Laplace number, by sums of them and by normal noise in at most that share; half of it is not."""
     runs = 200_000

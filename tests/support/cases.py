@@ -152,7 +152,9 @@ def cases(
             one, marks, given = one.values, tuple(one.marks), given if one.id is None else one.id
         elif len(fields) == 1:
             one = (one,)
-        name = given if given is not None else "-".join(_name(part, ids, fields[i], number) for i, part in enumerate(one))
+        name = (
+            given if given is not None else "-".join(_name(part, ids, fields[i], number) for i, part in enumerate(one))
+        )
         found.append(Case(str(name), dict(zip(fields, one, strict=True)), marks))
     mine = Cases(frame.f_code.co_filename, frame.f_lineno, tuple(found), data, most, quick)
     return functools.partial(_with, mine)

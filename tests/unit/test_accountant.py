@@ -14,6 +14,7 @@ from scipy.special import log_ndtr
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_down, units_text, units_up, zcdp_epsilon
 from dpsql.contract.events import cost_of
 from dpsql.errors import ParameterError
+from support.cases import cases
 
 amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**25)
 
@@ -30,7 +31,7 @@ def test_the_text_of_an_amount_is_exact(units: int) -> None:
     assert Fraction(units_text(units)) * UNITS_PER_ONE == units
 
 
-@pytest.mark.parametrize(
+@cases(
     ("amount", "text"),
     [
         ("3", "3"),
@@ -51,7 +52,7 @@ def test_three_tenths_are_exactly_three_times_a_tenth() -> None:
     assert 3 * units_up(Fraction(1, 3)) > units_down(Fraction(1))  # not a decimal: against the spender
 
 
-@pytest.mark.parametrize(
+@cases(
     ("event", "cost"),
     [
         ({"mechanism": "exponential_noise", "epsilon": "0.1", "k": 5}, ("0.1", "0", "0.005")),
@@ -83,7 +84,7 @@ def test_composition_adds_up() -> None:
     assert cost_of({"mechanism": "composed", "events": [tested, gaussian]}) == Cost(None, Fraction("0.01"), None)
 
 
-@pytest.mark.parametrize(
+@cases(
     "event",
     [
         {},
@@ -138,8 +139,8 @@ def _gaussian_delta(rho: float, epsilon: float) -> float:
     return float(np.exp(first) - np.exp(second))
 
 
-@pytest.mark.parametrize("rho", ["1e-9", "0.0005", "0.01", "0.5", "3", "50"])
-@pytest.mark.parametrize("delta", ["1e-15", "1e-6", "0.01", "0.3"])
+@cases("rho", ["1e-9", "0.0005", "0.01", "0.5", "3", "50"])
+@cases("delta", ["1e-15", "1e-6", "0.01", "0.3"])
 def test_the_zcdp_conversion_is_sound_and_tight(rho: str, delta: str) -> None:
     epsilon = float(zcdp_epsilon(Fraction(rho), Fraction(delta)))
     r, log_inverse = float(rho), math.log(1 / float(delta))

@@ -11,6 +11,7 @@ from dpsql.kernels import ball_least_squares as module
 from dpsql.kernels.ball_least_squares import SCORE_CAP, SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator, gram_products
+from support.cases import cases
 
 
 def table(seed, rows=40, columns=6, kind="plain"):
@@ -80,8 +81,8 @@ def check(gram, cross, total, subsets, radius, ridge, forced=0):
         assert -SCORE_UNIT - tolerance <= error <= SCORE_WIDTH - SCORE_UNIT + tolerance
 
 
-@pytest.mark.parametrize("kind", ["plain", "equal", "nearly equal", "zero", "one-hot", "all zero"])
-@pytest.mark.parametrize("radius", ["1/10", "11/10", "7"])
+@cases("kind", ["plain", "equal", "nearly equal", "zero", "one-hot", "all zero"])
+@cases("radius", ["1/10", "11/10", "7"])
 def test_scores_are_right_within_the_width(kind, radius):
     subsets = [(0, 1, 3), (0, 2, 4), (0, 1), (5,), (0, 1, 2, 3, 4, 5)]
     for ridge in ("0", "1/3"):
@@ -89,8 +90,8 @@ def test_scores_are_right_within_the_width(kind, radius):
             check(*statistics(table(1, kind=kind)), [subset], Fraction(radius), Fraction(ridge))
 
 
-@pytest.mark.parametrize("times", [10**6, 10**10, 10**13])
-@pytest.mark.parametrize("kind", ["plain", "nearly equal", "one-hot"])
+@cases("times", [10**6, 10**10, 10**13])
+@cases("kind", ["plain", "nearly equal", "one-hot"])
 def test_any_number_of_rows(kind, times):
     """Gram entries up to 4e14 in units of 1: doubles alone are wrong by far more than the width."""
     gram, cross, total = statistics(table(2, kind=kind), times)

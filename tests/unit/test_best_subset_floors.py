@@ -6,16 +6,16 @@ from fractions import Fraction
 from itertools import combinations
 
 import numpy as np
-import pytest
 
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.best_subsets import score_floors
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from support.cases import cases
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3, 50, 2000])
-@pytest.mark.parametrize(("radius", "ridge"), [(Fraction(11, 10), Fraction(0)), (Fraction(1, 10), Fraction(3))])
-@pytest.mark.parametrize("scale", [1, 10**9])
+@cases("rows", [0, 1, 3, 50, 2000])
+@cases(("radius", "ridge"), [(Fraction(11, 10), Fraction(0)), (Fraction(1, 10), Fraction(3))])
+@cases("scale", [1, 10**9])
 def test_floors_lie_just_below_the_scores(rows: int, radius: Fraction, ridge: Fraction, scale: int) -> None:
     rng = np.random.default_rng(rows)
     data = rng.integers(-FIXED_POINT_ONE, FIXED_POINT_ONE + 1, size=(rows, 7)).astype(object)

@@ -10,6 +10,7 @@ from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.spent import Spent, refuse_overspend
+from support.cases import cases
 
 
 @pytest.mark.parametrize("upper", [16, [2, 16], {"b": 16, "a": 2}])
@@ -48,7 +49,7 @@ def test_a_restated_budget_keeps_its_accountant_unless_it_becomes_one_in_rho() -
         budget.restated({"rho": 1, "accountant": "rdp"})
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code"),
     [
         ({}, "P015"),

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
-import pytest
+from support.cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "caches.md"
@@ -137,7 +137,7 @@ def test_each_line_says_all() -> None:
         assert all(cells), name
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "name"),
     [
         ("@lru_cache(maxsize=2)\ndef f(x): ...", "gateway.new.f"),

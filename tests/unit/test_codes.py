@@ -16,6 +16,7 @@ from dpsql.cli.commands import main
 from dpsql.cli.messages import clean_message
 from dpsql.contract import parameters
 from dpsql.contract.codes import CODES, KINDS, page
+from support.cases import cases
 
 _root = Path(__file__).resolve().parents[2]
 _code = re.compile(r"[PSBLIG]\d{3}")
@@ -100,7 +101,7 @@ def test_the_page_is_what_the_registry_says():
     assert (_root / "docs" / "errors.md").read_text(encoding="utf-8") == page()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "shown"),
     [
         (1e9, "1000000000"),

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from dpsql.kernels.cells import CellCounts
 from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
+from support.cases import cases
 
 DOUBLE, INTEGER, CENTS = pa.float64(), pa.int32(), pa.decimal128(10, 2)
 KINDS = [DOUBLE, pa.float32(), pa.int8(), pa.uint16(), INTEGER, pa.int64(), CENTS, pa.decimal128(30, 2), pa.bool_()]
@@ -48,7 +48,7 @@ def check(cells: CellCounts, values: Any, *, exact: bool) -> None:
     assert (other.counts == np.bincount(found, minlength=cells.cells)).all()
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@cases("kind", KINDS, ids=str)
 def test_cells_without_bounds(kind: pa.DataType) -> None:
     values = values_of(kind, -1000.0, 1000.0)
     cells = ScaleCounts(kind)
@@ -66,8 +66,8 @@ def test_what_is_beyond_every_cell_of_doubles_has_no_end() -> None:
     assert ScaleCounts(pa.int8()).ends(0, 254) == (-128.0, 127.0)
 
 
-@pytest.mark.parametrize("bounds", BOUNDS, ids=str)
-@pytest.mark.parametrize("kind", KINDS, ids=str)
+@cases("bounds", BOUNDS, ids=str)
+@cases("kind", KINDS, ids=str)
 def test_cells_between_bounds(kind: pa.DataType, bounds: tuple[float, float]) -> None:
     values = values_of(kind, *bounds)
     cells = cells_between(*bounds, kind)

@@ -21,6 +21,7 @@ from dpsql.contract.relation import checked, columns_of
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier
+from support.cases import cases
 
 ROW = (
     "SELECT i % 7 - 2 AS a, (i * 5) % 11 - 4 AS b, i / 3 AS x, CASE WHEN i % 5 > 0 THEN 'w' || i % 3 END AS t, "
@@ -153,7 +154,7 @@ def verdicts(rows: Any, sql: str) -> list[Any]:
     return [row[0] for row in rows.execute(f"SELECT {sql} FROM t").fetchall()]
 
 
-@pytest.mark.parametrize("condition", UNDERSTOOD)
+@cases("condition", UNDERSTOOD)
 def test_a_condition_means_what_duckdb_reads(rows: Any, condition: str) -> None:
     expected = verdicts(rows, condition)
     assert len(set(expected)) > 1
@@ -189,14 +190,14 @@ def test_precedence_is_that_of_duckdb(rows: Any) -> None:
         assert verdicts(rows, condition_sql(condition)) == verdicts(rows, condition), condition
 
 
-@pytest.mark.parametrize("condition", REFUSED.values(), ids=REFUSED)
+@cases("condition", REFUSED.values(), ids=REFUSED)
 def test_what_no_condition_may_say(condition: str) -> None:
     with pytest.raises(ParameterError, match=r"DPSQL-P0(70|13)") as refused:
         checked(condition)
     assert len(str(refused.value)) < 400
 
 
-@pytest.mark.parametrize("given", [3, True, ["a > 1"], {"a": 1}, "", "a > '\x00'", "a = '\ud800'"])
+@cases("given", [3, True, ["a > 1"], {"a": 1}, "", "a > '\x00'", "a = '\ud800'"])
 def test_a_condition_is_text(given: object) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
         checked(given)
@@ -206,7 +207,7 @@ def test_columns_are_named_once() -> None:
     assert columns_of("Day > DATE '2020-01-01' AND year(day) = 1 AND lower(t) = 'a' AND \"T\" <> 'day'") == ("Day", "t")
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@cases("name", sorted(KNOWN))
 def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, name: str) -> None:
     found = rows.execute(
         "SELECT function_type, stability, schema_name, internal, parameter_types FROM duckdb_functions() "
@@ -222,8 +223,8 @@ def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, nam
     assert mine == {("scalar", "CONSISTENT", "main", True)}
 
 
-@pytest.mark.parametrize("name", ["replace", "regexp_replace"])
-@pytest.mark.parametrize("put", ["", "_", "é", "abc" * 20])
+@cases("name", ["replace", "regexp_replace"])
+@cases("put", ["", "_", "é", "abc" * 20])
 def test_no_number_of_calls_makes_a_text_too_long(rows: Any, name: str, put: str) -> None:
     """Else calls within calls would make a text so long that a row could end the statement."""
     asked = Expr("item", "x", value="t")

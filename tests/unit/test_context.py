@@ -21,6 +21,7 @@ from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.grouped.arguments import BY, KEYS
 from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
+from support.cases import cases
 
 B = {"target": "y", "lower": 0, "upper": 1}
 
@@ -189,7 +190,7 @@ def test_a_named_release_of_a_frame_replays() -> None:
         assert len([row for row in ctx.ledger.entries("frames") if row.kind == "release"]) == 1
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "select_then_fit", *DECLARATIONS, "dp_estimate"])
+@cases("name", [*FUNCTIONS, "select_then_fit", *DECLARATIONS, "dp_estimate"])
 def test_methods_show_their_arguments(name: str) -> None:
     """What notebooks complete and `help` prints is what the SQL function takes."""
     method = getattr(dpsql.Context, name)

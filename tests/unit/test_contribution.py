@@ -6,11 +6,12 @@ import pytest
 
 from dpsql.contract.relation import Contribution, relation_of
 from dpsql.errors import ParameterError
+from support.cases import cases
 
 NEIGHBOURS = ("add_remove", "replace")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "groups", "rows_per_group", "key_count", "stated"),
     [
         (None, None, None, 1, (1, 1, 1)),
@@ -39,7 +40,7 @@ def test_defaults(rows, groups, rows_per_group, key_count, stated):
     assert (found.rows, found.groups, found.rows_per_group) == stated
 
 
-@pytest.mark.parametrize(
+@cases(
     ("given", "code"),
     [
         ({"groups": 3, "key_count": None}, "P046"),
@@ -64,7 +65,7 @@ def test_a_contribution_is_whole(given):
         Contribution(*given)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("stated", "squared"),
     [((1, 1, 1), 1), ((7, 7, 7), 49), ((6, 3, 2), 12), ((5, 3, 2), 9), ((20, 20, 1), 20), ((4, 9, 3), 10)],
 )
@@ -73,8 +74,8 @@ def test_squared_rows(stated, squared):
     assert Contribution("add_remove", *stated).squared_rows == squared
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
-@pytest.mark.parametrize("neighbours", NEIGHBOURS)
+@cases("rows", [1, 2, 5])
+@cases("neighbours", NEIGHBOURS)
 def test_rows_alone_mean_what_they_mean_elsewhere(neighbours, rows):
     """The factors are those of `dpsql.contract.relation`, where terms oppose each other and where they do not."""
     grouped, relation = Contribution.of(neighbours, rows, key_count=None), relation_of(neighbours, rows)
@@ -91,7 +92,7 @@ def test_a_rest_takes_the_larger_bound():
     assert uneven.changed_groups == 6
 
 
-@pytest.mark.parametrize(
+@cases(
     ("keys", "shape", "norm", "squared", "changed"),
     [
         # min(2 g, K) r, and the same times r.

@@ -22,14 +22,15 @@ from dpsql.mechanisms.count_noise import (
 )
 from dpsql.noise.discrete import truncated_laplace
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 from support.laws.keys import upper_tail
 
 SCALES = [Fraction(1, 3), Fraction(1), Fraction(7, 2), Fraction(60)]
 CHANCES = [Fraction(1, 10**20), Fraction(1, 1000), Fraction(1, 3)]
 
 
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("terms", [1, 2, 3, 4])
+@cases("scale", SCALES)
+@cases("terms", [1, 2, 3, 4])
 def test_the_tail_of_a_sum_is_that_of_the_convolution(terms: int, scale: Fraction) -> None:
     noise = LaplaceCountNoise(scale=scale, terms=terms)
     for steps in (1, 2, 5, 20, 100):
@@ -100,7 +101,7 @@ def test_the_normal_tail() -> None:
     assert normal_tail(Fraction(70)) == Fraction(1, 10**1000)
 
 
-@pytest.mark.parametrize(
+@cases(
     "noise",
     [
         *(LaplaceCountNoise(scale=scale, terms=terms) for scale in SCALES for terms in (1, 3)),
@@ -137,8 +138,8 @@ def test_truncated_noise_keeps_its_bound() -> None:
             truncated_laplace(scale, bound, size)
 
 
-@pytest.mark.parametrize("digits", [0, 3, 12, 18, 40, 200])
-@pytest.mark.parametrize("failure", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**12)])
+@cases("digits", [0, 3, 12, 18, 40, 200])
+@cases("failure", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**12)])
 def test_a_reach_is_found_however_wide_the_noise_is(digits: int, failure: Fraction) -> None:
     scale = Fraction(7 * 10**digits, 3)
     noise, found = LaplaceCountNoise(scale=scale), laplace_reach(scale, failure)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from dpsql.functions.estimate import estimate
+from support.cases import cases
 
 FEATURES = {"n_features": 20, "k": 3}
 CALLS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -31,8 +30,8 @@ def lines(name: str, epsilon: float, rows: int | None = None) -> dict[str, float
     return {str(row["quantity"]): float(row["value"]) for row in found}
 
 
-@pytest.mark.parametrize("rows", [300, 40_000])
-@pytest.mark.parametrize("name", CALLS)
+@cases("rows", [300, 40_000])
+@cases("name", CALLS)
 def test_rows_and_epsilon_are_inverse(name: str, rows: int) -> None:
     found = lines(name, 1.0, rows)
     pairs = [(line, line.replace("rows", "epsilon")) for line in found if line.endswith("rows_needed")]

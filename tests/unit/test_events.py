@@ -33,6 +33,7 @@ from dpsql.contract.events import (
     event_from_json,
 )
 from dpsql.errors import ParameterError
+from support.cases import cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 THIRD = Fraction(1, 3)
@@ -89,7 +90,7 @@ RECORDS: list[tuple[Event, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "record"), RECORDS)
+@cases(("event", "record"), RECORDS)
 def test_the_record_of_each_event_is_the_one_that_was_always_stored(event: Event, record: dict[str, Any]) -> None:
     assert event.to_json() == record
     assert event_from_json(json.loads(json.dumps(record))) == event
@@ -129,7 +130,7 @@ def test_what_is_composed_is_nothing_but_its_parts() -> None:
     assert [part.is_profile for part in both.cost.mechanisms] == [False, False, True]
 
 
-@pytest.mark.parametrize(
+@cases(
     "make",
     [
         lambda: DiscreteLaplace(Fraction(0)),

@@ -14,6 +14,7 @@ from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
 from dpsql.released.shapes import INTERVAL
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 from support.columns import odd_columns
 from support.laws.quantile import rank_law
 
@@ -42,8 +43,8 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("name", COLUMNS)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("name", COLUMNS)
 def test_intervals_hold_the_bulk(name: str, neighbours: str) -> None:
     values = COLUMNS[name]
     # An end passes an empty cell with a chance of 2.5 %: with these bits none does.
@@ -61,8 +62,8 @@ def test_intervals_hold_the_bulk(name: str, neighbours: str) -> None:
     assert drawn.ends[0] < drawn.ends[1]
 
 
-@pytest.mark.parametrize("epsilon", [Fraction(1, 10**6), Fraction(1), Fraction(10**4)])
-@pytest.mark.parametrize("values", [[], [math.nan] * 50])
+@cases("epsilon", [Fraction(1, 10**6), Fraction(1), Fraction(10**4)])
+@cases("values", [[], [math.nan] * 50])
 def test_no_rows_are_never_found_but_for_the_noise(values: list[float], epsilon: Fraction) -> None:
     noise = noise_of(epsilon, failure=Fraction(1, 10**9))
     assert all(interval_scan(counted(values), noise).ends is None for _ in range(5))
@@ -138,7 +139,7 @@ def test_an_end_in_the_zero_cell_is_zero() -> None:
         assert 0.0 in drawn.ends or drawn.ends == (-SMALLEST, SMALLEST)
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
     [
         {"epsilon": Fraction(0)},

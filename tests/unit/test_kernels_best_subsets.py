@@ -16,6 +16,7 @@ from dpsql.kernels.best_subsets import LIST_WIDTH, best_subsets
 from dpsql.kernels.best_subsets_bounds import Relaxation, SearchSpace, least_eigenvalue, margin, sparse_eigenvalues
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
+from support.cases import cases
 
 KINDS = ("plain", "equal", "zero", "signs", "one-hot", "opposite", "nearly equal", "sum")
 ENGINES = {"numpy": None, "compiled": best_subsets_compiled}
@@ -89,7 +90,7 @@ def check(problem, found, every, scores, count, complete):
         assert found.lower_bound >= found.scores[-1]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@cases("kind", KINDS)
 def test_equals_brute_force(engine, kind):
     for seed in range(5):
         generator = np.random.default_rng([seed, KINDS.index(kind)])
@@ -163,7 +164,7 @@ def test_the_compiled_search_takes_over(monkeypatch):
     assert len(np.unique(found.subsets, axis=0)) == 300
 
 
-@pytest.mark.parametrize("kind", ["zero columns", "equal columns", "nothing"])
+@cases("kind", ["zero columns", "equal columns", "nothing"])
 def test_many_ties(engine, kind):
     """More subsets tie than can be listed: the search ends, and the bound is the tie."""
     generator = np.random.default_rng(1)

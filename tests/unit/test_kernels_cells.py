@@ -18,6 +18,7 @@ from dpsql.kernels.cells import (
     fine_edges,
     magnitude_cells,
 )
+from support.cases import cases
 
 LARGEST = 1.7976931348623157e308
 GRIDS = [
@@ -59,7 +60,7 @@ def cell_of(grid: GridCounts, value: float) -> int:
     return int(found)
 
 
-@pytest.mark.parametrize(("lower", "upper", "cells"), GRIDS)
+@cases(("lower", "upper", "cells"), GRIDS)
 def test_edges_decide(lower: float, upper: float, cells: int) -> None:
     grid = GridCounts(lower, upper, cells)
     values = awkward(grid.edges)
@@ -74,7 +75,7 @@ def test_edges_decide(lower: float, upper: float, cells: int) -> None:
     assert grid.counts.sum() == len(values)
 
 
-@pytest.mark.parametrize(("lower", "upper", "cells"), GRIDS)
+@cases(("lower", "upper", "cells"), GRIDS)
 def test_edges_of_a_grid_are_even(lower: float, upper: float, cells: int) -> None:
     grid = GridCounts(lower, upper, cells)
     assert grid.edges[0] == lower
@@ -100,7 +101,7 @@ def test_an_edge_is_in_the_cell_above_it() -> None:
     assert [cell_of(grid, value) for value in (-math.inf, -5.0, 5.0, math.inf)] == [0, 0, 6, 6]
 
 
-@pytest.mark.parametrize(("lower", "upper", "cells"), [*GRIDS, (-LARGEST, LARGEST, 1), (LARGEST / 2, LARGEST, 2)])
+@cases(("lower", "upper", "cells"), [*GRIDS, (-LARGEST, LARGEST, 1), (LARGEST / 2, LARGEST, 2)])
 def test_the_middle_of_a_cell_is_in_it(lower: float, upper: float, cells: int) -> None:
     grid = GridCounts(lower, upper, cells)
     for cell in {*range(0, cells, max(1, cells // 50)), cells - 1}:
@@ -155,7 +156,7 @@ def test_neither_order_nor_batches_show(cells: int) -> None:
         assert np.array_equal(other.counts, magnitudes.counts)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lower", "upper", "cells", "code"),
     [
         (1.0, 1.0, 4, "P018"),

@@ -12,6 +12,7 @@ from dpsql.kernels import clipped_rows
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows, fixed_coefficients
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.workers import Compiled
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 LARGEST_TARGET = 1 << 28  # what `fixed_coefficients` allows for
@@ -130,7 +131,7 @@ def table(count: int, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, target
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan])
+@cases("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan])
 def test_products_are_exact(kernels: str, scale: float) -> None:
     rows, target = table(300, 5, 1)
     with np.errstate(invalid="ignore"):

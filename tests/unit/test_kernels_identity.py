@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.keys import identity
 from dpsql.kernels.identity import has_identity, identity_bytes, is_name, row_contents, text_words
+from support.cases import cases
 
 NAN = float("nan")
 
@@ -26,7 +27,7 @@ def seventeen(value: int) -> bytes:
     return value.to_bytes(17, "big", signed=True)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "kind", "expected"),
     [
         (7, pa.int8(), b"i" + seventeen(7)),
@@ -102,7 +103,7 @@ COLUMNS = {
 }
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@cases("column", COLUMNS)
 def test_sql_tells_apart_what_the_bytes_do(column: str) -> None:
     """Numbers and texts in DuckDB's own form, everything else by the kernel: equal in one exactly when in the other."""
     kind, values = COLUMNS[column]

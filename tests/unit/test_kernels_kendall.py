@@ -20,6 +20,7 @@ import pytest
 from dpsql.kernels import kendall
 from dpsql.kernels.kendall import RankedTable, pair_counts, rank_column
 from dpsql.kernels.workers import Compiled
+from support.cases import cases
 
 NAN, INF = np.nan, np.inf
 
@@ -98,17 +99,17 @@ def check(x: list[np.ndarray], expected: Any, bases: Any = None) -> None:
         assert found == [expected(x[base], column) for column in x], base
 
 
-@pytest.mark.parametrize("n", [0, 1, 2, 3, 16, 17, 63, 64, 65, 127, 129, 200])
+@cases("n", [0, 1, 2, 3, 16, 17, 63, 64, 65, 127, 129, 200])
 def test_small_tables_against_brute_force(path: str, n: int) -> None:
     check(columns_of(n, n), brute)
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 4])
+@cases("n", [1, 2, 3, 4])
 def test_every_pair_of_tiny_columns(path: str, n: int) -> None:
     check([np.array(values) for values in itertools.product([NAN, 0.0, 1.0], repeat=n)], brute)
 
 
-@pytest.mark.parametrize("n", [1023, 1024, 1025, 2047, 2048, 2049])
+@cases("n", [1023, 1024, 1025, 2047, 2048, 2049])
 def test_around_the_first_boundaries(path: str, n: int) -> None:
     check(columns_of(n, n), in_order, bases=(0, 2, 4))
 
@@ -120,7 +121,7 @@ def wider(n: int) -> tuple[list[np.ndarray], list[tuple[int, int]]]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("n", [2**15 + 1, 2**16 - 1, 2**16 + 1])
+@cases("n", [2**15 + 1, 2**16 - 1, 2**16 + 1])
 def test_around_the_wider_boundaries(path: str, n: int) -> None:
     x, expected = wider(n)
     ranked = [rank_column(column) for column in x]
@@ -142,8 +143,8 @@ def test_long_columns_agree_between_the_paths(monkeypatch: pytest.MonkeyPatch, n
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("size", [2**21, 2**21 + 1, 2**25 + 1, 2**27])
-@pytest.mark.parametrize("tied", [False, True])
+@cases("size", [2**21, 2**21 + 1, 2**25 + 1, 2**27])
+@cases("tied", [False, True])
 def test_sparse_far_ranks(size: int, tied: bool) -> None:
     """The counts at the widest distances, on ranks as a table of `size` rows would have them."""
     kernels = compiled()
@@ -320,7 +321,7 @@ def test_ranking_can_be_interrupted(path: str, monkeypatch: pytest.MonkeyPatch) 
     assert len(taken) < 1000
 
 
-@pytest.mark.parametrize("threads", [1, 2])
+@cases("threads", [1, 2])
 def test_progress_rises_to_one(path: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.setattr(kendall, "_WORTH_THREADS", 0)
     shares: list[float] = []

@@ -20,6 +20,7 @@ from dpsql.kernels.gram import one_thread
 from dpsql.kernels.lasso import PERTURBATION, lasso
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 
 Doubles = NDArray[np.float64]
 
@@ -55,8 +56,8 @@ def duality_gap(x: Doubles, y: Doubles, penalty: float, where: NDArray[np.intp],
     return float(primal - (y @ y - (y - dual) @ (y - dual)) / 2)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.9, 0.3, 0.05, 0.001])
+@cases("kind", KINDS)
+@cases("share", [0.9, 0.3, 0.05, 0.001])
 def test_the_minimum_is_met(kind: str, share: float) -> None:
     for rows, columns, seed in ((30, 200, 1), (8, 40, 2), (200, 20, 3), (2, 5, 4)):
         x, y = design(kind, rows, columns, seed)
@@ -70,7 +71,7 @@ def test_the_minimum_is_met(kind: str, share: float) -> None:
         assert (values != 0.0).all()
 
 
-@pytest.mark.parametrize("seed", [53, 150, 189, 239, 346, 388, 406, 434])
+@cases("seed", [53, 150, 189, 239, 346, 388, 406, 434])
 def test_nearly_dependent_columns_at_a_tiny_penalty(seed: int) -> None:
     """Cases where an inverse that was updated pivot by pivot is too far off to tell dependent columns."""
     generator = np.random.default_rng(seed)
@@ -98,9 +99,9 @@ def sklearn_vote(x: Doubles, y: Doubles, k: int, penalty: float, standardize: bo
     return {int(j) for j in np.argsort(-size)[:k] if size[j] > 1e-8}
 
 
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("kind", ["normal", "walk"])
+@cases("standardize", [True, False])
+@cases("intercept", [True, False])
+@cases("kind", ["normal", "walk"])
 def test_votes_are_those_of_sklearn(standardize: bool, intercept: bool, kind: str) -> None:
     pytest.importorskip("sklearn", reason="the reference is scikit-learn's Lasso: pip install 'dpsql[test]'")
     cast = 0
@@ -167,7 +168,7 @@ def test_missing_values() -> None:
     assert lasso_votes(x, np.full(30, math.nan), block, blocks=1, k=3, penalty=0.05).sum() == 0
 
 
-@pytest.mark.parametrize("scale", [1e300, 1.7e308, 1e155, 1e-155, 1e-300, 5e-324 * 2**20])
+@cases("scale", [1e300, 1.7e308, 1e155, 1e-155, 1e-300, 5e-324 * 2**20])
 def test_extreme_scales(scale: float) -> None:
     x, y = design("normal", 30, 8, 3)
     x, y = np.sign(x) * np.ceil(np.abs(x) * 64) / 256, np.clip(y, -6.0, 6.0) / 6.0  # below 1, and survives 2**-1050
@@ -184,9 +185,9 @@ def test_extreme_scales(scale: float) -> None:
             assert lasso_votes(features, target, block, blocks=1, k=3, penalty=0.1, **arguments).sum() <= 3
 
 
-@pytest.mark.parametrize("standardize", [True, False])
-@pytest.mark.parametrize("intercept", [True, False])
-@pytest.mark.parametrize("rows", [3, 50, 5000])
+@cases("standardize", [True, False])
+@cases("intercept", [True, False])
+@cases("rows", [3, 50, 5000])
 def test_constant_columns_get_no_vote(standardize: bool, intercept: bool, rows: int) -> None:
     generator = np.random.default_rng(rows)
     x = np.hstack([np.tile([0.0, 0.1, 1e300, -1e15 / 3, 5e-324], (rows, 1)), generator.normal(size=(rows, 1))])

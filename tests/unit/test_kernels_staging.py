@@ -9,10 +9,11 @@ import pytest
 
 from dpsql.kernels import columns
 from dpsql.kernels.columns import StagedColumns
+from support.cases import cases
 
 
-@pytest.mark.parametrize("largest", [8, 1 << 17])
-@pytest.mark.parametrize("batches", [[], [0], [1], [3, 5, 1], [7, 7, 7, 30, 2], [100]])
+@cases("largest", [8, 1 << 17])
+@cases("batches", [[], [0], [1], [3, 5, 1], [7, 7, 7, 30, 2], [100]])
 def test_columns_come_back_whole(monkeypatch: pytest.MonkeyPatch, largest: int, batches: list[int]) -> None:
     monkeypatch.setattr(columns, "_LARGEST_SLAB", largest)
     table = np.arange(3.0 * sum(batches)).reshape(3, -1)

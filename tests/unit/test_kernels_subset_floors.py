@@ -15,6 +15,7 @@ from dpsql.kernels import subset_floors_compiled
 from dpsql.kernels.ball_least_squares import SCORE_UNIT, SCORE_WIDTH, BallLeastSquares
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.subset_floors import completion_floors, completions
+from support.cases import cases
 
 ENGINES: dict[str, ModuleType | None] = {"numpy": None, "compiled": subset_floors_compiled}
 
@@ -25,18 +26,18 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-@pytest.mark.parametrize("taken", [1, 2])
-@pytest.mark.parametrize("count", [2, 3, 9])
+@cases("taken", [1, 2])
+@cases("count", [2, 3, 9])
 def test_completions_are_in_lexicographic_order(taken: int, count: int) -> None:
     columns = np.arange(0, 3 * count, 3)
     every = list(itertools.combinations(columns.tolist(), taken))
     assert list(map(tuple, completions(columns, taken, np.arange(len(every))).tolist())) == every
 
 
-@pytest.mark.parametrize("rows", [0, 1, 3, 200])
-@pytest.mark.parametrize(("radius", "ridge"), [(Fraction(11, 10), Fraction(0)), (Fraction(1, 10), Fraction(3))])
-@pytest.mark.parametrize("scale", [1, 10**9])
-@pytest.mark.parametrize(("forced", "chosen", "taken"), [(0, [], 1), (0, [], 2), (1, [0, 4], 2), (1, [2], 1)])
+@cases("rows", [0, 1, 3, 200])
+@cases(("radius", "ridge"), [(Fraction(11, 10), Fraction(0)), (Fraction(1, 10), Fraction(3))])
+@cases("scale", [1, 10**9])
+@cases(("forced", "chosen", "taken"), [(0, [], 1), (0, [], 2), (1, [0, 4], 2), (1, [2], 1)])
 def test_floors_lie_just_below_the_scores(
     engine: str, rows: int, radius: Fraction, ridge: Fraction, scale: int, forced: int, chosen: list[int], taken: int
 ) -> None:

@@ -16,6 +16,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.subset_strata import subset_strata
 from dpsql.mechanisms.subset_exponential import Strata, SubsetRejection
 from dpsql.mechanisms.subsets import SubsetList
+from support.cases import cases
 
 WIDTH, SIZE = 11, 4
 SUBSETS = np.array(list(combinations(range(WIDTH), SIZE)))
@@ -82,11 +83,9 @@ def stratum_of(strata):
     return inside.argmax(axis=0)
 
 
-@pytest.mark.parametrize("design", DESIGNS)
-@pytest.mark.parametrize(
-    ("radius", "ridge", "forced"), [("11/10", 0, 0), ("11/10", "1/3", 1), ("1/10", 0, 0), ("1/20", 2, 1)]
-)
-@pytest.mark.parametrize(("count", "node_limit", "most"), [(30, None, None), (1, 1, 60), (5, None, 400), (2, 3, 1)])
+@cases("design", DESIGNS)
+@cases(("radius", "ridge", "forced"), [("11/10", 0, 0), ("11/10", "1/3", 1), ("1/10", 0, 0), ("1/20", 2, 1)])
+@cases(("count", "node_limit", "most"), [(30, None, None), (1, 1, 60), (5, None, 400), (2, 3, 1)])
 def test_every_subset_is_in_one_stratum_and_keeps_its_bound(
     monkeypatch, design, radius, ridge, forced, count, node_limit, most
 ):
@@ -132,7 +131,7 @@ def test_a_bound_that_is_too_high_is_noticed(monkeypatch, by):
     assert (scores < strata.lower_bounds[stratum_of(strata)] + 32 * by).sum() >= 10
 
 
-@pytest.mark.parametrize(
+@cases(
     ("width", "size", "most"),
     [(5, 5, 20_000), (5, 1, 20_000), (40, 3, 20_000), (40, 20, 20_000), (30, 4, 5), (6, 3, 2)],
 )

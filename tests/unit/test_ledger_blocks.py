@@ -18,6 +18,7 @@ from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
 from support.broken import periods as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 
 MONTH = Dated("month", "day")
 STATED: dict[str, Any] = {
@@ -91,7 +92,7 @@ def follow(ledger: Ledger, seed: int, calls: int = 40) -> None:
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(3))
+@cases("seed", range(3))
 def test_a_ledger_keeps_the_accounts_of_the_model(ledger: Ledger, seed: int) -> None:
     follow(ledger, seed)
 
@@ -262,8 +263,8 @@ def test_merged_deltas_are_those_of_a_path() -> None:
     assert chances[2] <= 7.38906 * chances[0] + merged / units
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 12, 1200])
-@pytest.mark.parametrize(("epsilon", "delta"), [("0.1", "1e-9"), ("1", "0"), ("3", "1e-300"), ("0", "1e-6")])
+@cases("blocks", [1, 2, 12, 1200])
+@cases(("epsilon", "delta"), [("0.1", "1e-9"), ("1", "0"), ("3", "1e-300"), ("0", "1e-6")])
 def test_the_loss_of_a_person_is_that_of_group_privacy(blocks: int, epsilon: str, delta: str) -> None:
     cost = of_person(Cost(Fraction(epsilon), Fraction(delta), Fraction(1, 100)), blocks)
     assert (cost.epsilon, cost.rho) == (blocks * Fraction(epsilon), Fraction(blocks * blocks, 100))
@@ -307,7 +308,7 @@ def test_a_forged_charge_of_a_block_is_found(forge: Callable[[dict[str, Any]], d
     assert not verify(ledger.id, rows[:-1], None, None).ok
 
 
-@pytest.mark.parametrize(
+@cases(
     "given",
     [
         {"period": "month"},
@@ -353,7 +354,7 @@ def test_names_of_periods_are_those_of_their_days(period: str) -> None:
             assert During.read(f"{name}/{after}", Dated(period, "day")) == During(Dated(period, "day"), (name, after))
 
 
-@pytest.mark.parametrize(
+@cases(
     "during",
     ["2026-13", "2026-1", "2026", "2026-10/", "2026-02/2026-01", "0000-01", "", 5, True, [], ["2026-01", None]],
 )

@@ -9,6 +9,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.chain import Last, canonical, genesis, note, row_hash
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.schema import COLUMNS, add_last
+from support.cases import cases
 
 _other = {
     "sequence": "7",
@@ -52,7 +53,7 @@ def statement(ledger: Ledger, *texts: str) -> None:
     store.write(work)
 
 
-@pytest.mark.parametrize("column", COLUMNS)
+@cases("column", COLUMNS)
 def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
     row = 1 if column == "budget" else 2
@@ -63,16 +64,14 @@ def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
     assert (report.ok, report.first_bad, report.entries) == (False, row, row - 1)
 
 
-@pytest.mark.parametrize(
-    "column", ["name", "event", "epsilon", "rho", "epsilon_spent", "rho_spent", "budget_sequence", "result"]
-)
+@cases("column", ["name", "event", "epsilon", "rho", "epsilon_spent", "rho_spent", "budget_sequence", "result"])
 def test_a_column_set_to_null_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
     statement(ledger, f"UPDATE dpsql_ledger SET {column} = NULL WHERE sequence = 2")
     assert ledger.verify().first_bad == 2
 
 
-@pytest.mark.parametrize("sequence", [1, 2, 4])
+@cases("sequence", [1, 2, 4])
 def test_a_removed_row_is_seen(ledger: Ledger, sequence: int) -> None:
     filled(ledger)
     statement(ledger, f"DELETE FROM dpsql_ledger WHERE sequence = {sequence}")
@@ -173,7 +172,7 @@ def test_a_rewritten_chain_is_seen_against_a_remembered_head_and_the_note_only(l
     assert not ledger.verify(head).ok
 
 
-@pytest.mark.parametrize(
+@cases(
     ("column", "value"),
     [
         ("epsilon", "1"),
@@ -192,7 +191,7 @@ def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger,
     assert (report.ok, report.first_bad) == (False, 2)
 
 
-@pytest.mark.parametrize(
+@cases(
     "changes",
     [
         {"renyi": "0"},
@@ -207,7 +206,7 @@ def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger,
         {"pure": "x"},
     ],
 )
-@pytest.mark.parametrize("sequence", [1, 2])
+@cases("sequence", [1, 2])
 def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
     ledger: Ledger, changes: dict[str, Any], sequence: int
 ) -> None:
@@ -224,7 +223,7 @@ def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
     assert (report.ok, report.first_bad) == (False, sequence)
 
 
-@pytest.mark.parametrize("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"])
+@cases("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"])
 def test_the_database_refuses_changes(ledger: Ledger, change: str) -> None:
     filled(ledger)
     with pytest.raises(LedgerError, match="DPSQL-L010"):

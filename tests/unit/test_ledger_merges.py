@@ -20,6 +20,7 @@ from dpsql.ledger.rows import EVERY_OTHER, TOTAL
 from dpsql.ledger.verification import verify
 from support.broken.periods import DATED_MERGE_FORGETS, DATED_MERGE_TAKES_MAX
 from support.broken.planting import Fault, planted
+from support.cases import cases
 
 LIMIT = 300  # hundredths of epsilon
 UNIT: dict[str, Any] = {"privacy_unit": "pid", "max_rows_per_unit": 2}
@@ -120,7 +121,7 @@ def test_blocks_of_merged_datasets_begin_with_the_sum_wherever_the_ledger_is(led
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", range(100, 160))
+@cases("seed", range(100, 160))
 def test_blocks_of_merged_datasets_begin_with_the_sum_in_many(seed: int) -> None:
     follow(Ledger.open(None), seed)
 
@@ -153,7 +154,7 @@ def test_undated_rows_begin_with_nothing_of_dated_ones(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("accountant", ["basic", "rdp"])
+@cases("accountant", ["basic", "rdp"])
 def test_deltas_add_up_and_every_accountant_begins_anew(ledger: Ledger, accountant: str) -> None:
     dated, deltas = two(ledger, delta="0.001", accountant=accountant)
     assert deltas >= 0.006

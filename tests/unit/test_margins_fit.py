@@ -20,6 +20,7 @@ from dpsql.released.margins import fitted_block
 from dpsql.released.stored_blocks import stored_block
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, DirectSum, GroupCount, Sums, Words
 from dpsql.statistics.margins import UnitedGroups
+from support.cases import cases
 
 CASES = [
     ((3, 2), ((0, 1), (0,), (1,), ())),
@@ -59,8 +60,8 @@ def stored(
     return found, margins, noisy
 
 
-@pytest.mark.parametrize(("sizes", "sets"), CASES)
-@pytest.mark.parametrize("law", [LAPLACE, GAUSSIAN])
+@cases(("sizes", "sets"), CASES)
+@cases("law", [LAPLACE, GAUSSIAN])
 def test_it_is_the_weighted_least_squares(sizes: tuple[int, ...], sets: tuple[tuple[int, ...], ...], law: str) -> None:
     found, margins, noisy = stored(sizes, sets, law, np.random.default_rng(7))
     design = [np.eye(margin.count)[margin.places].T for margin in margins]
@@ -77,7 +78,7 @@ def test_it_is_the_weighted_least_squares(sizes: tuple[int, ...], sets: tuple[tu
         assert np.ptp(spread) < 1e-9
 
 
-@pytest.mark.parametrize(("sizes", "sets"), CASES)
+@cases(("sizes", "sets"), CASES)
 def test_finer_groups_add_up_to_coarser_ones(sizes: tuple[int, ...], sets: tuple[tuple[int, ...], ...]) -> None:
     found, margins, _ = stored(sizes, sets, LAPLACE, np.random.default_rng(3))
     finest = fitted_block(found, 0, 0, 0.95).values[0]
@@ -95,8 +96,8 @@ def test_what_is_no_full_product_stays_as_it_was_drawn() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95, 0.99])
-@pytest.mark.parametrize("sizes", [(2,), (3, 4)])
+@cases("confidence", [0.5, 0.8, 0.9, 0.95, 0.99])
+@cases("sizes", [(2,), (3, 4)])
 def test_intervals_cover_as_they_say(confidence: float, sizes: tuple[int, ...]) -> None:
     """Of Laplace noise alone, of normal noise, and of what is between them."""
     sets = ((*range(len(sizes)),), ())

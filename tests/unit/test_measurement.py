@@ -50,6 +50,7 @@ from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
 from dpsql.mechanisms.prefix_bounds import column_losses
 from dpsql.mechanisms.select import SelectionRounds
+from support.cases import cases
 
 ONE = Fraction(1)
 FIRST, SECOND = LaplaceNoise("first", ONE, 1), LaplaceNoise("second", 2 * ONE, 1)
@@ -73,7 +74,7 @@ def sampling() -> list[tuple[type[Part], str]]:
     ]
 
 
-@pytest.mark.parametrize(("kind", "name"), sampling())
+@cases(("kind", "name"), sampling())
 def test_no_part_samples_without_a_permit(kind: type[Part], name: str) -> None:
     part = object.__new__(kind)
     object.__setattr__(part, "name", "it")
@@ -326,7 +327,7 @@ def test_the_check_of_imports_sees_samplers() -> None:
 FOLDER = Path(dpsql.functions.__path__[0])
 
 
-@pytest.mark.parametrize("name", [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))])
+@cases("name", [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))])
 def test_functions_sample_through_parts_alone(name: str) -> None:
     found = names_of(FOLDER / name)
     assert not {each for each in found if each.startswith("dpsql.noise.")} - NO_NOISE
@@ -389,7 +390,7 @@ class _Cheaper(Part):
         return isinstance(other, _Cheaper)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("planned", "spent", "fits"),
     [
         (Approximate(ONE, ONE / 100), ObjectivePerturbation(ONE), True),

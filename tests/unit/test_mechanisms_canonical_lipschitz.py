@@ -16,6 +16,7 @@ from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 from support.laws.selection import canonical_lipschitz_law, subset_loss
 
 HALF = Fraction(1, 2)
@@ -35,7 +36,7 @@ def classes(size, k):
             yield h, last, math.comb(k + last - h - 2, k - h - 1)
 
 
-@pytest.mark.parametrize("size", [2, 3, 5, 8, 13, 40, 200])
+@cases("size", [2, 3, 5, 8, 13, 40, 200])
 def test_class_sizes_sum_to_the_number_of_subsets(size):
     for k in range(1, size) if size <= 40 else (1, 7, 100, 199):
         found = list(classes(size, k))
@@ -56,7 +57,7 @@ def test_loss_is_its_closed_form(gamma):
             assert subset_loss(utility, subset, gamma) == (1 - gamma) * max(best, worst) - gamma * worst
 
 
-@pytest.mark.parametrize("seed", range(30))
+@cases("seed", range(30))
 def test_every_class_has_the_loss_of_its_members(seed):
     """exponent = coefficient * (loss - least loss), by which the sampler goes, against the definition."""
     generator = np.random.default_rng(seed)
@@ -87,8 +88,8 @@ def _fresh_edges():
     ranking_module._growth_edges.cache_clear()
 
 
-@pytest.mark.parametrize("sort_all", [0, 256])
-@pytest.mark.parametrize("seed", range(12))
+@cases("sort_all", [0, 256])
+@cases("seed", range(12))
 def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_all):
     settings(monkeypatch, sort_all=sort_all)
     generator = np.random.default_rng(seed)
@@ -113,11 +114,11 @@ def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_al
     assert 1.0 - 1e-9 < proposed / (total + best) < math.e**2 + 1e-3
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [{}, {"sort_all": 0}, {"sort_all": 0, "levels": 3}, {"sort_all": 0, "step": 50.0}, {"sort_all": 0, "step": 0.1}],
 )
-@pytest.mark.parametrize(
+@cases(
     ("utility", "k", "gamma"),
     [([5, 3, 3, 1, 0], 2, HALF), ([4, 4, 2, 2, 2, 0], 3, Fraction(1, 5)), ([0, 3, 1, 2], 1, Fraction(9, 10))],
 )
@@ -225,7 +226,7 @@ class TestLimits:
         assert len(set(flat)) == 100
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "code"),
     [
         ({"epsilon": Fraction(0)}, "P018"),

@@ -23,6 +23,7 @@ from dpsql.mechanisms import gaussian
 from dpsql.mechanisms.gaussian import LEAST_VARIANCE, MOST_COORDINATES, gaussian_noise, gaussian_release
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 
 LN3 = Fraction(math.log(3))
 # epsilon, delta, mu to 10 digits, mu to 6 digits rounded down.
@@ -70,8 +71,8 @@ def test_delta_against_many_digits() -> None:
             tested += 1
 
 
-@pytest.mark.parametrize("mu", ["1e-4", "0.01", "0.3", "1", "7", "30"])
-@pytest.mark.parametrize("epsilon", ["0", "0.001", "0.5", "3", "200"])
+@cases("mu", ["1e-4", "0.01", "0.3", "1", "7", "30"])
+@cases("epsilon", ["0", "0.001", "0.5", "3", "200"])
 def test_delta_against_doubles(mu: str, epsilon: str) -> None:
     m, e = float(mu), float(epsilon)
     exact = math.exp(log_ndtr(m / 2 - e / m)) - math.exp(min(700.0, e + log_ndtr(-m / 2 - e / m)))
@@ -87,7 +88,7 @@ def test_delta_at_the_ends() -> None:
             gaussian_delta(Fraction(mu), Fraction(epsilon))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("epsilon", "delta"),
     [("1e-6", "1e-9"), ("0.001", "0.4"), ("1", "1e-300"), ("3", "0.999"), ("100", "1e-30"), ("524288", "1e-6")],
 )
@@ -97,7 +98,7 @@ def test_mu_is_the_largest(epsilon: str, delta: str) -> None:
     assert not gaussian_covers(mu + Fraction(1, 10**9), Fraction(epsilon), Fraction(delta))
 
 
-@pytest.mark.parametrize(
+@cases(
     ("epsilon", "delta", "code"),
     [
         ("0", "1e-6", "P001"),

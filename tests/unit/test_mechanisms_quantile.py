@@ -14,6 +14,7 @@ from dpsql.errors import ParameterError
 from dpsql.mechanisms import quantile as module
 from dpsql.mechanisms.quantile import halving_levels, parts_of_a_cell, quantile_event, quantiles, tied_quantiles
 from dpsql.testing import check_exhaustively
+from support.cases import cases
 from support.laws.quantile import quantile_law
 from support.laws.selection import select_law
 
@@ -64,9 +65,9 @@ def path_law(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], **arguments
     return law
 
 
-@pytest.mark.parametrize("max_rows_per_unit", [1, 3])
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("chosen", LISTS, ids=str)
+@cases("max_rows_per_unit", [1, 3])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("chosen", LISTS, ids=str)
 def test_the_path_has_the_law(
     monkeypatch: pytest.MonkeyPatch, chosen: list[Fraction], neighbours: str, max_rows_per_unit: int
 ) -> None:
@@ -121,8 +122,8 @@ def test_a_rank_between_two_rows_allows_the_cells_of_both_and_those_between() ->
     assert found == {2, 3, 4, 5}  # one of four is missing once in 10**37
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("ones", [7500, 5100, 2400])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("ones", [7500, 5100, 2400])
 def test_zeros_and_ones(ones: int, neighbours: str) -> None:
     counts = np.zeros(1024, dtype=np.int64)
     counts[[512, 576]] = [10_000 - ones, ones]
@@ -211,7 +212,7 @@ def test_levels_and_event() -> None:
     assert caught.value.code == "DPSQL-P018"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("changed", "code"),
     [
         ({"epsilon": Fraction(0)}, "P018"),
@@ -246,8 +247,8 @@ def exact_cells(values: list[int], at: list[Fraction]) -> list[set[int]]:
     ]
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize(
+@cases("neighbours", ["add_remove", "replace"])
+@cases(
     "values",
     [
         [3] * 250 + [4] * 750,
@@ -259,9 +260,7 @@ def exact_cells(values: list[int], at: list[Fraction]) -> list[set[int]]:
     ],
     ids=lambda values: f"{values[0]}-{values[-1]}-{len(set(values))}",
 )
-@pytest.mark.parametrize(
-    "at", [[Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)], [Fraction(n, 10) for n in range(1, 10)]]
-)
+@cases("at", [[Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)], [Fraction(n, 10) for n in range(1, 10)]])
 def test_quantiles_of_tied_rows(neighbours: str, values: list[int], at: list[Fraction]) -> None:
     """Without noise to speak of a quantile is off by a part of a cell's rows at most, level by level."""
     counts = np.bincount(values, minlength=10)

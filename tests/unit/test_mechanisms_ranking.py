@@ -13,6 +13,7 @@ from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 
 
 def example(seed, size):
@@ -28,9 +29,9 @@ def example(seed, size):
     return [int(value) * 10**30 + 2**80 for value in generator.integers(-9, 9, size)]
 
 
-@pytest.mark.parametrize("sort_all", [0, 256])
-@pytest.mark.parametrize("size", [2, 3, 9, 300, 3000])
-@pytest.mark.parametrize("seed", range(8))
+@cases("sort_all", [0, 256])
+@cases("size", [2, 3, 9, 300, 3000])
+@cases("seed", range(8))
 def test_places_are_those_of_a_full_sort(monkeypatch, seed, size, sort_all):
     monkeypatch.setattr(module, "_SORT_ALL", sort_all)
     scores = integer_scores(example(seed, size))
@@ -79,7 +80,7 @@ def test_members_of_a_class_are_equally_likely(monkeypatch, sort_all):
     assert fit(drawn, expected, false_alarm=1e-9).accepted
 
 
-@pytest.mark.parametrize(("size", "k"), [(3, 1), (10, 3), (1000, 1), (1000, 10), (1000, 999), (10**6, 100)])
+@cases(("size", "k"), [(3, 1), (10, 3), (1000, 1), (1000, 10), (1000, 999), (10**6, 100)])
 def test_class_sizes_grow_slowly_within_a_block(size, k):
     edges = module._growth_edges(size, k)
     assert edges[-1] == size - k

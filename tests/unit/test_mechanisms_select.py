@@ -10,6 +10,7 @@ from dpsql.mechanisms.select import select
 from dpsql.noise.race import top_k
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 from support.laws.selection import select_law
 
 NOISES = ["exponential", "gumbel"]
@@ -54,7 +55,7 @@ def test_a_constant_shift_changes_nothing(noise):
             assert one == other
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "code"),
     [
         ({"epsilon": Fraction(0)}, "P018"),

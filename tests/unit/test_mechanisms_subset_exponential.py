@@ -21,6 +21,7 @@ from dpsql.mechanisms.subsets import SubsetList, uniform_below, uniform_subsets
 from dpsql.noise.entropy import SYSTEM
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 
 ONE = Fraction(1)
 LAST = 2**64 - 1
@@ -116,8 +117,8 @@ def implied_law(sampler, scores):
         return {A: weight / total for A, weight in weights.items()}
 
 
-@pytest.mark.parametrize("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
-@pytest.mark.parametrize("seed", range(12))
+@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
+@cases("seed", range(12))
 def test_law_is_the_exponential_mechanism_for_any_list_and_bound(seed, coefficient):
     generator = np.random.default_rng(seed)
     p = int(generator.integers(2, 8))
@@ -134,8 +135,8 @@ def test_law_is_the_exponential_mechanism_for_any_list_and_bound(seed, coefficie
         assert abs(found[A] / probability - 1) <= Decimal("1e-12")
 
 
-@pytest.mark.parametrize("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
-@pytest.mark.parametrize("seed", range(12))
+@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
+@cases("seed", range(12))
 def test_law_is_the_exponential_mechanism_for_any_strata(seed, coefficient):
     generator = np.random.default_rng(seed)
     p = int(generator.integers(2, 9))
@@ -189,7 +190,7 @@ def test_overlapping_strata_give_a_wrong_law(monkeypatch):
     assert not fit([sampler.draw(SeededBits(seed)) for seed in range(1500)], law, false_alarm=1e-8).accepted
 
 
-@pytest.mark.parametrize(
+@cases(
     "change",
     [
         {"counts": COUNTS[1:], "bounds": [0] * 3},
@@ -242,8 +243,8 @@ def test_strata_with_bounds_of_any_size(shift):
     assert sampler.draw() in scores
 
 
-@pytest.mark.parametrize("gap", [None, 0, 3, 100])
-@pytest.mark.parametrize("seed", range(6))
+@cases("gap", [None, 0, 3, 100])
+@cases("seed", range(6))
 def test_top_r_is_the_exponential_mechanism_for_cut_scores(monkeypatch, seed, gap):
     scores = table(6, 3, seed)
     order = sorted(scores, key=scores.get)
@@ -581,7 +582,7 @@ ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize(
+@cases(
     ("change", "code"),
     [
         ({"epsilon": Fraction(0)}, "P018"),
@@ -608,7 +609,7 @@ def test_parameters_are_checked(change, code):
         subset_exponential(arguments.pop("subsets"), arguments.pop("scores"), arguments.pop("lower_bound"), **arguments)
 
 
-@pytest.mark.parametrize(
+@cases(
     "change", [{"rank": 0}, {"rank": 1.0}, {"rank": 3}, {"gap": -1}, {"gap": 0.5}, {"subsets": empty(2), "scores": []}]
 )
 def test_parameters_of_the_cut_are_checked(change):

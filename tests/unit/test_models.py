@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dpsql.errors import ParameterError, SourceError
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.model import LinearModel
+from support.cases import cases
 
 RESULT: dict[str, Any] = {
     "kind": "linear_regression",
@@ -117,7 +118,7 @@ def test_pandas_frames() -> None:
     assert model().predict(pandas.DataFrame({"b": [5], "a": [0.5]})).tolist() == [-13]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("rows", "code"),
     [
         (np.zeros(2), "S010"),
@@ -193,7 +194,7 @@ def test_json_carries_the_verdicts_and_does_without() -> None:
     assert LinearModel.from_json(json.dumps(before)).verdicts is None
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     ["", "not JSON", "3", "null", "[]", "{}", '{"model": "tree"}', '{"model": "linear_regression", "coef_": [1]}'],
 )
@@ -202,7 +203,7 @@ def test_other_text_is_no_model(text: str) -> None:
         LinearModel.from_json(text)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "value"),
     [
         ("coef_", None),

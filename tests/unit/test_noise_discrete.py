@@ -13,6 +13,7 @@ from dpsql.noise import discrete
 from dpsql.noise.discrete import LazyExponential, discrete_gaussian, discrete_laplace
 from dpsql.noise.entropy import WordReader
 from dpsql.testing.bits import ScriptedBits, SeededBits
+from support.cases import cases
 
 ALL_ONES = 2**64 - 1
 SCALES = [Fraction(1, 10**300), Fraction(1, 1000), Fraction(1, 3), Fraction(1), Fraction(7, 3), Fraction(1000)]
@@ -64,7 +65,7 @@ class TestBoth:
         assert {-1, 0, 1} <= set(sampler(Fraction(1), 2000).tolist())
 
 
-@pytest.mark.parametrize("scale", [scale for scale in SCALES if scale <= 2**20])
+@cases("scale", [scale for scale in SCALES if scale <= 2**20])
 def test_fast_floor_is_the_exact_floor(scale):
     """The vectorised path and the exact scalar path give the same integer on the same bits."""
     words = SeededBits(5).words(3000) >> np.uint64(1)

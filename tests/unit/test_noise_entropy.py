@@ -11,6 +11,7 @@ import pytest
 from dpsql.noise.entropy import SYSTEM, WordReader
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 
 
 def test_system_words_are_fresh_and_of_the_right_type():
@@ -59,7 +60,7 @@ def test_below_takes_the_highest_bits_and_rejects():
     assert WordReader(ScriptedBits([1, 1 << 63])).below(1 << 66) == ((1 << 64) + (1 << 63)) >> 62
 
 
-@pytest.mark.parametrize("bound", [1, 2, 3, 6, 7, 1 << 64, (1 << 64) + 1, 10**30])
+@cases("bound", [1, 2, 3, 6, 7, 1 << 64, (1 << 64) + 1, 10**30])
 def test_below_stays_in_range(bound):
     reader = WordReader(SeededBits(1))
     drawn = [reader.below(bound) for _ in range(200)]
@@ -67,7 +68,7 @@ def test_below_stays_in_range(bound):
     assert max(drawn) < bound
 
 
-@pytest.mark.parametrize(("size", "bound"), [(0, 0), (0, 3), (3, 3), (1, 5), (2, 5), (4, 5)])
+@cases(("size", "bound"), [(0, 0), (0, 3), (3, 3), (1, 5), (2, 5), (4, 5)])
 def test_subset_is_uniform(size, bound):
     subsets = list(combinations(range(bound), size))
     reader = WordReader(SeededBits(2))

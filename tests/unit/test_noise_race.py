@@ -10,6 +10,7 @@ import pytest
 from dpsql.errors import ParameterError
 from dpsql.noise.race import _exponential, _gumbel, integer_scores, top_k
 from dpsql.testing.bits import ScriptedBits, SeededBits
+from support.cases import cases
 
 NOISES = ["exponential", "gumbel"]
 CONTEXT = decimal.Context(prec=80)
@@ -28,8 +29,8 @@ def exact_order(utility, coefficient, words, noise):
     return sorted(range(len(scores)), key=lambda j: -scores[j])
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("seed", range(40))
+@cases("noise", NOISES)
+@cases("seed", range(40))
 def test_same_order_as_high_precision_arithmetic(noise, seed):
     generator = np.random.default_rng(seed)
     size = int(generator.integers(1, 60))
@@ -71,8 +72,8 @@ def test_intervals_hold_the_noise(noise):
     assert (high[narrow] - low[narrow]).max() < 2.0**-25
 
 
-@pytest.mark.parametrize("noise", NOISES)
-@pytest.mark.parametrize("word", [0, 1, 1 << 20, MIDDLE, ALL_ONES - 1, ALL_ONES])
+@cases("noise", NOISES)
+@cases("word", [0, 1, 1 << 20, MIDDLE, ALL_ONES - 1, ALL_ONES])
 def test_equal_prefixes_are_refined(noise, word):
     """Five candidates with equal scores and equal prefixes: only further bits can order them."""
     k = 3
@@ -163,7 +164,7 @@ class TestScores:
         assert len(set(winners.tolist())) == k
 
 
-@pytest.mark.parametrize("utility", [[1.0, 2.0], np.array([1.5]), [None], ["1"], [[1, 2]], 3, np.array([True])])
+@cases("utility", [[1.0, 2.0], np.array([1.5]), [None], ["1"], [[1, 2]], 3, np.array([True])])
 def test_scores_must_be_integers(utility):
     with pytest.raises(ParameterError, match="P018"):
         integer_scores(utility)

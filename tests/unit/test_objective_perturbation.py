@@ -26,6 +26,7 @@ from dpsql.mechanisms.objective_perturbation import (
 )
 from dpsql.noise.ball import ball_error
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 from support.laws.logistic import published_calibration
 
 S = FIXED_POINT_ONE
@@ -53,17 +54,17 @@ def slow_epsilon(rate: float, ridge: float) -> float:
     return float(np.max(rate * q + np.log1p(q * (1 - q) / ridge)))
 
 
-@pytest.mark.parametrize("ridge", [0.01, 0.3, 1.0, 7.0])
-@pytest.mark.parametrize("rate", [0.0, 0.02, 0.7, 1.0, 2.0, 9.0])
+@cases("ridge", [0.01, 0.3, 1.0, 7.0])
+@cases("rate", [0.0, 0.02, 0.7, 1.0, 2.0, 9.0])
 def test_the_loss_is_the_maximum(rate: float, ridge: float) -> None:
     found = objective_epsilon(Fraction(rate), Fraction(ridge))
     assert float(found) == pytest.approx(slow_epsilon(rate, ridge), rel=1e-10)
     assert objective_epsilon(Fraction(rate), Fraction(ridge), "replace") == found + Fraction(rate)
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("times", [1.01, 1.5, 10.0, 1000.0])
+@cases("neighbours", ["add_remove", "replace"])
+@cases("epsilon", EPSILONS)
+@cases("times", [1.01, 1.5, 10.0, 1000.0])
 def test_the_rate_is_the_largest(epsilon: Fraction, times: float, neighbours: str) -> None:
     ridge = Fraction(times * 0.25 / math.expm1(float(epsilon)))
     rate = exponential_rate(epsilon, ridge, neighbours)
@@ -89,10 +90,10 @@ def test_published_numbers() -> None:
     assert spent == pytest.approx([0.6621, 0.3852], abs=5e-5)
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("delta", [None, Fraction("1e-6")])
-@pytest.mark.parametrize("rows", [1, 5])
-@pytest.mark.parametrize("epsilon", EPSILONS)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("delta", [None, Fraction("1e-6")])
+@cases("rows", [1, 5])
+@cases("epsilon", EPSILONS)
 def test_a_calibration_spends_what_it_says(
     epsilon: Fraction, delta: Fraction | None, rows: int, neighbours: str
 ) -> None:
@@ -146,8 +147,8 @@ def test_the_least_ridge_is_named() -> None:
     assert noise.scale > 8
 
 
-@pytest.mark.parametrize("width", [1, 3, 20, 5000])
-@pytest.mark.parametrize("epsilon", [*EPSILONS, Fraction(1000)])
+@cases("width", [1, 3, 20, 5000])
+@cases("epsilon", [*EPSILONS, Fraction(1000)])
 def test_the_usual_ridge_costs_nothing(epsilon: Fraction, width: int) -> None:
     for neighbours, steps in (("add_remove", 1), ("replace", 2)):
         ridge = default_regularization(epsilon, None, width=width, neighbours=neighbours, max_rows_per_unit=3)
@@ -174,8 +175,8 @@ def test_any_epsilon_gives_noise_or_a_plain_error() -> None:
                     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("width", [1, 7, 3000])
-@pytest.mark.parametrize("delta", [None, Fraction("1e-6")])
+@cases("width", [1, 7, 3000])
+@cases("delta", [None, Fraction("1e-6")])
 def test_the_output_noise_hides_the_error(width: int, delta: Fraction | None) -> None:
     noise = calibrate(Fraction(1), delta, width=width, neighbours="add_remove")
     distance = (noise.tolerance(width) + ball_error(noise.scale, width)) / noise.regularization
@@ -345,9 +346,9 @@ def test_a_tick_is_told_nothing_and_may_stop_the_search() -> None:
         minimise(kept(signed(500, 3)), tick=stop, **options)
 
 
-@pytest.mark.parametrize("epsilon", [10**6, 10**9])
-@pytest.mark.parametrize("ridge", [None, 1e-3, 0.5, 20.0])
-@pytest.mark.parametrize(("count", "width", "share"), [(20_000, 5, 1.0), (4000, 300, 0.02)])
+@cases("epsilon", [10**6, 10**9])
+@cases("ridge", [None, 1e-3, 0.5, 20.0])
+@cases(("count", "width", "share"), [(20_000, 5, 1.0), (4000, 300, 0.02)])
 def test_a_huge_epsilon_gives_scikit_learns_fit(
     epsilon: int, ridge: float | None, count: int, width: int, share: float
 ) -> None:
@@ -396,8 +397,8 @@ def exact_gradient(rows: np.ndarray, at: list[Fraction], ridge: float, linear: n
         return out
 
 
-@pytest.mark.parametrize("size", [1e-9, 1.0, 30.0, 1e4, 1e8])
-@pytest.mark.parametrize(("width", "share"), [(1, 1.0), (3, 1.0), (40, 0.1)])
+@cases("size", [1e-9, 1.0, 30.0, 1e4, 1e8])
+@cases(("width", "share"), [(1, 1.0), (3, 1.0), (40, 0.1)])
 def test_a_fine_gradient_is_certified(width: int, share: float, size: float) -> None:
     """Against 60 digits, at coefficients that are no doubles."""
     rows = signed(25, width, seed=8, share=share)

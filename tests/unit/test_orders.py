@@ -21,6 +21,7 @@ from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import integer_scores
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit
+from support.cases import cases
 from support.laws.selection import canonical_lipschitz_law
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,9 +52,9 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking_module, "_LEVELS", 1)
 
 
-@pytest.mark.parametrize("sort_all", [0, 256])
-@pytest.mark.parametrize("size", [6, 40, 300, 2000])
-@pytest.mark.parametrize("seed", range(6))
+@cases("sort_all", [0, 256])
+@cases("size", [6, 40, 300, 2000])
+@cases("seed", range(6))
 def test_every_place_holds_one_position(monkeypatch, seed, size, sort_all):
     monkeypatch.setattr(ranking_module, "_SORT_ALL", sort_all)
     scores = integer_scores(tied(seed, size))
@@ -94,8 +95,8 @@ def test_a_class_is_uniform_over_its_members(monkeypatch, scores):
         assert fit(drawn, dict.fromkeys(members, 1 / len(members)), false_alarm=1e-8).accepted
 
 
-@pytest.mark.parametrize("scores", [[2, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [5, 5, 5, 5, 5]])
-@pytest.mark.parametrize("room", [2.0**-30, 0.5])
+@cases("scores", [[2, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [5, 5, 5, 5, 5]])
+@cases("room", [2.0**-30, 0.5])
 def test_the_canonical_mechanism_knows_every_tie(monkeypatch, scores, room):
     """The law by enumeration, also where a row's total leaves much room beside its blocks. False-alarm rate 1e-8."""
     one_level(monkeypatch)
@@ -236,7 +237,7 @@ def test_no_reason_outlives_its_sort():
     assert not sorted(set(ALLOWED) - found_calls())
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "found"),
     [
         ("np.argsort(x)", ["argsort"]),

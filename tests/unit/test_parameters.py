@@ -15,11 +15,12 @@ import pytest
 from dpsql.contract import bounds as contract_bounds
 from dpsql.contract import parameters
 from dpsql.errors import ParameterError
+from support.cases import cases
 
 NOT_POSITIVE = [0, -1, 0.0, -0.0, math.nan, math.inf, -math.inf, None, "1", "", True, [1], {}, Decimal("NaN"), 1j]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "expected"),
     [
         (0.1, Fraction(1, 10)),
@@ -36,7 +37,7 @@ def test_numbers_are_their_shortest_decimal(value: Any, expected: Fraction) -> N
     assert parameters.positive_number("epsilon", value, hint="") == expected
 
 
-@pytest.mark.parametrize("value", NOT_POSITIVE)
+@cases("value", NOT_POSITIVE)
 def test_not_a_positive_number(value: Any) -> None:
     with pytest.raises(ParameterError) as failure:
         parameters.positive_number("epsilon", value, hint="Next step.")
@@ -69,7 +70,7 @@ def test_choice_in_any_case() -> None:
         parameters.choice("mechanism", None, ("one_shot", "gumbel"))
 
 
-@pytest.mark.parametrize("value", ["", None, 3, "a\x00b", "\ud800", ["a"]])
+@cases("value", ["", None, 3, "a\x00b", "\ud800", ["a"]])
 def test_text(value: Any) -> None:
     with pytest.raises(ParameterError):
         parameters.text("target", value, hint="")
@@ -112,7 +113,7 @@ def test_bounds_by_feature() -> None:
     assert by_feature({"a": 0, "A": 1}, 2, "Aa") == [(1, 2), (0, 2)]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lower", "features", "fold_case", "message"),
     [
         ([0, 0, 0], "ab", False, "P035.*3 bounds for 2 features"),
@@ -147,7 +148,7 @@ def test_the_largest_integer() -> None:
             parameters.positive_integer("k", value, hint="", most=most)
 
 
-@pytest.mark.parametrize("value", ["ab", b"ab", {"a": 1}, {"a", "b"}, 7, None])
+@cases("value", ["ab", b"ab", {"a": 1}, {"a", "b"}, 7, None])
 def test_what_is_no_list(value: Any) -> None:
     assert parameters.list_items(value) is None
     with pytest.raises(ParameterError, match="P043"):
@@ -159,7 +160,7 @@ def test_a_list_is_read_so_far_and_no_farther() -> None:
         parameters.text_list("features", repeat("a"), hint="")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("lower", "upper"),
     [
         (1, 0),

@@ -6,10 +6,9 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
 
-import pytest
-
 import support.broken as broken
 from support.broken.planting import Fault
+from support.cases import cases
 
 MODULES = [one.name for one in pkgutil.iter_modules(broken.__path__)]
 
@@ -22,7 +21,7 @@ def faults_of(value: object) -> Iterator[Fault]:
             yield from faults_of(one)
 
 
-@pytest.mark.parametrize("name", MODULES)
+@cases("name", MODULES)
 def test_what_a_fault_replaces_is_there(name: str) -> None:
     for value in vars(import_module(f"support.broken.{name}")).values():
         for fault in faults_of(value):

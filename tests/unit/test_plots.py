@@ -15,6 +15,7 @@ import dpsql
 from dpsql.cli import main
 from dpsql.errors import ParameterError
 from dpsql.released.plots import GRID, INK, LINE, SECOND, plot_budgets, plot_release, save
+from support.cases import cases
 
 
 @pytest.fixture(scope="module")
@@ -179,7 +180,7 @@ def test_the_command(database: Path, tmp_path: Path, ending: str) -> None:
         assert "true positive rate" in output.read_text()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "message"),
     [
         (["nothing"], "P030"),

@@ -17,6 +17,7 @@ from dpsql.mechanisms import prefix_bounds as module
 from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.prefix_bounds import UNDETERMINED, PrefixMatrix, prefix_bounds, rows_needed
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 from support.columns import odd_columns
 
 ROWS = 20_000
@@ -70,7 +71,7 @@ def test_products_are_exact_and_prefix_sums_come_back() -> None:
     assert square == pytest.approx(np.tri(60), abs=1e-3)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "squared"),
     [
         (pa.int8(), 2.290),
@@ -100,8 +101,8 @@ def test_the_deviation_of_a_share_is_that_of_its_form(first: int, last: int) -> 
     assert octave == pytest.approx(matrix.range_deviation, rel=0.02)
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("name", COLUMNS)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("name", COLUMNS)
 def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
     values = np.asarray(COLUMNS[name], dtype=np.float64)
     [found] = drawn(values, mu=Fraction(1, 2), neighbours=neighbours, source=SeededBits(len(name)))
@@ -134,8 +135,8 @@ def test_zeros_are_undetermined_whatever_the_noise() -> None:
     assert bounds(np.repeat([0.0, 3 * SMALLEST], [ROWS, ROWS // 3]), source=SeededBits(3)) == [None]
 
 
-@pytest.mark.parametrize("ones", [0, 1, 3, 30, 300, 3000, ROWS // 2])
-@pytest.mark.parametrize("mu", [Fraction(1, 50), Fraction(1), Fraction(50)])
+@cases("ones", [0, 1, 3, 30, 300, 3000, ROWS // 2])
+@cases("mu", [Fraction(1, 50), Fraction(1), Fraction(50)])
 def test_no_interval_of_a_rare_flag_is_narrower_than_it(ones: int, mu: Fraction) -> None:
     """Zeros and r ones in TINYINT: the width is in {2 .. 255}, and at least 1 whatever the noise."""
     values = np.repeat([0.0, 1.0], [ROWS - ones, ones])
@@ -249,7 +250,7 @@ def test_no_columns() -> None:
     assert bounds() == []
 
 
-@pytest.mark.parametrize(
+@cases(
     "changed",
     [
         {"squared_mus": [Fraction(0)]},

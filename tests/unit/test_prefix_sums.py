@@ -19,6 +19,7 @@ from dpsql.mechanisms.prefix_sums import (
 )
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.testing.bits import SeededBits
+from support.cases import cases
 
 HUGE = Fraction(10**7)
 
@@ -65,8 +66,8 @@ def test_trees_with_a_root_are_worse(cells, branching, expected):
     assert 2 * of(cells, "tree").mean_variance("laplace") < variance
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("cells", [1, 2, 7, 8, 9, 33, 100])
+@cases("name", STRATEGIES)
+@cases("cells", [1, 2, 7, 8, 9, 33, 100])
 def test_reconstruction_is_exact_and_variances_are_its_own(name, cells):
     strategy = of(cells, name)
     matrix = strategy.matrix / 2.0**strategy.bits
@@ -76,9 +77,9 @@ def test_reconstruction_is_exact_and_variances_are_its_own(name, cells):
     assert strategy.unit_covariances == pytest.approx(covariance[-1], abs=1e-12)
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("noise", [{"epsilon": HUGE}, {"mu": HUGE}])
-@pytest.mark.parametrize("largest", [50, 1 << 38])
+@cases("name", STRATEGIES)
+@cases("noise", [{"epsilon": HUGE}, {"mu": HUGE}])
+@cases("largest", [50, 1 << 38])
 def test_without_noise(name, noise, largest):
     """Counts of hundreds of billions of rows do not overflow either."""
     if name == "toeplitz" and "epsilon" in noise:
@@ -89,8 +90,8 @@ def test_without_noise(name, noise, largest):
     assert found.std_error.max() < 1e-4
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("name", STRATEGIES)
+@cases("neighbours", ["add_remove", "replace"])
+@cases("name", STRATEGIES)
 def test_standard_errors(name, neighbours):
     """Of the noise with the sensitivity of the relation and of three rows per unit; covariances with the last sum."""
     strategy, doubled = of(9, name), 2 if neighbours == "replace" else 1

@@ -14,6 +14,7 @@ from dpsql.functions.registry import plan_from_json
 from dpsql.functions.regression.least_squares import LeastSquares
 from dpsql.functions.regression.linear import RegressionPlan, automatic
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
+from support.cases import cases
 
 FEATURES = ["a", "b", "c"]
 BOUNDS = {"lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
@@ -90,7 +91,7 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize("more", EVERY, ids=str)
+@cases("more", EVERY, ids=str)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
     cost = found.event.cost
@@ -104,10 +105,8 @@ def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     assert plan_from_json(found.to_json()) == found
 
 
-@pytest.mark.parametrize("selector", ["kendall", "two_stage", "sis", "best_subset"])
-@pytest.mark.parametrize(
-    "more", [{"method": "ada_ssp"}, {"method": "tukey"}, {"selection_share": 0.4, "count_share": 0.3}]
-)
+@cases("selector", ["kendall", "two_stage", "sis", "best_subset"])
+@cases("more", [{"method": "ada_ssp"}, {"method": "tukey"}, {"selection_share": 0.4, "count_share": 0.3}])
 def test_a_pipeline_costs_what_it_says(selector: str, more: dict[str, Any]) -> None:
     bounds = BOUNDS if selector in ("sis", "best_subset") else {}
     found = pipeline(selector=selector, **bounds, **more)
@@ -164,7 +163,7 @@ def test_what_the_number_of_features_refuses(more: dict[str, Any], count: int, c
         plan(**more).check_features(count)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "code"),
     [
         ({"delta": 0.2}, "P027"),

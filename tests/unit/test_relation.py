@@ -9,6 +9,7 @@ import pytest
 
 from dpsql.contract.relation import NEIGHBOURS, Relation, relation_of
 from dpsql.errors import ParameterError
+from support.cases import cases
 
 
 def exchanges(relation: Relation, terms: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
@@ -26,8 +27,8 @@ def exchanges(relation: Relation, terms: list[tuple[int, ...]]) -> list[tuple[in
     return [tuple(a - b for a, b in zip(new, old, strict=True)) for new in sums for old in sums]
 
 
-@pytest.mark.parametrize("rows", [1, 2, 3])
-@pytest.mark.parametrize("kind", NEIGHBOURS)
+@cases("rows", [1, 2, 3])
+@cases("kind", NEIGHBOURS)
 def test_bounds_are_attained_and_never_passed(kind: str, rows: int) -> None:
     relation = relation_of(kind, rows)
     signed = exchanges(relation, [(3, 4), (-3, -4), (0, 0)])

@@ -16,6 +16,7 @@ from dpsql.noise.discrete import laplace_deviation
 from dpsql.released import areas
 from dpsql.released.areas import curve_area, reach
 from dpsql.released.curves import RocCounts
+from support.cases import cases
 from support.laws.roc import discrete_laplace_law
 
 
@@ -72,8 +73,8 @@ def test_wider_noise_widens_the_interval() -> None:
     assert len({row["auc"] for row in rows}) == 1
 
 
-@pytest.mark.parametrize("scale", [Fraction(1, 20), Fraction(1, 5), Fraction(1), Fraction(7, 2), Fraction(40)])
-@pytest.mark.parametrize("failure", [0.05, 1 / 600])
+@cases("scale", [Fraction(1, 20), Fraction(1, 5), Fraction(1), Fraction(7, 2), Fraction(40)])
+@cases("failure", [0.05, 1 / 600])
 def test_noise_stays_within_reach(scale: Fraction, failure: float) -> None:
     """Of one and of two sums with Laplace noise, whose laws are exact here; less than half would not do for wide noise."""
     found = reach(laplace_deviation(scale), failure)

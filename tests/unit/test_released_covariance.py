@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dpsql.released.covariance import correlation, covariance
+from support.cases import cases
 
 _REACH = NormalDist().inv_cdf(1 - 0.05 / 12)
 
@@ -64,7 +65,7 @@ SETTINGS = [
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("rows", "middle", "width"), SETTINGS)
+@cases(("rows", "middle", "width"), SETTINGS)
 def test_intervals_cover(rows: int, middle: float, width: float) -> None:
     """In 1,000 releases at (1, 1e-6) each interval holds the exact number at least 95 times of 100; mostly far more."""
     z, generator = table(rows, 2, middle=middle, width=width), np.random.default_rng(rows)

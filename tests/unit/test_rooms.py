@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.cases import cases
+
 ROOT = Path(__file__).resolve().parents[2]
 # What each room does not know.
 OUTSIDE = {"cli", "context", "udfs", "testing", "gateway"}
@@ -102,7 +104,7 @@ def reads_entropy(tree: ast.AST) -> bool:
     return bool({"os.urandom", "np.random"} & used or generators & set(imported(tree)))
 
 
-@pytest.mark.parametrize("room", UNKNOWN)
+@cases("room", UNKNOWN)
 def test_a_room_imports_from_those_that_it_may_know(room: str) -> None:
     wrong = [
         f"{path}: {name}" for own, path, tree in modules() if own == room for name in UNKNOWN[room] & rooms_of(tree)
@@ -208,7 +210,7 @@ def test_the_rule_sees_imports(text: str, rooms: set[str]) -> None:
     assert rooms_of(ast.parse(text)) == rooms
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "entropy"),
     [
         ("import os\nos.urandom(8)", True),

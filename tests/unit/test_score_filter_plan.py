@@ -22,6 +22,7 @@ from dpsql.mechanisms.count_noise import GaussianCountNoise, LaplaceCountNoise, 
 from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.mechanisms.partition_selection import LAWS, partition_selection
 from dpsql.statistics.feature_counts import INFORMATION_UNIT, RELEASED, SCORES, exact_scores, information_sensitivity
+from support.cases import cases
 
 FEATURES = [f"x{j}" for j in range(1000)]
 LONG = {"features": "word", "row_id": "doc", "names": None}
@@ -56,7 +57,7 @@ EVERY: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("more", EVERY, ids=str)
+@cases("more", EVERY, ids=str)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
     cost = found.event.cost
@@ -204,7 +205,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("code", "more", "words"), REFUSED, ids=str)
+@cases(("code", "more", "words"), REFUSED, ids=str)
 def test_contradictions_are_refused(code: str, more: dict[str, Any], words: str) -> None:
     with pytest.raises(ParameterError, match=words) as caught:
         plan(**more)
@@ -256,8 +257,8 @@ def test_released_numbers() -> None:
     }
 
 
-@pytest.mark.parametrize("score", SCORES)
-@pytest.mark.parametrize("method", ["laplace", "gaussian", "cluster"])
+@cases("score", SCORES)
+@cases("method", ["laplace", "gaussian", "cluster"])
 def test_scores_without_noise_are_the_exact_ones(score: str, method: str) -> None:
     delta = 0.1 if method == "gaussian" else None
     found = plan(
@@ -312,7 +313,7 @@ def test_clusters() -> None:
     assert best_cluster(np.zeros((0, 2)), np.zeros(0), 2).tolist() == []
 
 
-@pytest.mark.parametrize("more", EVERY, ids=str)
+@cases("more", EVERY, ids=str)
 def test_no_features_at_all(more: dict[str, Any]) -> None:
     """A private vocabulary may turn out empty."""
     nothing = np.zeros(0, dtype=np.int64)

@@ -22,6 +22,7 @@ from dpsql.functions.selection_verdict import (
     sure_gap,
 )
 from dpsql.mechanisms.select import select
+from support.cases import cases
 
 TWO_LEVELS = partial(largest_rank_score, two_levels=True)
 
@@ -33,8 +34,8 @@ def test_the_lead_that_is_possible_at_all(k: int, count: int, lead: float) -> No
     assert missed("exponential", lead - 0.1, k, count) > 0.05 > missed("exponential", lead + 0.1, k, count)
 
 
-@pytest.mark.parametrize("noise", ["exponential", "gumbel"])
-@pytest.mark.parametrize(("k", "count", "lead"), [(1, 2, 0.5), (2, 6, 1.0), (3, 40, 2.5), (1, 200, 5.0), (4, 5, 0.0)])
+@cases("noise", ["exponential", "gumbel"])
+@cases(("k", "count", "lead"), [(1, 2, 0.5), (2, 6, 1.0), (3, 40, 2.5), (1, 200, 5.0), (4, 5, 0.0)])
 def test_the_chance_to_miss_is_that_of_the_noise(noise: str, k: int, count: int, lead: float) -> None:
     """A false alarm has a chance below 1e-6: five standard deviations of 40,000 draws."""
     rng = np.random.default_rng(5)

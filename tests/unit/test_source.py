@@ -13,6 +13,7 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.names import dataset_name, source_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import identifier, text
+from support.cases import cases
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=20)
 
@@ -27,7 +28,7 @@ def test_quoted_text_is_that_text(value: str) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("source", "sql", "dataset"),
     [
         ("t", '"t"', "t"),
@@ -53,7 +54,7 @@ def test_sources(source: str, sql: str, dataset: str) -> None:
     assert dataset_name(source) == dataset
 
 
-@pytest.mark.parametrize("source", ["a..b", ".a", "a.", '"a', 'a."b', '""', "a.b.c.d", '"a"b', '"a".', "."])
+@cases("source", ["a..b", ".a", "a.", '"a', 'a."b', '""', "a.b.c.d", '"a"b', '"a".', "."])
 def test_what_is_no_name(source: str) -> None:
     for read in (source_sql, dataset_name):
         with pytest.raises(ParameterError) as failure:
@@ -101,7 +102,7 @@ def test_layouts() -> None:
     assert layout(features="x", privacy_unit="u").privacy_unit == "u"
 
 
-@pytest.mark.parametrize(
+@cases(
     ("code", "arguments"),
     [
         ("P013", {"target": None}),

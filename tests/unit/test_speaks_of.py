@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import dpsql
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.released.shapes import SPEAKS_OF
+from support.cases import cases
 
 UNIT = {"privacy_unit": "u", "max_rows_per_unit": 6}
 BOUNDS = {"lower": 0, "upper": 100}
@@ -37,7 +36,7 @@ SPOKEN: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("function", "given", "words"), SPOKEN)
+@cases(("function", "given", "words"), SPOKEN)
 def test_words(function: str, given: dict[str, Any], words: str) -> None:
     plan = FUNCTIONS[function].plan.from_arguments("t", {"epsilon": 1, **given})
     assert words in speaks_of(plan.public_arguments)

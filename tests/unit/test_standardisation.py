@@ -17,6 +17,7 @@ from dpsql.mechanisms.gaussian import GaussianRelease
 from dpsql.mechanisms.prefix_bounds import released_standard
 from dpsql.statistics.gram import UNIT, ColumnMoments, moments_sensitivity
 from dpsql.statistics.regression import DEVIATIONS, STANDARD_ONE, RowMap, Scales
+from support.cases import cases
 
 MAPPED = RowMap(Scales(*affine_maps([(-1.0, 1.0)] * 3), 0.0, 1.0))
 
@@ -56,8 +57,8 @@ def test_a_missing_value_is_the_middle_of_the_bounds_to_the_moments_and_the_mean
     assert rows[0] / STANDARD_ONE == pytest.approx(weight * np.array([1, 0, 0, 3]), abs=1e-5)
 
 
-@pytest.mark.parametrize("rows", [0, 1, 40])
-@pytest.mark.parametrize("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
+@cases("rows", [0, 1, 40])
+@cases("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
 def test_they_are_always_usable(rows: int, mu: Fraction) -> None:
     for _ in range(20):
         found = released_standard(

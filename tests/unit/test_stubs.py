@@ -10,6 +10,7 @@ from test_fingerprints import CALLS
 
 from dpsql.functions.estimate import ESTIMATE
 from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
+from support.cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD = """
@@ -62,7 +63,7 @@ frames.sis(target="y", k="three", epsilon=1)
 """
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
+@cases("name", [*FUNCTIONS, *DECLARATIONS, "dp_estimate"])
 def test_every_argument_says_what_a_call_may_give(name: str) -> None:
     signature = FUNCTIONS[name].plan.arguments if name in FUNCTIONS else {**DECLARATIONS, "dp_estimate": ESTIMATE}[name]
     assert [argument.name for argument in signature.values() if argument.annotation == "object"] == []

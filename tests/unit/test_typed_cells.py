@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
 from dpsql.kernels.typed_cells import MOST_CELLS, TypedCells
+from support.cases import cases
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 DECIMALS = [pa.decimal128(1, 0), pa.decimal128(3, 1), pa.decimal128(9, 2), pa.decimal128(15, 15)]
@@ -43,7 +44,7 @@ def range_of(kind: pa.DataType) -> tuple[int, int, int]:
     return (-most - 1 if signed else 0), most, 0
 
 
-@pytest.mark.parametrize("kind", [*INTEGERS, *DECIMALS], ids=str)
+@cases("kind", [*INTEGERS, *DECIMALS], ids=str)
 def test_aggregated_counts_are_those_of_the_direct_grid(kind: pa.DataType) -> None:
     """At every edge and beside it, at the ends of the type, and beyond them."""
     least, most, digits = range_of(kind)
@@ -65,7 +66,7 @@ def test_aggregated_counts_are_those_of_the_direct_grid(kind: pa.DataType) -> No
     assert counted(cells, [math.inf, -math.inf, 1e300, -1e300, math.nan]) == beyond
 
 
-@pytest.mark.parametrize("kind", [*INTEGERS, *DECIMALS, *DOUBLES], ids=str)
+@cases("kind", [*INTEGERS, *DECIMALS, *DOUBLES], ids=str)
 def test_cells_are_unions_of_fine_cells(kind: pa.DataType) -> None:
     cells = TypedCells.of(kind)
     assert cells.starts[0] == 0
