@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +26,7 @@ from support.cases import cases
 from support.sessions import ledger_of
 
 FILE = read("spellings")
+CASES_FILE = Path(__file__).parent / "cases" / "spellings.toml"
 Case = dict[str, Any]
 OUTCOMES = ("charged", "refused")
 
@@ -51,16 +53,6 @@ def statement(case: Case) -> str:
         return str(case["call"])
     source = str(case.get("source", case.get("view"))).replace("'", "''")
     return f"FROM dp_sis('{source}', {{FIT}})"
-
-
-def parameters(cases: list[Case], quick: int = 1) -> list[Any]:
-    """Return cases as parameters, each after the first of `quick` as a long one."""
-    out = []
-    for number, case in enumerate(cases):
-        name = f"{case['group']}: {case.get('before', '')} {case.get('sql', '')} {statement(case)}"
-        marks = [pytest.mark.long] if number % quick else []
-        out.append(pytest.param(case, marks=marks, id=" ".join(name.split())[:110]))
-    return out
 
 
 @pytest.fixture(scope="module")
@@ -104,10 +96,11 @@ def expected(case: Case) -> str:
     return " ".join(sorted(case.get("charged", "").split()))
 
 
-@cases("case", parameters(CASES, quick=2))
-def test_a_spelling(z: Any, case: Case) -> None:
-    path = folder(z)
-    judge(case, z, lambda: z.execute(filled(statement(case), path)).fetchall(), path)
+# Variables of Python are seen where a statement stands, not where a context runs it.
+ARGUMENTS: dict[str, Any] = {
+    **{"target": "y", "features": ["a"], "k": 1, "epsilon": 0.01, "lower": 0, "upper": 1},
+    **{"target_lower": 0, "target_upper": 1},
+}
 
 
 def is_aggregate(case: Case) -> bool:
@@ -115,15 +108,20 @@ def is_aggregate(case: Case) -> bool:
     return "dp_quantile(" in statement(case) and "dp_quantile('" not in statement(case)
 
 
-PREPARED = [
-    case for case in CASES if statement(case).split()[0] in ("FROM", "SELECT", "WITH") and not is_aggregate(case)
-]
+def lasts(case: Case) -> bool:
+    """Whether what a case is about is there on other connections, too."""
+    return (
+        not any(name in case for name in ("before", *FRAMES))
+        and case.get("source") != "copied_temp"
+        and "FROM answers" not in case.get("sql", "")  # a view over a call, whose name is in the temporary schema
+    )
 
 
-@cases("case", parameters(PREPARED, quick=20))
-def test_prepared(z: Any, case: Case) -> None:
-    path = folder(z)
+def plain(case: Case, z: Any, path: Path) -> None:
+    judge(case, z, lambda: z.execute(filled(statement(case), path)).fetchall(), path)
 
+
+def prepared(case: Case, z: Any, path: Path) -> None:
     def run() -> None:
         z.execute(f"PREPARE p AS {filled(statement(case), path)}")
         try:
@@ -134,36 +132,40 @@ def test_prepared(z: Any, case: Case) -> None:
     judge(case, z, run, path)
 
 
-# Variables of Python are seen where a statement stands, not where a context runs it.
-SOURCES = [case for case in CASES if not {"call", "frames", "relations"} & case.keys()]
-ARGUMENTS: dict[str, Any] = {
-    **{"target": "y", "features": ["a"], "k": 1, "epsilon": 0.01, "lower": 0, "upper": 1},
-    **{"target_lower": 0, "target_upper": 1},
-}
-
-
-@cases("case", parameters(SOURCES, quick=20))
-def test_through_a_context(z: Any, case: Case) -> None:
-    path, context = folder(z), dpsql.Context(z)
+def context(case: Case, z: Any, path: Path) -> None:
     source = filled(case.get("source", case.get("view")), path)
-    judge(case, z, lambda: context.dp_sis(source, **ARGUMENTS), path)
+    judge(case, z, lambda: dpsql.Context(z).dp_sis(source, **ARGUMENTS), path)
 
 
-LASTING = [
-    case
-    for case in CASES
-    if not any(name in case for name in ("before", *FRAMES))
-    and case.get("source") != "copied_temp"
-    and "FROM answers" not in case.get("sql", "")  # a view over a call, whose name is in the temporary schema
-]
-
-
-@cases("case", parameters([case for case in LASTING if "call" not in case], quick=20))
-def test_from_a_cursor(z: Any, case: Case) -> None:
-    path = folder(z)
+def cursor(case: Case, z: Any, path: Path) -> None:
     with z.cursor() as cursor:
         sql = filled(statement(case), path).replace("dp_sis(", "dpsql.dp_sis(")
         judge(case, z, lambda: cursor.execute(sql).fetchall(), path)
+
+
+# The doors through which a spelling may come, and which cases may take each.
+DOORS: dict[Any, Callable[[Case], bool]] = {
+    plain: lambda case: True,
+    prepared: lambda case: statement(case).split()[0] in ("FROM", "SELECT", "WITH") and not is_aggregate(case),
+    context: lambda case: not {"call", "frames", "relations"} & case.keys(),
+    cursor: lambda case: lasts(case) and "call" not in case,
+}
+
+
+def through_doors() -> Iterator[Any]:
+    """Every case through every door that it may take; through one of them, which its hash chooses, it is quick."""
+    for case in CASES:
+        name = " ".join(f"{case['group']}: {case.get('before', '')} {case.get('sql', '')} {statement(case)}".split())
+        doors = [door for door, may in DOORS.items() if may(case)]
+        chosen = doors[zlib.crc32(name.encode()) % len(doors)]
+        for door in doors:
+            marks = [] if door is chosen else [pytest.mark.long]
+            yield pytest.param(case, door, marks=marks, id=f"{door.__name__}: {name[:100]}")
+
+
+@cases("case, door", through_doors(), data=CASES_FILE)
+def test_a_spelling(z: Any, case: Case, door: Callable[[Case, Any, Path], None]) -> None:
+    door(case, z, folder(z))
 
 
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 12])
@@ -177,7 +179,7 @@ def test_through_the_shell(tmp_path: Path, step: int) -> None:
     lost = ("remembered", "getvariable", "secret", "temp", "which", "attached", "counter", "nothing'")
     cases = [
         (case, Fraction(20_000 + number, 1_000_000))
-        for number, case in enumerate(LASTING[::step])
+        for number, case in enumerate([case for case in CASES if lasts(case)][::step])
         if not any(word in f"{statement(case)} {case.get('sql', '')}".lower() for word in lost)
         and statement(case).count("{FIT}") == 1
         and "or_refused" not in case

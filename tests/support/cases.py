@@ -73,7 +73,7 @@ class Cases:
     def where(self, number: int) -> str:
         """Return the file and line of a case: in the file of data, in the list that is written out, or the decorator."""
         if self.data is not None:
-            return f"{self.data.name}:{self._line_of_data(self.of[number])}"
+            return f"{self.data}:{self._line_of_data(self.of[number])}"
         tree = ast.parse(Path(self.file).read_text(encoding="utf-8"))
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.lineno == self.line]
         for call in calls:
