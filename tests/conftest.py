@@ -179,14 +179,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, path in paths.items():
         if path.startswith(LONG) and not path.startswith(QUICK) and not (named and path == COMPARISON):
             item.add_marker(pytest.mark.long)
-    alike: dict[str, list[pytest.Item]] = {}
-    for item in items:
-        if item.get_closest_marker("long_but_one") is not None:
-            alike.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    key = key_of(config)
-    for same in alike.values():
-        for item in sorted(same, key=lambda item: place_of(item, key))[1:]:
-            item.add_marker(pytest.mark.long)
     yield
     compared = {_engine_of(item) for item in items if paths[item] == COMPARISON}
     missing = [name for name in named if name not in compared]

@@ -111,7 +111,7 @@ SPOILT: dict[str, tuple[Callable[[pa.RecordBatch], pa.RecordBatch], Call]] = {
 UNTOLD = {"nothing", "NaN becomes NULL"}
 
 
-@cases("fault", SPOILT)
+@cases("fault", SPOILT, quick=1)
 def test_changed_rows_are_told(fault: str, difference: Any) -> None:
     change, call = SPOILT[fault]
     found = difference(SpoilingEngine(_tables(), change), call)
@@ -158,7 +158,7 @@ CHANGED: dict[str, tuple[Callable[[int, Records], Records], Call, str]] = {
 }
 
 
-@cases("fault", CHANGED)
+@cases("fault", CHANGED, quick=1)
 def test_changed_records_are_told(fault: str, difference: Any) -> None:
     change, call, expected = CHANGED[fault]
     engine = ArrowEngine(_tables())

@@ -29,6 +29,7 @@ def watch() -> Iterator[Watch]:
         yield opened
 
 
+@pytest.mark.long
 @cases("part", range(6))
 def test_a_sample_of_groups(part: int, watch: Watch) -> None:
     judge("table", "wide", part, [*enumerate(GROUPED, len(CALLS))][part::6], watch, Path())
@@ -40,6 +41,7 @@ def test_all_groups(number: int, watch: Watch) -> None:
     judge("table", "wide", number, [*enumerate(GROUPED, len(CALLS))], watch, Path())
 
 
+@pytest.mark.long
 @cases("function", FUNCTIONS)
 def test_every_charged_function_is_judged(function: str, watch: Watch) -> None:
     """Each form of a function, with groups and without, has a call of which integers move; no call is refused."""
@@ -75,6 +77,7 @@ def test_every_call_answers_and_is_judged_pass_by_pass(part: int, watch: Watch) 
         assert [what for what, *_ in claimed if what.startswith("pass 1:")], call.name
 
 
+@pytest.mark.long
 @cases(
     ("fault", "name"),
     [

@@ -95,6 +95,7 @@ def test_every_setting_is_known() -> None:
     assert FOUND.unknown == ()
 
 
+@pytest.mark.long
 def test_a_sample_of_settings_moves_no_integer(watch: Watch, expected: list[Seen]) -> None:
     assert _differences(watch, expected, SETTINGS[:: 2 * _SHARE]) == []
 

@@ -42,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_blocks_for_polars_run(capsys: pytest.CaptureFixture[str]) -> None:
     scope: dict[str, object] = {}
@@ -62,6 +63,7 @@ def test_the_block_for_datafusion_runs() -> None:
     assert [row["dataset"] for row in scope["ctx"].dp_budget().to_pylist()] == ["datafusion.datafusion.public.visits"]
 
 
+@pytest.mark.long
 def test_the_block_for_spark_runs(sail_session: Any, folder: Path) -> None:
     (folder / "codes").mkdir()
     pl.DataFrame({"code": [1, 2]}).write_parquet(folder / "codes" / "first.parquet")
@@ -79,6 +81,7 @@ def test_the_block_for_spark_runs(sail_session: Any, folder: Path) -> None:
     assert not {f"lake.sail.clinic.{name}" for name in tables} & set(ctx.dp_unplaced()["table_name"].to_pylist())
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("folder")
 def test_the_commands_are_understood() -> None:
     (block,) = blocks("sh")

@@ -96,6 +96,7 @@ def run(path: Path, folder: Path) -> None:
         check_picture(picture)
 
 
+@pytest.mark.long
 @cases(
     ("name", "releases"),
     [

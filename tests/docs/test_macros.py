@@ -27,6 +27,7 @@ def test_another_argument_shows(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert stale(capsys.readouterr().out) == {"dp_sis.sql", "dp_sis.md"}
 
 
+@pytest.mark.long
 def test_written_files_are_what_is_checked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,7 +55,7 @@ def test_a_page_is_read_as_it_is_written() -> None:
     assert Page(page.markdown.replace(" moves both by", "\nmoves both by")).facts == page.facts
 
 
-@cases("name", MANUAL)
+@cases("name", MANUAL, quick=2)
 def test_an_example_runs_and_returns_rows(name: str, run: Run) -> None:
     shown = run(MANUAL[name])
     assert len(shown.strip().split("\n")) > 2, shown
@@ -69,7 +69,7 @@ def bare() -> Iterator[dpsql.Context]:
         yield made
 
 
-@cases("name", MANUAL)
+@cases("name", MANUAL, quick=2)
 def test_an_example_runs_for_who_has_just_made_the_tables(name: str, bare: dpsql.Context) -> None:
     """A stranger pastes the blocks of a page. What protects a table has a database of its own."""
     statements = MANUAL[name].statements
@@ -83,6 +83,7 @@ def test_an_example_runs_for_who_has_just_made_the_tables(name: str, bare: dpsql
             own.connection.execute(one).fetchall()
 
 
+@pytest.mark.long
 def test_the_example_tables_are_the_same_everywhere_and_made_once(tmp_path: Path) -> None:
     digests = set()
     for number in range(2):
@@ -112,7 +113,7 @@ def test_every_private_function_has_a_page_that_the_code_fills_in() -> None:
             assert f"<!-- {block} -->" in text, (name, block)
 
 
-@cases("name", [name for name, known in FUNCTIONS.items() if known.spends])
+@cases("name", [name for name, known in FUNCTIONS.items() if known.spends], quick=2)
 def test_an_example_is_the_same_call_in_python(name: str, bare: dpsql.Context) -> None:
     """What stands on the page in three languages is one plan."""
     text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")

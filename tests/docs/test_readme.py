@@ -14,6 +14,7 @@ README = ROOT / "README.md"
 TEXT = README.read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_each_block_prints_what_is_shown_below_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(README)

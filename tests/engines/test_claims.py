@@ -54,6 +54,7 @@ REPEATED = {
 }
 
 
+@pytest.mark.long
 @cases("way", REPEATED)
 def test_a_frame_that_may_repeat_rows_is_refused(ctx: dpsql.Context, rows: pl.LazyFrame, way: str) -> None:
     frame = REPEATED[way](rows)
@@ -67,6 +68,7 @@ def test_a_frame_that_may_repeat_rows_is_refused(ctx: dpsql.Context, rows: pl.La
         assert ctx.dp_count(frame, epsilon=1, dataset="people").guarantee.endswith("of one row, as claimed")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("collected", [False, True])
 def test_a_frame_that_is_read_as_it_is_is_answered(ctx: dpsql.Context, rows: pl.LazyFrame, collected: bool) -> None:
     protect(ctx)
@@ -75,6 +77,7 @@ def test_a_frame_that_is_read_as_it_is_is_answered(ctx: dpsql.Context, rows: pl.
     assert found.guarantee == "pure 1-DP, add_remove of one row, as claimed"
 
 
+@pytest.mark.long
 def test_the_column_of_the_unit_is_the_files_own(ctx: dpsql.Context, rows: pl.LazyFrame) -> None:
     """Otherwise each row might be a person of its own."""
     protect(ctx, **UNIT)
@@ -94,6 +97,7 @@ def test_the_column_of_the_unit_is_the_files_own(ctx: dpsql.Context, rows: pl.La
         ctx.dp_count(rows.with_columns(pid=pl.int_range(pl.len())), epsilon=1, dataset="people")
 
 
+@pytest.mark.long
 def test_a_file_that_is_named_twice_is_refused_always(ctx: dpsql.Context, tmp_path: Path, rows: pl.LazyFrame) -> None:
     path = tmp_path / "people.parquet"
     for more in ({}, {"claims": "all"}):
@@ -103,6 +107,7 @@ def test_a_file_that_is_named_twice_is_refused_always(ctx: dpsql.Context, tmp_pa
     assert not [entry for entry in ctx.ledger.entries() if entry.function == "dp_count"]
 
 
+@pytest.mark.long
 def test_the_guarantee_says_as_claimed_everywhere(ctx: dpsql.Context, rows: pl.LazyFrame) -> None:
     assert "claimed" not in ctx.dp_count("people", epsilon=1).guarantee
     protect(ctx)
@@ -132,6 +137,7 @@ def last_guarantee(con: Any) -> str:
     return str(found)
 
 
+@pytest.mark.long
 def test_duckdbs_claims_follow_the_same_policy(con: Any, tmp_path: Path) -> None:
     con.execute("SELECT dp_protect('people', epsilon := 100)")
     file = f"FROM dp_count('{tmp_path / 'people.parquet'}', epsilon := 1, dataset := 'people')"
@@ -148,6 +154,7 @@ def test_duckdbs_claims_follow_the_same_policy(con: Any, tmp_path: Path) -> None
     assert "claimed" not in last_guarantee(con)
 
 
+@pytest.mark.long
 def test_an_owner_may_answer_no_claims_on_an_engine(ctx: dpsql.Context, rows: pl.LazyFrame) -> None:
     assert "claims none" in protect(ctx, claims="none")
     for source in ("people", rows, rows.collect(), rows.head(1)):
@@ -158,11 +165,13 @@ def test_an_owner_may_answer_no_claims_on_an_engine(ctx: dpsql.Context, rows: pl
     assert ctx.dp_count("people", epsilon=1, dataset="people").value is not None
 
 
+@pytest.mark.long
 def test_a_policy_of_claims_is_one_of_three(ctx: dpsql.Context) -> None:
     with pytest.raises(ParameterError, match=r"P005.*claims"):
         protect(ctx, claims="some")
 
 
+@pytest.mark.long
 def test_parts_of_a_split_and_predictions_are_seen(rows: pl.LazyFrame) -> None:
     """A function of Python stands in their plans, which is dpsql's own."""
     context = dpsql.polars.use()
@@ -178,6 +187,7 @@ def test_parts_of_a_split_and_predictions_are_seen(rows: pl.LazyFrame) -> None:
     assert scores.dp.release.guarantee.endswith("as claimed")
 
 
+@pytest.mark.long
 def test_a_view_over_declared_tables_is_charged_to_them() -> None:
     """Nothing is claimed of it, and a table that it reads beside the claimed one is charged, too, or refused."""
     datafusion = pytest.importorskip("datafusion")

@@ -44,6 +44,7 @@ COUNT = {"target": 'a"b.c', "lower": 0, "upper": 2, "epsilon": 1000, "aggregates
 EXACT = "SET datafusion.execution.collect_statistics = false"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
@@ -69,12 +70,14 @@ def test_defaults_of_the_session_complete_a_name() -> None:
     assert dpsql.datafusion.engine(session).table("people") == ("lake", "raw", "people")
 
 
+@pytest.mark.long
 def test_an_unknown_table_is_refused(dp: dpsql.Context) -> None:
     with pytest.raises(SourceError, match="S024"):
         dp.dp_count("nowhere", epsilon=1)
     assert len(dp.ledger.entries()) == 0
 
 
+@pytest.mark.long
 def test_columns_of_any_name_are_read(dp: dpsql.Context, session: Any) -> None:
     for given in ({}, {"privacy_unit": "Unit", "max_rows_per_unit": 3}):
         count, total = dp.dp_aggregate("people", **COUNT, **given).value["value"].to_pylist()
@@ -82,6 +85,7 @@ def test_columns_of_any_name_are_read(dp: dpsql.Context, session: Any) -> None:
     assert dp.dp_count(session.table("people").limit(30), epsilon=1000, dataset="x").value["value"][0].as_py() == 30
 
 
+@pytest.mark.long
 def test_nan_beside_a_constant_is_not_taken_for_it(dp: dpsql.Context, session: Any) -> None:
     """DataFusion 55 reads a column whose minimum and maximum are equal as that value, which one row more changes."""
     early = session.table("stored")
@@ -96,6 +100,7 @@ def test_nan_beside_a_constant_is_not_taken_for_it(dp: dpsql.Context, session: A
         assert dp.dp_aggregate(source, **COUNT, dataset="x").value["value"][0].as_py() == pytest.approx(40, abs=1)
 
 
+@pytest.mark.long
 def test_a_filter_that_skips_rows_by_their_minimum_is_refused(dp: dpsql.Context, session: Any) -> None:
     session.sql(EXACT).collect()
     some = session.sql('SELECT * FROM stored WHERE "a""b.c" <> 1')
@@ -140,6 +145,7 @@ class _Meeting:
         yield pa.RecordBatch.from_arrays([pa.array([rows])], schema=self.record)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("query", "at_once"), [("SELECT a FROM many", 6), ("SELECT DISTINCT a FROM many", 40)])
 def test_many_partitions_run_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch, query: str, at_once: int) -> None:
     """Unless rows are dealt out to them: those of a partition that waits would be kept."""

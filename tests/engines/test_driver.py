@@ -83,6 +83,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
 HELD = ("two passes", "drawn bounds")
 
 
+@pytest.mark.long
 @cases("form", FORMS)
 def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     function, given = FORMS[form]
@@ -92,6 +93,7 @@ def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     assert release.ledger_id == len(entries(ctx)) == 1 + (form in HELD)
 
 
+@pytest.mark.long
 @cases("form", FORMS)
 def test_a_failed_action_charges_once_and_tells_nothing(ctx: dpsql.Context, engine: ArrowEngine, form: str) -> None:
     def fail(action: int) -> None:
@@ -108,6 +110,7 @@ def test_a_failed_action_charges_once_and_tells_nothing(ctx: dpsql.Context, engi
     assert (spent(ctx), released(ctx)) == (2, 1)
 
 
+@pytest.mark.long
 def test_an_interrupt_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     def interrupt(action: int) -> None:
         raise KeyboardInterrupt
@@ -118,6 +121,7 @@ def test_an_interrupt_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> N
     assert (spent(ctx), released(ctx)) == (1, 0)
 
 
+@pytest.mark.long
 def test_a_failure_in_a_later_pass_charges_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     def fail(action: int) -> None:
         if action == 2:
@@ -130,6 +134,7 @@ def test_a_failure_in_a_later_pass_charges_once(ctx: dpsql.Context, engine: Arro
     assert (spent(ctx), released(ctx)) == (1, 0)
 
 
+@pytest.mark.long
 def test_the_charge_stands_before_the_first_draw(
     ctx: dpsql.Context, engine: ArrowEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +150,7 @@ def test_the_charge_stands_before_the_first_draw(
     assert seen == [(1.0, "held, charged before the first draw")]
 
 
+@pytest.mark.long
 def test_a_driver_that_died_is_completed_under_the_same_name(engine: ArrowEngine, tmp_path: Path) -> None:
     """The held entry has paid for the one release that comes of it, and it may be all that the budget allows."""
     script = tmp_path / "driver.py"
@@ -185,6 +191,7 @@ with dpsql.Context(engine=Attached("lake", engine, parts=4), ledger=sys.argv[1])
 """
 
 
+@pytest.mark.long
 def test_a_budget_that_is_gone_by_now_is_noticed_before_a_row_is_read(
     ctx: dpsql.Context, engine: ArrowEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +216,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused_reads_and_charges_nothing(ctx: dpsql.Context, engine: ArrowEngine, case: str) -> None:
     code, source, changed = REFUSED[case]
@@ -223,6 +231,7 @@ def test_what_is_refused_reads_and_charges_nothing(ctx: dpsql.Context, engine: A
     assert entries(ctx) == []
 
 
+@pytest.mark.long
 def test_workers_that_do_not_answer_cost_nothing(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.checked = unreachable
     with pytest.raises(dpsql.SourceError, match="S026"):
@@ -251,6 +260,7 @@ def fewer_at_last(engine: ArrowEngine) -> Callable[[int], None]:
     return before
 
 
+@pytest.mark.long
 def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.records = twice
     with pytest.raises(dpsql.InternalError, match="I008"):
@@ -258,6 +268,7 @@ def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEng
     assert (spent(ctx), released(ctx)) == (1, 0)
 
 
+@pytest.mark.long
 def test_records_of_another_call_are_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.records = of_the_call_before()
     ctx.dp_sis("t", **SIS)
@@ -265,6 +276,7 @@ def test_records_of_another_call_are_refused(ctx: dpsql.Context, engine: ArrowEn
         ctx.dp_sis("t", **SIS)
 
 
+@pytest.mark.long
 def test_a_source_that_changes_between_passes_is_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.before = fewer_at_last(engine)
     with pytest.raises(dpsql.InternalError, match="I001"):
@@ -279,6 +291,7 @@ DELIVERIES: dict[str, Callable[[list[pa.RecordBatch], int], list[pa.RecordBatch]
 }
 
 
+@pytest.mark.long
 @cases("delivery", DELIVERIES)
 @cases("form", ["rows", "units", "two passes"])
 def test_a_record_that_is_not_delivered_once_ends_the_call(
@@ -301,6 +314,7 @@ def test_a_record_that_is_not_delivered_once_ends_the_call(
     assert len(places) >= 2 * len(sizes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", ["a value", "the order"])
 def test_other_values_in_a_later_pass_are_refused(ctx: dpsql.Context, engine: ArrowEngine, change: str) -> None:
     rows = engine.tables["t"]
@@ -318,6 +332,7 @@ def test_other_values_in_a_later_pass_are_refused(ctx: dpsql.Context, engine: Ar
     assert (engine.actions, spent(ctx), released(ctx)) == (2, 1, change == "the order")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["a Gram matrix", "private keys", "private keys of units", "few integers"])
 def test_workers_merge_wide_records(form: str) -> None:
     wide = pa.table({f"x{number}": np.arange(ROWS) % 5 for number in range(50)})
@@ -337,6 +352,7 @@ def test_workers_merge_wide_records(form: str) -> None:
         assert (spent(ctx) > 0, engine.merged) == (True, int(form != "few integers"))
 
 
+@pytest.mark.long
 def test_a_named_release_is_drawn_once(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     first = ctx.dp_sis("t", **SIS, release="r")
     again = ctx.dp_sis("t", **SIS, release="r")
@@ -348,6 +364,7 @@ def test_a_named_release_is_drawn_once(ctx: dpsql.Context, engine: ArrowEngine) 
 FREE = ("EXPLAIN SELECT * FROM {}", "PREPARE p AS SELECT * FROM {}", "SELECT * FROM {} LIMIT 0")
 
 
+@pytest.mark.long
 def test_sql_charges_when_it_runs(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     for statement in FREE:
         ctx.connection.execute(statement.format(CALL)).fetchall()
@@ -356,6 +373,7 @@ def test_sql_charges_when_it_runs(ctx: dpsql.Context, engine: ArrowEngine) -> No
     assert (engine.actions, entries(ctx)) == (1, [(1.0, "released")])
 
 
+@pytest.mark.long
 def test_an_engine_is_named(ctx: dpsql.Context) -> None:
     with pytest.raises(duckdb.InvalidInputException, match=r"P074.*lake"):
         ctx.connection.execute(f"SELECT * FROM {CALL}".replace("'lake'", "'sea'"))
@@ -364,6 +382,7 @@ def test_an_engine_is_named(ctx: dpsql.Context) -> None:
 # Whose budget.
 
 
+@pytest.mark.long
 def test_a_table_of_the_catalog_has_the_budget_of_its_name(ctx: dpsql.Context) -> None:
     ctx.dp_protect("lake.main.t", epsilon=1.5, source=False)
     assert ctx.dp_sis("t", **SIS).dataset == "lake.main.t"
@@ -371,6 +390,7 @@ def test_a_table_of_the_catalog_has_the_budget_of_its_name(ctx: dpsql.Context) -
         ctx.dp_sis("t", **SIS)
 
 
+@pytest.mark.long
 def test_what_has_no_budget_is_claimed_or_declared_where_any_is_protected(
     ctx: dpsql.Context, engine: ArrowEngine
 ) -> None:
@@ -387,6 +407,7 @@ def test_what_has_no_budget_is_claimed_or_declared_where_any_is_protected(
         ctx.dp_sis("t", **SIS, dataset="other")
 
 
+@pytest.mark.long
 def test_the_owners_unit_holds(ctx: dpsql.Context) -> None:
     ctx.dp_protect("lake.main.t", epsilon=5, source=False, privacy_unit="pid", max_rows_per_unit=2)
     release = ctx.dp_sis("t", **SIS)

@@ -53,6 +53,7 @@ def lineage(ctx: dpsql.Context, entry: int) -> dict[str, Any]:
     return dict(json.loads(found))
 
 
+@pytest.mark.long
 def test_one_table_has_one_budget_however_it_is_spelled(ctx: dpsql.Context) -> None:
     assert protect(ctx).startswith(f"{OWN}: epsilon 3")
     for number, spelling in enumerate(SPELLINGS, 1):
@@ -66,6 +67,7 @@ def test_one_table_has_one_budget_however_it_is_spelled(ctx: dpsql.Context) -> N
         ctx.dp_protect("main.clinic.visits", epsilon=4)
 
 
+@pytest.mark.long
 def test_what_was_spent_before_counts(ctx: dpsql.Context) -> None:
     for spelling in SPELLINGS:
         ctx.dp_count(spelling, epsilon=0.5)
@@ -73,12 +75,14 @@ def test_what_was_spent_before_counts(ctx: dpsql.Context) -> None:
     assert ctx.dp_budget().to_pylist()[0]["epsilon_remaining"] == 0.5
 
 
+@pytest.mark.long
 def test_the_engines_name_is_left_out_once(ctx: dpsql.Context) -> None:
     assert ctx.dp_count("lake.lake.visits", epsilon=1).dataset == "lake.main.lake.visits"
     with pytest.raises(SourceError, match="S024"):
         ctx.dp_count("lake.visits", epsilon=1)  # the default database has none
 
 
+@pytest.mark.long
 def test_a_part_with_a_dot_is_no_two_parts(engine: Lake) -> None:
     attached = Attached("lake", engine)
     engine.table = lambda source: ("main", "clinic", "odd.name")  # type: ignore[method-assign]
@@ -87,6 +91,7 @@ def test_a_part_with_a_dot_is_no_two_parts(engine: Lake) -> None:
     assert engine.read[-1] is engine.tables["clinic", "odd.name"]
 
 
+@pytest.mark.long
 def test_a_table_is_read_by_its_full_name(ctx: dpsql.Context, engine: Lake) -> None:
     """So a view that takes a table's short name after the call was planned is not read."""
     session = session_of(ctx.connection)
@@ -97,6 +102,7 @@ def test_a_table_is_read_by_its_full_name(ctx: dpsql.Context, engine: Lake) -> N
     assert {one for one in engine.read if isinstance(one, (str, tuple))} == {("main", "clinic", "visits")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["recent", "RECENT", "lake.recent", visits(), visits().lazy()])
 def test_whose_rows_a_view_or_a_frame_holds_must_be_said(ctx: dpsql.Context, source: Any) -> None:
     ctx.dp_count(source, epsilon=0.1)  # nothing is protected yet
@@ -109,6 +115,7 @@ def test_whose_rows_a_view_or_a_frame_holds_must_be_said(ctx: dpsql.Context, sou
     assert {row["dataset"]: row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()}[OWN] == 0.5
 
 
+@pytest.mark.long
 def test_a_temporary_view_of_a_tables_name_is_a_view(ctx: dpsql.Context, engine: Lake) -> None:
     protect(ctx)
     ctx.dp_protect("patients", epsilon=3)
@@ -119,6 +126,7 @@ def test_a_temporary_view_of_a_tables_name_is_a_view(ctx: dpsql.Context, engine:
         ctx.dp_count("patients", epsilon=0.5, dataset="patients")
 
 
+@pytest.mark.long
 def test_a_budget_of_a_views_name_is_not_taken_for_its_own(ctx: dpsql.Context) -> None:
     """Another table, here of DuckDB, may have that name."""
     ctx.connection.execute("CREATE TABLE recent AS SELECT 1 AS a")
@@ -127,12 +135,14 @@ def test_a_budget_of_a_views_name_is_not_taken_for_its_own(ctx: dpsql.Context) -
         ctx.dp_count("recent", epsilon=0.5)
 
 
+@pytest.mark.long
 def test_only_a_budget_can_be_named(ctx: dpsql.Context) -> None:
     protect(ctx)
     with pytest.raises(SourceError, match=r"S025.*there is no budget 'nobody'"):
         ctx.dp_count("recent", epsilon=0.5, dataset="nobody")
 
 
+@pytest.mark.long
 @cases("dataset", [None, OWN, "clinic.visits", "patients", "lake.main.default.patients", "nobody"])
 def test_a_table_without_a_budget_is_not_answered(ctx: dpsql.Context, dataset: str | None) -> None:
     """Whatever budget is named: another table's would pay for rows that its guarantee says nothing of."""
@@ -150,6 +160,7 @@ def test_a_table_without_a_budget_is_not_answered(ctx: dpsql.Context, dataset: s
     assert "claimed" not in lineage(ctx, found.ledger_id)
 
 
+@pytest.mark.long
 def test_a_table_with_a_budget_is_not_charged_to_another(ctx: dpsql.Context) -> None:
     protect(ctx)
     ctx.dp_protect("patients", epsilon=3)
@@ -159,6 +170,7 @@ def test_a_table_with_a_budget_is_not_charged_to_another(ctx: dpsql.Context) -> 
         assert ctx.dp_count("lake.clinic.visits", epsilon=0.5, dataset=same).dataset == OWN
 
 
+@pytest.mark.long
 def test_the_owners_policy_holds(ctx: dpsql.Context) -> None:
     with pytest.raises(SourceError, match=r"S002.*'patient'"):
         protect(ctx, privacy_unit="patient", max_rows_per_unit=2)
@@ -169,6 +181,7 @@ def test_the_owners_policy_holds(ctx: dpsql.Context) -> None:
         ctx.dp_count("clinic.visits", epsilon=0.5, privacy_unit="a", max_rows_per_unit=2)
 
 
+@pytest.mark.long
 def test_columns_that_sql_cannot_tell_apart_are_refused(engine: Lake) -> None:
     engine.tables["clinic", "visits"] = visits().with_columns(PID=pl.int_range(pl.len()))
     with dpsql.Context(engine=Attached("lake", engine)) as ctx:
@@ -179,6 +192,7 @@ def test_columns_that_sql_cannot_tell_apart_are_refused(engine: Lake) -> None:
         assert ctx.dp_budget().num_rows == 0
 
 
+@pytest.mark.long
 def test_a_strict_session_answers_what_has_a_budget(engine: Lake) -> None:
     with dpsql.Context(engine=Attached("lake", engine), strict=True) as ctx:
         for source in ("clinic.visits", "recent", visits()):
@@ -188,6 +202,7 @@ def test_a_strict_session_answers_what_has_a_budget(engine: Lake) -> None:
         ctx.dp_count("clinic.visits", epsilon=1)
 
 
+@pytest.mark.long
 def test_a_release_replays_in_another_spelling_and_on_no_other_engine(ctx: dpsql.Context, engine: Lake) -> None:
     protect(ctx)
     first = ctx.dp_count("clinic.visits", epsilon=0.5, release="n")
@@ -202,6 +217,7 @@ def test_a_release_replays_in_another_spelling_and_on_no_other_engine(ctx: dpsql
     assert ctx.dp_count("clinic.visits", epsilon=0.5, release="n").engine == "lake 1.2"
 
 
+@pytest.mark.long
 def test_the_same_engine_under_another_name_has_no_other_budget(ctx: dpsql.Context, engine: Lake) -> None:
     protect(ctx)
     dpsql.attach_engine(ctx, "pond", engine)
@@ -210,6 +226,7 @@ def test_the_same_engine_under_another_name_has_no_other_budget(ctx: dpsql.Conte
             ctx.dp_count("clinic.visits", epsilon=0.5, engine="pond", dataset=dataset)
 
 
+@pytest.mark.long
 def test_duckdb_is_not_asked_what_an_engines_source_reads(ctx: dpsql.Context) -> None:
     """A table of DuckDB with the same name is another table, and four parts are a name of an engine's table alone."""
     ctx.connection.execute("CREATE SCHEMA clinic; CREATE TABLE clinic.visits AS SELECT 1.0 AS a")
@@ -221,6 +238,7 @@ def test_duckdb_is_not_asked_what_an_engines_source_reads(ctx: dpsql.Context) ->
         ctx.sql("FROM dp_count('clinic.visits', epsilon := 1)")
 
 
+@pytest.mark.long
 def test_the_receipt_names_the_engine(ctx: dpsql.Context) -> None:
     found = ctx.dp_count("clinic.visits", epsilon=0.5)
     assert found.engine == "lake 1.2"
@@ -229,12 +247,14 @@ def test_the_receipt_names_the_engine(ctx: dpsql.Context) -> None:
     assert dpsql.Context().dp_count(visits(), epsilon=1).engine is None
 
 
+@pytest.mark.long
 @cases("name", ["", "a b", "a.b", 'a"', 5, None])
 def test_an_engines_name_is_one_word(ctx: dpsql.Context, name: Any) -> None:
     with pytest.raises(ParameterError, match="P079"):
         dpsql.attach_engine(ctx, name, Lake({}))
 
 
+@pytest.mark.long
 def test_only_an_engine_is_attached(ctx: dpsql.Context) -> None:
     with pytest.raises(ParameterError, match=r"P079.*dpsql\.polars\.engine"):
         dpsql.attach_engine(ctx, "x", visits())  # type: ignore[arg-type]

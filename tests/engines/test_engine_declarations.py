@@ -68,6 +68,7 @@ def lineage(ctx: dpsql.Context, entry: int) -> dict[str, Any]:
     return dict(json.loads(found))
 
 
+@pytest.mark.long
 def test_calls_on_a_public_table_are_charged_to_nobody(governed: dpsql.Context) -> None:
     with pytest.raises(BudgetError, match="B006"):
         governed.dp_count("clinic.codes", epsilon=1)
@@ -81,6 +82,7 @@ def test_calls_on_a_public_table_are_charged_to_nobody(governed: dpsql.Context) 
         governed.dp_count("clinic.codes", epsilon=1, dataset=OWN)
 
 
+@pytest.mark.long
 def test_sql_declares_of_an_engine_too(governed: dpsql.Context) -> None:
     con = governed.connection
     assert con.execute("SELECT dp_public('clinic.codes', engine := 'LAKE')").fetchall() == [(f"{CODES}: public",)]
@@ -92,6 +94,7 @@ def test_sql_declares_of_an_engine_too(governed: dpsql.Context) -> None:
     assert con.execute("FROM dp_unplaced(engine := 'lake')").fetchall() == []
 
 
+@pytest.mark.long
 def test_a_derived_table_shares_the_budget_of_its_base(governed: dpsql.Context) -> None:
     governed.dp_derive("clinic.scored", "clinic.visits", own_rows_only=True, privacy_unit="person")
     for dataset in (None, OWN, SCORED, "clinic.scored"):
@@ -110,6 +113,7 @@ def test_a_derived_table_shares_the_budget_of_its_base(governed: dpsql.Context) 
     assert spent(governed) == {OWN: 4, CODES: 0}
 
 
+@pytest.mark.long
 def test_a_chain_of_derived_tables_leads_to_its_budget(tmp_path: Path) -> None:
     again = visits().select(who=pl.col("pid"), score="a")
     with dpsql.Context(ledger=tmp_path / "ledger", engine=Attached("lake", lake(again=again))) as ctx:
@@ -124,6 +128,7 @@ def test_a_chain_of_derived_tables_leads_to_its_budget(tmp_path: Path) -> None:
                 ctx.dp_count(source, epsilon=1)
 
 
+@pytest.mark.long
 def test_what_a_derived_table_must_have(governed: dpsql.Context) -> None:
     ctx = governed
     for named in ({}, {"privacy_unit": "nobody"}):
@@ -144,6 +149,7 @@ def test_what_a_derived_table_must_have(governed: dpsql.Context) -> None:
     assert ctx.dp_ledger().num_rows == 1
 
 
+@pytest.mark.long
 def test_a_table_of_an_engine_may_be_derived_from_one_of_duckdb(ctx: dpsql.Context) -> None:
     ctx.connection.execute("CREATE TABLE people AS SELECT 1 AS a")
     ctx.connection.execute("SELECT dp_protect('people', epsilon := 3)").fetchall()
@@ -153,6 +159,7 @@ def test_a_table_of_an_engine_may_be_derived_from_one_of_duckdb(ctx: dpsql.Conte
     assert ctx.dp_count("clinic.scored", epsilon=1).dataset == "people"
 
 
+@pytest.mark.long
 def test_a_base_is_a_table_of_the_engine_before_it_is_a_budget(ctx: dpsql.Context) -> None:
     ctx.connection.execute("CREATE SCHEMA clinic; CREATE TABLE clinic.codes AS SELECT 1 AS a")
     ctx.connection.execute("SELECT dp_protect('clinic.codes', epsilon := 3)").fetchall()
@@ -160,6 +167,7 @@ def test_a_base_is_a_table_of_the_engine_before_it_is_a_budget(ctx: dpsql.Contex
         ctx.dp_derive("clinic.scored", "clinic.codes", one_row_each=True)
 
 
+@pytest.mark.long
 def test_a_base_that_gets_a_privacy_unit_later(ctx: dpsql.Context) -> None:
     ctx.dp_protect("clinic.visits", epsilon=3)
     ctx.dp_derive("clinic.scored", "clinic.visits", one_row_each=True)
@@ -170,6 +178,7 @@ def test_a_base_that_gets_a_privacy_unit_later(ctx: dpsql.Context) -> None:
     assert spent(ctx) == {OWN: 1}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("source", ["recent", "RECENT", "listed"])
 def test_nothing_is_declared_of_a_view(governed: dpsql.Context, source: str) -> None:
     """What it reads cannot be seen, and another view may take its place."""
@@ -182,6 +191,7 @@ def test_nothing_is_declared_of_a_view(governed: dpsql.Context, source: str) -> 
     assert governed.dp_ledger().num_rows == 1
 
 
+@pytest.mark.long
 def test_a_view_that_hides_a_public_table_is_not_public(governed: dpsql.Context) -> None:
     session = session_of(governed.connection)
     engine: Any = engines_of(session).named("lake").engine
@@ -195,6 +205,7 @@ def test_a_view_that_hides_a_public_table_is_not_public(governed: dpsql.Context)
     assert {one for one in engine.read if isinstance(one, (str, tuple))} == {("main", "clinic", "codes")}
 
 
+@pytest.mark.long
 def test_a_table_with_a_budget_is_not_public(governed: dpsql.Context) -> None:
     with pytest.raises(BudgetError, match="B009"):
         governed.dp_public("clinic.visits", force=True)
@@ -208,6 +219,7 @@ def test_a_table_with_a_budget_is_not_public(governed: dpsql.Context) -> None:
         governed.dp_count("clinic.codes", epsilon=1)
 
 
+@pytest.mark.long
 def test_a_table_like_a_protected_one_is_not_public_by_mistake(tmp_path: Path) -> None:
     engine = lake(copied=visits().head(5))
     with dpsql.Context(ledger=tmp_path / "ledger", engine=Attached("lake", engine)) as ctx:
@@ -221,6 +233,7 @@ def test_a_table_like_a_protected_one_is_not_public_by_mistake(tmp_path: Path) -
         assert ctx.dp_public("clinic.copied", force=True).endswith("clinic.copied: public")
 
 
+@pytest.mark.long
 def test_public_tables_stated_with_the_budget_are_the_engines(ctx: dpsql.Context) -> None:
     with pytest.raises(SourceError, match="S024"):
         ctx.dp_protect("clinic.visits", epsilon=3, public=["clinic.nothing"])
@@ -232,6 +245,7 @@ def test_public_tables_stated_with_the_budget_are_the_engines(ctx: dpsql.Context
     assert spent(ctx)[OWN] == 0
 
 
+@pytest.mark.long
 def test_another_engine_under_the_name_inherits_no_declaration(tmp_path: Path) -> None:
     """Its catalog may have other tables of these names, and nothing in it tells which ledger it belongs to."""
     where = tmp_path / "ledger"
@@ -259,6 +273,7 @@ def test_another_engine_under_the_name_inherits_no_declaration(tmp_path: Path) -
         assert spent(other)[OWN] == 0  # the budget is in the ledger
 
 
+@pytest.mark.long
 def test_a_table_of_duckdb_of_the_same_name_inherits_nothing(governed: dpsql.Context) -> None:
     con = governed.connection
     governed.dp_public("clinic.codes")
@@ -274,6 +289,7 @@ def test_a_table_of_duckdb_of_the_same_name_inherits_nothing(governed: dpsql.Con
         governed.dp_count("clinic.codes", by="code", keys=CODES, epsilon=1)
 
 
+@pytest.mark.long
 def test_tables_that_differ_in_case_are_declared_apart(tmp_path: Path) -> None:
     with dpsql.Context(ledger=tmp_path / "ledger", engine=Attached("lake", lake(Cased, Codes=visits()))) as ctx:
         ctx.dp_protect("clinic.visits", epsilon=3)
@@ -288,6 +304,7 @@ def test_tables_that_differ_in_case_are_declared_apart(tmp_path: Path) -> None:
             ctx.dp_count("clinic.codes", epsilon=0.6)
 
 
+@pytest.mark.long
 def test_tables_without_a_place_are_listed(tmp_path: Path) -> None:
     odd = {"odd.name": codes(), "o'clock": codes()}
     with dpsql.Context(ledger=tmp_path / "ledger", engine=Attached("lake", lake(**odd))) as ctx:
@@ -313,6 +330,7 @@ def test_tables_without_a_place_are_listed(tmp_path: Path) -> None:
                 ctx.connection.execute(statement)
 
 
+@pytest.mark.long
 def test_budgets_of_a_name_alone_hold_for_the_engines_table(ctx: dpsql.Context) -> None:
     """As `dp_protect` without a source states them, and as ledgers kept them before they kept an engine's tables."""
     ctx.dp_protect(OWN.upper(), epsilon=1, source=False)

@@ -60,6 +60,7 @@ def count(ctx: dpsql.Context, named: dict[str, Any], during: object, source: str
     return round(row["value"])
 
 
+@pytest.mark.long
 @ENGINES
 def test_rows_count_in_their_period_and_the_cap_is_of_a_person_in_it(engine: Any) -> None:
     with engine(VISITS) as (ctx, named):
@@ -73,6 +74,7 @@ def test_rows_count_in_their_period_and_the_cap_is_of_a_person_in_it(engine: Any
         assert spent == {"2026-10": 300, "2026-11": 200, "2026-12": 100, "every other": 0, "total": 600}
 
 
+@pytest.mark.long
 @ENGINES
 def test_a_sum_has_the_rows_of_its_periods(engine: Any) -> None:
     with engine(VISITS) as (ctx, named):
@@ -83,6 +85,7 @@ def test_a_sum_has_the_rows_of_its_periods(engine: Any) -> None:
             assert row["value"] == pytest.approx(expected, abs=1)
 
 
+@pytest.mark.long
 @ENGINES
 def test_what_is_refused(engine: Any) -> None:
     with engine(VISITS) as (ctx, named):
@@ -94,6 +97,7 @@ def test_what_is_refused(engine: Any) -> None:
         assert {row["epsilon_spent"] for row in ctx.dp_budget().to_pylist()} == {0}
 
 
+@pytest.mark.long
 @ENGINES
 def test_a_text_is_no_date_and_a_moment_needs_its_zone(engine: Any) -> None:
     texts = VISITS.set_column(1, "day", VISITS["day"].cast(pa.string()))
@@ -108,6 +112,7 @@ def test_a_text_is_no_date_and_a_moment_needs_its_zone(engine: Any) -> None:
         assert count(ctx, named, "2026-10") == 60
 
 
+@pytest.mark.long
 def test_rows_of_sail_count_in_their_period(sail_session: Any, tmp_path: Path) -> None:
     import dpsql.spark
 

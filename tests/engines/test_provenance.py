@@ -81,7 +81,7 @@ POLARS_UNSEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 }
 
 
-@cases("way", POLARS_SEEN)
+@cases("way", POLARS_SEEN, quick=1)
 def test_polars_shows_columns_and_filters(folder: Path, way: str) -> None:
     change, expected = POLARS_SEEN[way]
     paths = tuple(sorted(str(path.resolve()) for path in folder.glob("*.parquet")))
@@ -91,7 +91,7 @@ def test_polars_shows_columns_and_filters(folder: Path, way: str) -> None:
     assert (in_memory.scans, columns(in_memory)) == ((Scan(),), expected)
 
 
-@cases("way", POLARS_UNSEEN)
+@cases("way", POLARS_UNSEEN, quick=1)
 def test_polars_shows_nothing_else(folder: Path, way: str) -> None:
     places = [pl.scan_parquet(folder / "*.parquet")]
     if way not in ("the first", "the last"):  # Polars cuts rows in memory as it plans: what is left is in memory, too
@@ -123,7 +123,7 @@ CATEGORIES_UNSEEN: dict[str, Callable[[pl.LazyFrame], pl.LazyFrame]] = {
 }
 
 
-@cases("way", [*CATEGORIES_SEEN, *CATEGORIES_UNSEEN])
+@cases("way", [*CATEGORIES_SEEN, *CATEGORIES_UNSEEN], quick=1)
 def test_polars_shows_no_order_of_labels(way: str) -> None:
     """Labels may be made of rows: a filter by their order would keep other rows of one person for another's label."""
     table = {"a": [1, 2, 3], "e": pl.Series(["a", "b", None], dtype=pl.Enum(["b", "a"]))}
@@ -135,12 +135,14 @@ def test_polars_shows_no_order_of_labels(way: str) -> None:
         PolarsEngine().provenance(CATEGORIES_UNSEEN[way](rows.lazy()))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("option", [{"n_rows": 2}, {"row_index_name": "pid"}, {"include_file_paths": "pid"}])
 def test_polars_scans_files_as_they_are(folder: Path, option: dict[str, Any]) -> None:
     with pytest.raises(UnseenError):
         PolarsEngine().provenance(pl.scan_parquet(folder / "*.parquet", **option))
 
 
+@pytest.mark.long
 def test_files_of_a_union_count_once(folder: Path) -> None:
     one, other = (pl.scan_parquet(folder / f"{number}.parquet") for number in range(2))
     read = PolarsEngine().provenance
@@ -151,6 +153,7 @@ def test_files_of_a_union_count_once(folder: Path) -> None:
             read(pl.scan_parquet(twice))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("paths", "found"),
     [
@@ -191,6 +194,7 @@ def polars_expressions() -> Iterator[tuple[str, pl.Expr]]:
                         yield f"{column}.{name}{given}", made.alias("result")
 
 
+@pytest.mark.long
 def test_whatever_polars_shows_as_known_looks_at_one_row() -> None:
     """Of every method of expressions: each value is the one that the row has alone."""
     frame, seen = pl.DataFrame(ROWS), 0
@@ -256,12 +260,13 @@ def fusion_provenance(session: Any, frame: Any) -> Provenance:
     return dpsql.datafusion.engine(session).provenance(frame)
 
 
-@pytest.mark.parametrize("query", DATAFUSION_SEEN)
+@cases("query", DATAFUSION_SEEN, quick=1)
 def test_datafusion_shows_columns_and_filters(fusion: Any, query: str) -> None:
     found = fusion_provenance(fusion, fusion.sql(query))
     assert (found.scans, columns(found)) == ((Scan(("datafusion", "public", "rows")),), DATAFUSION_SEEN[query])
 
 
+@pytest.mark.long
 @cases("query", DATAFUSION_UNSEEN)
 def test_datafusion_shows_nothing_else(fusion: Any, query: str) -> None:
     with pytest.raises(UnseenError):
@@ -285,6 +290,7 @@ def test_datafusion_tells_its_functions_from_those_of_a_user(fusion: Any) -> Non
     assert columns(fusion_provenance(fusion, fusion.sql("SELECT abs(a) AS b FROM rows"))) == {"b": None}
 
 
+@pytest.mark.long
 def test_whatever_datafusion_shows_as_known_looks_at_one_row(fusion: Any) -> None:
     """Of every function that takes columns or small constants."""
     from datafusion import col, functions, lit

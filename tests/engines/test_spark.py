@@ -87,6 +87,7 @@ def spark(spark_session: Any) -> dpsql.Context:
     return dpsql.spark.context(spark_session)
 
 
+@pytest.mark.long
 @cases("way", CALLS)
 def test_states_are_those_of_one_statement(spark: dpsql.Context, spark_session: Any, folder: Path, way: str) -> None:
     function, arguments = CALLS[way]
@@ -97,6 +98,7 @@ def test_states_are_those_of_one_statement(spark: dpsql.Context, spark_session: 
     assert not found.equals(state_of(task, columns, rows().slice(ROWS // 2)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("features", "records"), [(3, 8), (60, 1)])
 def test_wide_records_are_merged_before_they_reach_the_driver(
     spark: dpsql.Context, spark_session: Any, features: int, records: int
@@ -126,6 +128,7 @@ class _Elastic:
         return getattr(self.session, name)
 
 
+@pytest.mark.long
 @cases(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)])
 def test_no_more_tasks_than_are_worth_it(
     spark: dpsql.Context, spark_session: Any, tasks: int | None, elastic: bool
@@ -141,12 +144,13 @@ def test_no_more_tasks_than_are_worth_it(
     assert merged(task, found).equals(state_of(task, read, pa.table({"a": np.arange(120.0), "b": np.ones(120)})))
 
 
-@cases("tasks", [0, 1.5, "many"])
+@cases("tasks", [0, 1.5, "many"], quick=1)
 def test_a_number_of_tasks_is_a_positive_integer(spark_session: Any, tasks: Any) -> None:
     with pytest.raises(ParameterError, match="P021"):
         dpsql.spark.context(spark_session, tasks=tasks)
 
 
+@pytest.mark.long
 def test_releases(spark: dpsql.Context, spark_session: Any, folder: Path) -> None:
     frame = spark_session.read.parquet(str(folder))
     average = spark.dp_avg(frame, target="a", lower=-2, upper=2, epsilon=1e6, condition="b > 0", release="mean")
@@ -199,12 +203,14 @@ def kinds(spark_session: Any, kinds_file: Path) -> Any:
     return spark_session.read.parquet(str(kinds_file))
 
 
+@pytest.mark.long
 def test_types_are_those_of_the_server(spark: dpsql.Context, kinds: Any) -> None:
     found = dpsql.spark.engine(kinds.sparkSession).schema(kinds)
     assert {name: found.field(name).type for name in KINDS} == {name: kind for name, (kind, _) in KINDS.items()}
     assert found.field("pair").type == pa.struct([("x", pa.float64()), ("z", pa.float64())])
 
 
+@pytest.mark.long
 @cases("name", KINDS)
 def test_values_of_every_type_reach_the_workers_as_they_are(
     spark: dpsql.Context, kinds: Any, kinds_file: Path, name: str
@@ -215,6 +221,7 @@ def test_values_of_every_type_reach_the_workers_as_they_are(
     assert state_on(spark, kinds, task, columns).equals(state_of(task, columns, pq.read_table(kinds_file)))
 
 
+@pytest.mark.long
 def test_values_are_read_from_every_type(spark: dpsql.Context, kinds: Any, kinds_file: Path) -> None:
     numbers = ["decimal", "short", "byte", "whole", "single", "double", "truth"]
     for features in (numbers, "pair"):
@@ -223,6 +230,7 @@ def test_values_are_read_from_every_type(spark: dpsql.Context, kinds: Any, kinds
         assert state_on(spark, kinds, task, columns).equals(state_of(task, columns, pq.read_table(kinds_file)))
 
 
+@pytest.mark.long
 def test_a_table_of_the_catalog_has_the_budget_of_its_full_name(
     spark: dpsql.Context, spark_session: Any, folder: Path
 ) -> None:
@@ -246,11 +254,13 @@ def test_a_table_of_the_catalog_has_the_budget_of_its_full_name(
     assert spark.dp_count("some_visits", epsilon=0.1, dataset=own).guarantee.endswith(", as claimed")
 
 
+@pytest.mark.long
 def test_columns_of_other_types_are_left_out(spark_session: Any) -> None:
     frame = spark_session.sql("SELECT id, map('a', id) AS pairs, named_struct('m', map(1, 2)) AS nested FROM range(3)")
     assert dpsql.spark.engine(spark_session).schema(frame).names == ["id"]
 
 
+@pytest.mark.long
 def test_names_are_quoted(spark: dpsql.Context, spark_session: Any) -> None:
     frame = spark_session.createDataFrame([(1.0, 2.0)], schema="`a.b` double, `c``d` double")
     found = spark.dp_sum(frame, target="a.b", lower=0, upper=5, epsilon=1e6)
@@ -262,6 +272,7 @@ def entries(context: dpsql.Context) -> int:
     return len(context.ledger.entries())
 
 
+@pytest.mark.long
 @cases(
     "query",
     [
@@ -277,18 +288,21 @@ def test_what_draws_at_random_is_refused(spark: dpsql.Context, spark_session: An
     assert entries(spark) == 0
 
 
+@pytest.mark.long
 def test_a_text_is_no_draw(spark: dpsql.Context, spark_session: Any) -> None:
     """The plan's text has the words of a draw, and the plan itself has none."""
     frame = spark_session.createDataFrame([("A",)], "ward string")
     assert spark.dp_count(frame.filter("ward <> 'rand('"), epsilon=1).value is not None
 
 
+@pytest.mark.long
 def test_a_sample_is_refused(spark: dpsql.Context, spark_session: Any) -> None:
     with pytest.raises(SourceError, match="S031"):
         spark.dp_count(spark_session.range(9).sample(0.5), epsilon=1)
     assert spark.dp_count(spark_session.range(9).repartition(3).limit(5), epsilon=1).value is not None
 
 
+@pytest.mark.long
 def test_what_is_not_there_costs_nothing(spark: dpsql.Context, spark_session: Any) -> None:
     frame = spark_session.range(9)
     for source, code in (
@@ -303,6 +317,7 @@ def test_what_is_not_there_costs_nothing(spark: dpsql.Context, spark_session: An
     assert entries(spark) == 0
 
 
+@pytest.mark.long
 def test_sail_that_would_leave_out_nan_is_refused(spark: dpsql.Context, spark_session: Any, tmp_path: Path) -> None:
     """It takes a column for a constant whose minimum and maximum in the file are equal, whatever NaN there are."""
     pq.write_table(pa.table({"x": [1.0, float("nan"), 1.0]}), tmp_path / "rows.parquet")
@@ -318,6 +333,7 @@ def test_sail_that_would_leave_out_nan_is_refused(spark: dpsql.Context, spark_se
         spark_session.conf.set("dpsql.exactParquet", "true")
 
 
+@pytest.mark.long
 def test_the_command_line_can_say_that_sail_reads_values(sail_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spark_engine, "SparkEngine", lambda session: session.conf.get("dpsql.exactParquet", None))
     for setting in ("false", "true"):

@@ -121,6 +121,7 @@ def test_an_interrupt(spark_session: Any, rows_folder: Path, tmp_path: Path) -> 
     assert charges(context) == [False, True]
 
 
+@pytest.mark.long
 @cases(
     "call",
     [
@@ -159,6 +160,7 @@ def test_no_worker_draws(spark_session: Any, rows_folder: Path, tmp_path: Path, 
     assert charges(context) == [True]
 
 
+@pytest.mark.long
 def test_a_view_that_raises(spark_session: Any, rows_folder: Path) -> None:
     """What Spark itself raises quotes a value; nothing of it reaches the caller."""
     context = dpsql.spark.context(spark_session)
@@ -169,6 +171,7 @@ def test_a_view_that_raises(spark_session: Any, rows_folder: Path) -> None:
     assert charges(context) == [False]
 
 
+@pytest.mark.long
 def test_workers_of_another_version(spark_session: Any, rows_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     context = dpsql.spark.context(spark_session)
     monkeypatch.setattr("dpsql.engines.spark.__version__", "0.0.0")

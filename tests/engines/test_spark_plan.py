@@ -68,6 +68,7 @@ def columns(found: Provenance) -> dict[str, str | None]:
     return {name: passed[0] if passed else None for name, passed in found.columns}
 
 
+@pytest.mark.long
 @cases("way", SEEN)
 def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
@@ -77,6 +78,7 @@ def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, wa
     assert (found.scans, columns(found)) == ((Scan(files=(str(folder),)),), expected)
 
 
+@pytest.mark.long
 @cases("way", UNSEEN)
 def test_a_client_shows_nothing_else(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
@@ -85,6 +87,7 @@ def test_a_client_shows_nothing_else(spark_session: Any, folder: Path, way: str)
         seen(UNSEEN[way](spark_session.read.parquet(str(folder)), functions), spark_session)
 
 
+@pytest.mark.long
 def test_a_client_shows_files_tables_and_rows_of_its_own(spark_session: Any, folder: Path) -> None:
     read, files = spark_session.read.parquet, [str(folder / f"{number}.parquet") for number in range(2)]
     for frame, scans in (
@@ -103,6 +106,7 @@ def test_a_client_shows_files_tables_and_rows_of_its_own(spark_session: Any, fol
             seen(unknown, spark_session)
 
 
+@pytest.mark.long
 def test_a_client_does_not_show_the_views_of_its_server(spark_session: Any, folder: Path) -> None:
     spark_session.sql("DROP TABLE IF EXISTS shown")
     spark_session.sql(f"CREATE TABLE shown USING parquet LOCATION '{folder}'")

@@ -32,6 +32,7 @@ def entries(ctx: dpsql.Context) -> int:
     return len(ctx.ledger.entries())
 
 
+@pytest.mark.long
 def test_the_way_to_a_pipeline_on_an_engine_works() -> None:
     """The default selector compares all pairs of rows; the refusal says what to give instead."""
     with dpsql.polars.context() as ctx:
@@ -44,6 +45,7 @@ def test_the_way_to_a_pipeline_on_an_engine_works() -> None:
         assert ctx.dp_pipeline(ROWS, k=1, selector="sis", lower=0, upper=1, **FIT).value.num_rows > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", ["collect_batches", "map_batches"])
 def test_a_polars_that_cannot_stream_is_refused_before_the_charge(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with dpsql.polars.context() as ctx:
@@ -55,6 +57,7 @@ def test_a_polars_that_cannot_stream_is_refused_before_the_charge(verb: str, mon
         assert ctx.dp_count(ROWS, epsilon=1).value is not None
 
 
+@pytest.mark.long
 def test_a_polars_that_hides_failures_is_refused_before_the_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Polars 1.36 does: a batch that fails ends its stream, and what was counted until then would be released."""
     stream = pl.LazyFrame.collect_batches
@@ -72,6 +75,7 @@ def test_a_polars_that_hides_failures_is_refused_before_the_charge(monkeypatch: 
         assert entries(ctx) == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("frame", [pl.DataFrame(), pl.LazyFrame(), ROWS.lazy().select([])])
 def test_a_frame_without_columns_is_refused(frame: Any) -> None:
     with dpsql.polars.context() as ctx:
@@ -80,6 +84,7 @@ def test_a_frame_without_columns_is_refused(frame: Any) -> None:
         assert entries(ctx) == 0
 
 
+@pytest.mark.long
 def test_a_file_that_changes_says_what_to_check(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     ROWS.write_parquet(path)
@@ -91,6 +96,7 @@ def test_a_file_that_changes_says_what_to_check(tmp_path: Path) -> None:
     assert "doctor" not in str(failed.value)
 
 
+@pytest.mark.long
 def test_files_of_several_types_are_no_lost_server(sail_session: Any, tmp_path: Path) -> None:
     for number, values in enumerate(([1, 2], ["x"])):
         pq.write_table(pa.table({"a": values}), tmp_path / f"{number}.parquet")
@@ -102,6 +108,7 @@ def test_files_of_several_types_are_no_lost_server(sail_session: Any, tmp_path: 
         assert entries(ctx) == 0
 
 
+@pytest.mark.long
 def test_a_receipt_names_sail(sail_session: Any) -> None:
     import pysail
 
@@ -109,6 +116,7 @@ def test_a_receipt_names_sail(sail_session: Any) -> None:
         assert ctx.dp_count(sail_session.range(3), epsilon=1).engine == f"sail {pysail.__version__}"
 
 
+@pytest.mark.long
 def test_the_command_line_reaches_the_tables_of_a_session_of_sail(sail_server: SparkServer, tmp_path: Path) -> None:
     from pyspark.sql.connect.session import SparkSession
 
@@ -122,6 +130,7 @@ def test_the_command_line_reaches_the_tables_of_a_session_of_sail(sail_server: S
         EngineOption.read(f"lake={sail_server.address}/;session_id={uuid.uuid4()}").engine().table("kept")
 
 
+@pytest.mark.long
 def test_what_a_session_says_of_parquet_is_not_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The plan of a count tells whether it comes from the statistics of files."""
     monkeypatch.delitem(EXACT_SAIL, "SAIL_EXECUTION__COLLECT_STATISTICS")

@@ -147,6 +147,7 @@ def averaged(asking: Asking, times: int) -> set[object]:
     }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("times", [20, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_an_equal_question_has_one_number_however_often_it_is_asked(tmp_path: Path, times: int) -> None:
     with desk_over(tmp_path / "x", victim=True) as asking:

@@ -93,6 +93,7 @@ def locked(process: int) -> bool:
     return [status(one).get("Seccomp") for one in alive(process)] == ["2"]
 
 
+@pytest.mark.long
 def test_a_box_ends_when_its_channel_closes(tmp_path: Path) -> None:
     """`alarm(0)` and a wait held a box for good; now no clock of the box counts."""
     with taken_over(tmp_path, "boxed.read = _asleep") as boxes:
@@ -106,6 +107,7 @@ def test_a_box_ends_when_its_channel_closes(tmp_path: Path) -> None:
         assert eventually(lambda: not alive(listening))
 
 
+@pytest.mark.long
 def test_a_box_ends_when_its_time_is_up(tmp_path: Path) -> None:
     """However long the front keeps the channel open."""
     with taken_over(tmp_path, "boxed.read = _asleep", ["--life", "2"]) as boxes, boxes.open() as opened:
@@ -114,6 +116,7 @@ def test_a_box_ends_when_its_time_is_up(tmp_path: Path) -> None:
         assert not alive(forked_from(opened))
 
 
+@pytest.mark.long
 def test_boxes_end_with_the_process_that_they_are_forked_from(tmp_path: Path) -> None:
     path = tmp_path / "zygote"
     with taken_over(tmp_path, "boxed.read = _asleep") as boxes, boxes.open() as opened:
@@ -126,6 +129,7 @@ def test_boxes_end_with_the_process_that_they_are_forked_from(tmp_path: Path) ->
     assert path.exists()
 
 
+@pytest.mark.long
 def test_boxes_that_wait_hold_nobody_up_for_good(tmp_path: Path) -> None:
     """All places are taken by boxes that never end; they are free once the front lets go."""
     only_for_some = "boxed.read = lambda text, parse: _asleep() if 'hold' in text else statement.read(text, parse)"
@@ -140,6 +144,7 @@ def test_boxes_that_wait_hold_nobody_up_for_good(tmp_path: Path) -> None:
             assert opened.parse("SELECT 1 AS x").calls == ()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not root")
 def test_no_box_runs_as_root(tmp_path: Path) -> None:
     with taken_over(tmp_path, "boxed.read = _asleep") as boxes, boxes.open() as opened:
@@ -153,6 +158,7 @@ def test_no_box_runs_as_root(tmp_path: Path) -> None:
             assert {found[name].strip("0") for name in ("CapEff", "CapPrm", "CapInh", "CapAmb")} == {""}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="not root")
 def test_planted_a_box_of_root_is_found(tmp_path: Path) -> None:
     with (
@@ -172,12 +178,14 @@ def memory(folder: Path, kind: str, planted: str = "") -> int:
         return int(caught.value.message)
 
 
+@pytest.mark.long
 def test_memory_is_limited_whatever_its_kind(tmp_path: Path) -> None:
     """Shared anonymous memory counted in no limit: 16 boxes took 24 GiB of the 16 that they may have."""
     assert memory(tmp_path / "shared", "MAP_SHARED") == 0
     assert memory(tmp_path / "private", "MAP_PRIVATE") <= sandbox.MOST_DATA >> 20
 
 
+@pytest.mark.long
 def test_planted_shared_memory_is_limited_by_the_address_space(tmp_path: Path) -> None:
     """Planted: a filter that lets it pass; the limit of all memory holds. Without both it is taken."""
     passing = "sandbox.program = sandbox.program_of_front"

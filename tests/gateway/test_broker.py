@@ -40,6 +40,7 @@ def loaded(module: str) -> set[str]:
     return set(done.stdout.split())
 
 
+@pytest.mark.long
 def test_a_front_knows_no_ledger_and_a_broker_no_network() -> None:
     front = loaded("dpsql.gateway.door")
     assert not {name for name in front if name.startswith(("dpsql.ledger", "sqlalchemy", "duckdb"))}
@@ -48,6 +49,7 @@ def test_a_front_knows_no_ledger_and_a_broker_no_network() -> None:
     assert not {name for name in loaded("dpsql") if name.startswith("dpsql.gateway")}
 
 
+@pytest.mark.long
 def test_only_this_user_reaches_the_socket(gateway: Gateway) -> None:
     path = Path(gateway.socket)
     assert path.stat().st_mode & 0o777 == 0o600
@@ -91,6 +93,7 @@ def test_broken_frames_end_a_connection_and_nothing_else(gateway: Gateway, sent:
     door.close()
 
 
+@pytest.mark.long
 def test_the_door_passes_calls_on(gateway: Gateway) -> None:
     door, token = Door(gateway.socket), gateway.tokens["ana"]
     reply, [stream] = door.call(token, count("0.21"), {})

@@ -81,6 +81,7 @@ def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[dateti
     return at
 
 
+@pytest.mark.long
 def test_a_step_of_the_clock_begins_no_period(
     gateway: Callable[[datetime], Gateway], times: Times, monkeypatch: pytest.MonkeyPatch
 ) -> None:

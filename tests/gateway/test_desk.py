@@ -171,7 +171,7 @@ HOSTILE: dict[str, tuple[dict[str, Any], set[str]]] = {
 }  # fmt: skip
 
 
-@cases("case", HOSTILE)
+@cases("case", HOSTILE, quick=22)
 @cases("want", ["call", "estimate"])
 def test_what_is_not_granted_is_refused(served: Served, case: str, want: str) -> None:
     request, codes = HOSTILE[case]
@@ -214,6 +214,7 @@ def test_requests_of_no_kind(served: Served, request_: dict[str, object]) -> Non
     assert served.desk.answer({"token": token, **request_})[0]["error"]["code"] == "G098"
 
 
+@pytest.mark.long
 def test_equal_questions_are_one_release_however_they_are_written(served: Served) -> None:
     asked = [
         served.ask("ana", **count(spelled))[0]["receipts"][0]
@@ -331,6 +332,7 @@ def test_what_is_told_of_a_dataset_is_public(served: Served) -> None:
     assert "epsilon" in table.column("quantity").to_pylist()
 
 
+@pytest.mark.long
 def test_rows_of_a_synthetic_table_are_free_and_of_its_owner_alone(tmp_path: Path) -> None:
     gateway = made(tmp_path, **GRANTS, ida={"epsilon": 9, "delta": 1e-5})
     with dpsql.Context(gateway.database) as context:
@@ -422,6 +424,7 @@ def test_duckdbs_words_about_rows_are_not_told(served: Served) -> None:
     assert "Bx" not in text
 
 
+@pytest.mark.long
 def test_many_clients_with_one_new_question_are_one_draw_and_one_charge(served: Served) -> None:
     before = {row.dataset: row.releases for row in served.ledger.budgets()}["patients"]
     with ThreadPoolExecutor(16) as pool:
@@ -433,6 +436,7 @@ def test_many_clients_with_one_new_question_are_one_draw_and_one_charge(served: 
     assert {row.dataset: row.releases for row in served.ledger.budgets()}["patients"] == before + 1
 
 
+@pytest.mark.long
 def test_a_cap_holds_under_many_clients(served: Served) -> None:
     served.ledger.grant(Grant.of("kim", "patients", epsilon=0.5))
     served.gateway.tokens["kim"] = served.ledger.issue_token("kim").text
@@ -469,6 +473,7 @@ def test_a_log_is_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert json.loads((tmp_path / "log").read_text().splitlines()[-1])["entry"] == 39
 
 
+@pytest.mark.long
 def test_refusals_grow_nothing(served: Served) -> None:
     before = served.ledger.head()
     for _ in range(50):
@@ -478,6 +483,7 @@ def test_refusals_grow_nothing(served: Served) -> None:
     assert served.ledger.verify().ok
 
 
+@pytest.mark.long
 def test_what_takes_too_long_is_stopped_and_charged(tmp_path: Path) -> None:
     gateway = made(tmp_path, ana={"epsilon": 5, "sources": ["slow"]})
     with dpsql.Context(gateway.database) as context:
@@ -521,6 +527,7 @@ def test_with_a_fixed_time_new_answers_leave_at_it(served: Served) -> None:
     assert 30.0 < slept[0] < 60.0
 
 
+@pytest.mark.long
 def test_a_public_table_is_joined_by_those_to_whom_it_was_granted(tmp_path: Path) -> None:
     gateway = made(tmp_path, ana={}, fay={"sources": ["patients", "wards"]})
     with dpsql.Context(gateway.database) as context:
@@ -547,6 +554,7 @@ def test_an_auditor_sees_entries_and_grants(served: Served) -> None:
     assert served.ask("ana", "ledger")[0] == {"ledger": [], "grants": []}
 
 
+@pytest.mark.long
 def test_an_error_of_a_row_shows_in_no_code(tmp_path: Path) -> None:
     """Two neighbours, one of which has a row that raises where it is computed: equal codes, and equal charges."""
     told = []
@@ -654,6 +662,7 @@ def test_no_table_is_left_behind(served: Served) -> None:
     assert seen() == before
 
 
+@pytest.mark.long
 def test_nobody_reads_what_the_database_remembers(served: Served) -> None:
     [(schema,)] = served.context.connection.execute(
         "SELECT schema_name FROM duckdb_schemas() WHERE starts_with(schema_name, 'dpsql_ledger_')"

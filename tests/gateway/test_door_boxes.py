@@ -47,6 +47,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asked]:
             gateway.kill()
 
 
+@pytest.mark.long
 def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
     grouped = "SELECT ward, count(*) AS n, avg(age) AS mean FROM patients GROUP BY ward"
     first, again = asked(f"{grouped} ORDER BY n DESC"), asked(f"{grouped} ORDER BY mean LIMIT 1")
@@ -101,6 +102,7 @@ def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
         ("DROP TABLE patients", "G001"),
         ("DESCRIBE staff", "G015"),
     ],
+    quick=6,
 )
 def test_what_is_refused_charges_nothing(asked: Asked, sql: str, code: str) -> None:
     token = asked.gateway.tokens["ana"]
@@ -132,6 +134,7 @@ class Reading:
         return self.boxes.open()
 
 
+@pytest.mark.long
 def test_what_a_token_sent_before_is_not_read_again(asked: Asked) -> None:
     """And only for this token: how long it takes tells nobody what others ask."""
     reading = Reading(asked.door._opened())  # type: ignore[arg-type]
@@ -172,7 +175,7 @@ def test_what_is_kept_of_statements_is_bounded(asked: Asked) -> None:
     door.close()
 
 
-@pytest.mark.parametrize(
+@cases(
     "call",
     [
         "dp_count('patients', epsilon := 0.1)",
@@ -180,6 +183,7 @@ def test_what_is_kept_of_statements_is_bounded(asked: Asked) -> None:
         "dp_budget()",
         "dp_query('SELECT ward, count(*) AS n, avg(age) AS mean FROM patients GROUP BY ward', epsilon := 0.1)",
     ],
+    quick=1,
 )
 def test_a_whole_answer_is_what_a_box_makes_of_it(asked: Asked, call: str) -> None:
     whole, through = asked(f"FROM {call}"), asked(f"SELECT * FROM {call} LIMIT 1000")
@@ -256,6 +260,7 @@ def test_a_setting_is_given_back_and_taken(asked: Asked) -> None:
     assert found.receipts[0]["epsilon"] == "0.07"
 
 
+@pytest.mark.long
 def test_many_with_one_new_question(asked: Asked) -> None:
     with ThreadPoolExecutor(4) as pool:
         who = ("cora", "dan") * 4

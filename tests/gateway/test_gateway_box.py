@@ -105,6 +105,7 @@ def refused(boxes: box.Boxes, text: str, *answers: pa.Table) -> str:
         ("SELECT date_trunc('month', DATE '2020-02-03')::DATE AS m", {"m": [datetime.date(2020, 2, 1)]}),
         ("SELECT n / 0 AS z FROM dp_count('v') WHERE n IN (SELECT 1)", {"z": [None]}),
     ],
+    quick=1,
 )
 def test_statements_over_answers(boxes: box.Boxes, text: str, result: dict[str, list[object]]) -> None:
     found = asked(boxes, text)
@@ -133,6 +134,7 @@ def test_statements_over_answers(boxes: box.Boxes, text: str, result: dict[str, 
         ("SELECT 1", False),
         ("SET epsilon = 1", False),
     ],
+    quick=10,
 )
 def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> None:
     """A whole statement's result is the answer of its call, as the box would have it."""
@@ -143,7 +145,7 @@ def test_what_needs_no_second_half(boxes: box.Boxes, text: str, whole: bool) -> 
             assert opened.finish([ANSWER]) == ANSWER
 
 
-@cases("function", sorted(FUNCTIONS))
+@cases("function", sorted(FUNCTIONS), quick=6)
 def test_what_a_function_returns_is_in_types_that_duckdb_keeps(function: str) -> None:
     """So an answer that goes through a box and one that does not have the same types."""
     given = pa.schema(list(FUNCTIONS[function].shape.arrow)).empty_table()
@@ -229,6 +231,7 @@ def test_a_box_is_locked_alone_and_has_its_channel_alone(boxes: box.Boxes) -> No
             assert {one for one in opens if not one.startswith("socket:")} <= {"/dev/null"}
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="this system does not list threads")
 def test_boxes_are_forked_from_one_thread(tmp_path: Path) -> None:
     """Planted: a library that starts a thread; its locks would be no one's in a box."""
@@ -342,6 +345,7 @@ def test_without_both_a_row_comes_out(reachable: Path) -> None:
         "SELECT * FROM s.released_0",
         "INSERT INTO people VALUES (1)",
     ],
+    quick=8,
 )
 def test_plans_that_scan_anything_else(sql: str) -> None:
     with boxed.connect() as connection:
@@ -358,6 +362,7 @@ def test_plans_that_scan_anything_else(sql: str) -> None:
             boxed.check_plan(plan(sql), 2)
 
 
+@pytest.mark.long
 def test_a_connection_of_a_box_starts_no_thread() -> None:
     shown = (
         "import os; from dpsql.gateway import boxed, sandbox\n"

@@ -21,6 +21,7 @@ from dpsql.gateway import box, flight
 from dpsql.gateway import flight_messages as messages
 from dpsql.gateway.door import Door
 from dpsql.gateway.listening import Listening
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor
 from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query
 from support.gateway_boxes import boxes_in
@@ -57,7 +58,7 @@ def still_answers(address: str) -> bool:
     return found
 
 
-@pytest.mark.parametrize("size", [flight.MOST_MESSAGE + 1, 5 << 20])
+@cases("size", [flight.MOST_MESSAGE + 1, 5 << 20], quick=1)
 def test_messages_that_are_too_long(
     door: FakeDoor, client: RawClient, address: str, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -102,6 +103,7 @@ def test_much_metadata(client: RawClient, address: str) -> None:
     assert still_answers(address)
 
 
+@pytest.mark.long
 def test_connections_that_say_nothing_end(address: str) -> None:
     host, _, port = address.removeprefix("grpc://").rpartition(":")
     for said in (b"", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM", b"\x16\x03\x01\x02\x00\x01"):

@@ -42,6 +42,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.long
 @given(
     header=st.dictionaries(st.text().filter(lambda key: key != "blobs"), json_values),
     blobs=st.lists(st.binary(), max_size=4),

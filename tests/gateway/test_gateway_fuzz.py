@@ -80,6 +80,7 @@ def fuzzed(con: duckdb.DuckDBPyConnection, seed: int, count: int, seconds: float
     return found
 
 
+@pytest.mark.long
 def test_taken_statements_scan_released_tables_alone(con: duckdb.DuckDBPyConnection) -> None:
     found = fuzzed(con, SEED, 3000)
     assert found["planned"] > 60

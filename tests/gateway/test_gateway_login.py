@@ -321,6 +321,7 @@ def code(desk: Desk, token: object) -> str:
     return str(desk.answer({"token": token, "want": "datasets"})[0].get("error", {}).get("code", ""))
 
 
+@pytest.mark.long
 def test_a_subject_is_the_principal_that_the_owner_says(desk: Desk, tokens: dict[str, object]) -> None:
     call = {"want": "call", "function": "dp_count", "source": "patients", "arguments": {"epsilon": {"number": "0.1"}}}
     [receipt] = desk.answer({"token": signed(), **call})[0]["receipts"]

@@ -105,6 +105,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_a_name_that_is_listed_is_asked_about_in_plain_sql_and_in_calls(asks: Asks, name: str) -> None:
     rows = 100 * (1 + list(TABLES).index(name))
@@ -157,13 +158,14 @@ def test_a_refusal_points_into_the_statement_that_was_sent(asks: Asks, sql: str,
     assert where is None or sql[position:].startswith(where)
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT CAST(count(*) AS TINYINT) FROM kurse WHERE kind > 5",
         "SELECT (SELECT n FROM (SELECT 1 AS n UNION ALL SELECT count(*) FROM kurse WHERE kind > 6))",
         "SELECT factorial(CAST(count(*) AS INTEGER)) FROM kurse WHERE kind > 7",
     ],
+    quick=1,
 )
 def test_what_fails_on_answers_is_charged_once_and_says_so(asks: Asks, sql: str) -> None:
     """Planted: a failure after the release that is taken for one on a row was charged at every attempt (I001)."""

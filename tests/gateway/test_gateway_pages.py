@@ -430,6 +430,7 @@ def test_a_filled_form_is_a_statement() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.long
 @settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.sampled_from(["a.target", "a.keys", "a.lower"]), st.lists(st.text(), max_size=3)), st.text())
 def test_texts_of_a_form_end_where_they_should(fields: dict[str, list[str]], source: str) -> None:

@@ -208,6 +208,7 @@ def test_nobody_there_is_said() -> None:
         Remote("http://127.0.0.1:9", TOKEN).budget()
 
 
+@pytest.mark.long
 def test_importing_dpsql_imports_nothing_of_the_gateway_or_the_network() -> None:
     code = (
         "import sys, dpsql; dpsql.connect; dpsql.Context;"
@@ -220,6 +221,7 @@ def test_importing_dpsql_imports_nothing_of_the_gateway_or_the_network() -> None
     assert ran.stdout.strip() == "[]"
 
 
+@pytest.mark.long
 def test_the_front_knows_no_ledger_and_no_database() -> None:
     code = (
         "import sys, dpsql.gateway.http, dpsql.gateway.listening;"

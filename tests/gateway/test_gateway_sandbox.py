@@ -43,6 +43,7 @@ reached_the_kernel |= {"acct", "swapoff", "syslog"}
 of_files = {"stat", "lstat", "stat of a write-ahead log", "statx", "access", "readlink", "statvfs", "chdir", "getcwd"}
 
 
+@pytest.mark.long
 @locked
 def test_nothing_is_reached_from_inside(tmp_path: Path) -> None:
     found = inside("tried", tmp_path)
@@ -60,6 +61,7 @@ def test_nothing_is_reached_from_inside(tmp_path: Path) -> None:
     assert (tmp_path / "decoy.csv").stat().st_mode & 0o777 == MODE
 
 
+@pytest.mark.long
 @locked
 def test_a_front_has_the_network_and_threads_and_nothing_else(tmp_path: Path) -> None:
     found = inside("front", tmp_path)
@@ -73,6 +75,7 @@ def test_a_front_has_the_network_and_threads_and_nothing_else(tmp_path: Path) ->
     assert (tmp_path / "decoy.csv").stat().st_mode & 0o777 == MODE
 
 
+@pytest.mark.long
 @locked
 def test_a_lock_beside_another_thread_is_refused(tmp_path: Path) -> None:
     found = inside("late", tmp_path)
@@ -80,6 +83,7 @@ def test_a_lock_beside_another_thread_is_refused(tmp_path: Path) -> None:
     assert "Ann" in found["own"]
 
 
+@pytest.mark.long
 @locked
 def test_the_check_is_needed(tmp_path: Path) -> None:
     """Planted: without it the lock succeeds, and the other thread still reads the file."""
@@ -89,6 +93,7 @@ def test_the_check_is_needed(tmp_path: Path) -> None:
     assert "Ann" in found["read"]
 
 
+@pytest.mark.long
 @locked
 def test_a_lock_beside_the_threads_of_duckdb_is_refused(tmp_path: Path) -> None:
     assert inside("connected", tmp_path)["lock"].startswith("SandboxError: the process has ")

@@ -13,6 +13,7 @@ from dpsql.cli.commands import main
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.dot_commands import DOT_COMMANDS
 from dpsql.cli.remote_runner import prompted
+from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 
 
@@ -54,7 +55,7 @@ def test_dot_commands_ask_the_gateway(door: FakeDoor, served: tuple[FakeDoor, st
         assert shown in done.output
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "said"),
     [
         ("SELECT spent;\n", "B001"),
@@ -63,6 +64,7 @@ def test_dot_commands_ask_the_gateway(door: FakeDoor, served: tuple[FakeDoor, st
         ("SET epsilon = much;\n", "G016"),
         (".examples\n", "dpsql example"),
     ],
+    quick=4,
 )
 def test_what_is_refused_is_said_and_the_prompt_goes_on(
     door: FakeDoor, served: tuple[FakeDoor, str], text: str, said: str

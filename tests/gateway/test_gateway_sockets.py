@@ -143,6 +143,7 @@ def test_a_body_that_stops_is_given_up(door: FakeDoor) -> None:
         assert statuses(answer) == [408]
 
 
+@pytest.mark.long
 def test_a_head_that_does_not_end_is_given_up(door: FakeDoor) -> None:
     with listening(door, head_seconds=0.3) as url:
         for begin in (b"", b"GET /v1/budget HTTP/1.1", POST):

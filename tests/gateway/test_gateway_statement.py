@@ -46,6 +46,7 @@ def test_there_are_many_hostile_statements() -> None:
     assert len({json.dumps(case["text"]) for case in CASES}) == len(CASES)
 
 
+@pytest.mark.long
 def test_hostile_statements(parse: Parse) -> None:
     """Each is refused with its code, or taken, on either version of DuckDB."""
     wrong = []

@@ -87,7 +87,7 @@ def test_functions_that_are_none_are_not_granted(tmp_path: Path) -> None:
         assert (told.exit_code, "P005" in told.output) == (1, True)
 
 
-@cases("seed", range(6))
+@cases("seed", range(6), quick=1)
 def test_random_grants_charges_and_revokes_are_as_in_the_model(seed: int) -> None:
     generator, ledger, model, limit = random.Random(seed), Ledger.open(), Model(), Fraction(2)
     for dataset in DATASETS:
@@ -150,7 +150,7 @@ def counted_by_hand(entries: list[tuple[datetime, Fraction]], now: datetime, per
     return sum((epsilon for _, epsilon in entries[first:]), Fraction(0))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@cases("seed", range(3), quick=1)
 def test_caps_by_periods_are_as_in_a_model_of_the_calendar(seed: int, clock: Clock) -> None:
     generator, ledger = random.Random(seed), Ledger.open()
     entries: dict[tuple[str, str], list[tuple[datetime, Fraction]]] = {}
@@ -302,6 +302,7 @@ def test_caps_on_periods_are_of_one_person_over_all_of_them() -> None:
     assert ledger.verify().ok
 
 
+@pytest.mark.long
 def test_a_cap_adds_up_under_the_accountant_of_the_dataset() -> None:
     ledger = Ledger.open()
     ledger.protect("patients", Budget.of(epsilon=2, delta=1e-5, accountant="rdp"))
@@ -514,6 +515,7 @@ def test_the_commands(tmp_path: Path) -> None:
     ledger.close()
 
 
+@pytest.mark.long
 @cases("seed", range(3))
 @cases("accountant", ["basic", "rdp"])
 def test_what_is_composed_on_is_what_is_composed_anew(

@@ -83,6 +83,7 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Iter
         yield Served(desk, gateway, context, read)
 
 
+@pytest.mark.long
 def test_below_it_nothing_is_read_or_charged(served: Served) -> None:
     before = served.spent
     for call in (
@@ -103,6 +104,7 @@ def test_below_it_nothing_is_read_or_charged(served: Served) -> None:
     assert len(served.read) == 1
 
 
+@pytest.mark.long
 def test_it_is_of_the_whole_query_and_not_of_its_parts(served: Served) -> None:
     """Its numbers share the epsilon, so each of them has less than the least."""
     sql = "SELECT count(*), avg(age), median(age) FROM patients"
@@ -110,6 +112,7 @@ def test_it_is_of_the_whole_query_and_not_of_its_parts(served: Served) -> None:
     assert served.code(query(sql, epsilon="0.01")) == ""
 
 
+@pytest.mark.long
 def test_several_calls_of_a_statement_count_together(served: Served) -> None:
     before = served.spent
     halves = count("0.005"), count("0.005", condition="age > 40")
@@ -124,6 +127,7 @@ def test_several_calls_of_a_statement_count_together(served: Served) -> None:
     assert len(served.read) == 2
 
 
+@pytest.mark.long
 def test_answers_that_are_stored_stay_free_and_carry_no_new_question(served: Served) -> None:
     stored = count("0.5")
     assert served.code(stored) == ""
@@ -139,6 +143,7 @@ def test_answers_that_are_stored_stay_free_and_carry_no_new_question(served: Ser
     assert served.spent[:-1] == spent[:-1]
 
 
+@pytest.mark.long
 def test_an_answer_of_a_gateway_without_it_is_still_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path, monkeypatch, least=LeastEpsilon(Fraction(0))) as open_to_all:
         first = open_to_all(count("0.00001"))["receipts"][0]
@@ -153,6 +158,7 @@ def test_an_answer_of_a_gateway_without_it_is_still_free(tmp_path: Path, monkeyp
         )
 
 
+@pytest.mark.long
 def test_what_is_free_stays_free(served: Served) -> None:
     for want in ("datasets", "budget", "releases"):
         assert "error" not in served({}, want=want)
@@ -162,6 +168,7 @@ def test_what_is_free_stays_free(served: Served) -> None:
     assert served.code({**query("SELECT ward FROM patients LIMIT 0")}) == ""
 
 
+@pytest.mark.long
 def test_a_price_says_that_it_is_below(served: Served) -> None:
     tiny, usual = count("0.00001"), count("0.5")
     price = served(tiny, want="estimate")["estimate"]
@@ -175,6 +182,7 @@ def test_a_price_says_that_it_is_below(served: Served) -> None:
     assert [one["refusal"] and one["refusal"]["code"] for one in prices] == [None, "G026"]
 
 
+@pytest.mark.long
 def test_of_a_budget_in_rho_it_is_half_of_the_square(served: Served) -> None:
     with dpsql.Context(served.gateway.database) as context:
         context.sql("CREATE TABLE scores AS SELECT i AS id, i % 10 AS score FROM range(100) t(i)")
@@ -199,6 +207,7 @@ def test_of_a_budget_in_rho_it_is_half_of_the_square(served: Served) -> None:
 # Ways to have a tiny question answered, and to lose the rest of the statement.
 
 
+@pytest.mark.long
 def test_a_call_that_does_not_fit_stops_the_whole_statement(served: Served) -> None:
     """The remaining cap is 5: [1e-5, 5] would be charged 1e-5 and refused, time and again."""
     before = served.spent
@@ -208,6 +217,7 @@ def test_a_call_that_does_not_fit_stops_the_whole_statement(served: Served) -> N
     assert (served.spent, served.read) == (before, [])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "last", [count("0"), count("0.5", by="nothing"), count("0.5", source="staff"), {"function": 1}]
 )
@@ -217,6 +227,7 @@ def test_a_refused_call_stops_the_whole_statement(served: Served, last: dict[str
     assert (served.spent, served.read) == (before, [])
 
 
+@pytest.mark.long
 def test_a_rate_stops_the_whole_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     with serving(tmp_path, monkeypatch, rates=Rates(lambda: now[0])) as served:
@@ -227,6 +238,7 @@ def test_a_rate_stops_the_whole_statement(tmp_path: Path, monkeypatch: pytest.Mo
         assert served.spent == spent
 
 
+@pytest.mark.long
 def test_after_a_failed_call_the_others_are_charged(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     run, failing = AskedCall.run, itertools.count()
 
@@ -241,6 +253,7 @@ def test_after_a_failed_call_the_others_are_charged(served: Served, monkeypatch:
     assert budget.epsilon_spent == pytest.approx(0.405)  # the largest was the first one, and failed before its charge
 
 
+@pytest.mark.long
 def test_lists_of_calls_that_are_none(served: Served) -> None:
     token = served.gateway.tokens["ana"]
     for calls in ([], [count("0.5")] * 9, [1], "x", {}, [None], [[count("0.5")]], [{"calls": [count("0.5")]}]):
@@ -259,6 +272,7 @@ def of_each(self: LeastEpsilon, calls: Sequence[Any], budget_of: Callable[[str],
                 LeastEpsilon._refused(self)  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_planted_the_least_of_each_part_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(self: LeastEpsilon) -> None:
         raise GatewayError("G026", "planted.")
@@ -270,6 +284,7 @@ def test_planted_the_least_of_each_part_is_found(tmp_path: Path, monkeypatch: py
             check(served)
 
 
+@pytest.mark.long
 def test_planted_a_check_after_reading_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refuse, released = LeastEpsilon.refuse, Desk._released
 
@@ -285,6 +300,7 @@ def test_planted_a_check_after_reading_is_found(tmp_path: Path, monkeypatch: pyt
         test_below_it_nothing_is_read_or_charged(served)
 
 
+@pytest.mark.long
 def test_planted_calls_that_are_judged_one_by_one_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "check_together", lambda *_: None)
     with serving(tmp_path, monkeypatch) as served, pytest.raises(AssertionError):

@@ -78,6 +78,7 @@ CHANGES: dict[str, dict[str, object]] = {
 }
 
 
+@pytest.mark.long
 def test_who_may_look_and_who_may_change(asking: Asking) -> None:
     before = asking.standing()
     for want in LOOKS:
@@ -125,6 +126,7 @@ REFUSED: list[tuple[str, dict[str, object], str]] = [
 ]
 
 
+@pytest.mark.long
 def test_an_owner_reaches_no_further_than_what_is_owned(asking: Asking) -> None:
     before = asking.standing()
     found = [(want, request, asking.code("olga", want, **request)) for want, request, _ in REFUSED]
@@ -135,6 +137,7 @@ def test_an_owner_reaches_no_further_than_what_is_owned(asking: Asking) -> None:
     assert asking.standing() == before
 
 
+@pytest.mark.long
 def test_an_owner_grants_and_takes_back(asking: Asking) -> None:
     said = {**SAID, "epsilon": "0.7", "default_epsilon": "0.1", "functions": "dp_count, dp_avg", "days": "9"}
     assert asking.ask("olga", "grant", grant={**said, "share": "true"}) == {"granted": True}
@@ -159,6 +162,7 @@ def test_an_owner_grants_and_takes_back(asking: Asking) -> None:
     assert asking.ledger.verify().ok
 
 
+@pytest.mark.long
 def test_all_that_is_said_of_a_grant_is_shown_and_kept(asking: Asking) -> None:
     """Of a grant that the command line made: its form sends back what it was given, and nothing is lost."""
     made = Grant.of(
@@ -189,6 +193,7 @@ def test_all_that_is_said_of_a_grant_is_shown_and_kept(asking: Asking) -> None:
     assert asking.code("olga", "grant", grant={**said, "principal": "dora"}) == "G019"  # it is no longer hers
 
 
+@pytest.mark.long
 def test_who_somebody_is_stays_with_those_who_let_them_in(asking: Asking) -> None:
     """Bob may ask about another's dataset: an owner of one of his leaves what the provider calls him as it is."""
     asking.ledger.grant(Grant.of("bob", "patients", subject="auth0|bob"))
@@ -198,6 +203,7 @@ def test_who_somebody_is_stays_with_those_who_let_them_in(asking: Asking) -> Non
     assert asking.code("olga", "grant", grant={**said, "subject": "auth0|bob", "epsilon": "2"}) == ""
 
 
+@pytest.mark.long
 def test_what_is_told_is_of_the_own_datasets(asking: Asking) -> None:
     assert asking.code("ana", "call", **count("0.5")) == ""
     asking.code("ana", "call", **count("0.5", source="staff"))
@@ -214,6 +220,7 @@ def test_what_is_told_is_of_the_own_datasets(asking: Asking) -> None:
     assert SECRET not in repr((told, grants, refusal))
 
 
+@pytest.mark.long
 def test_the_chain_is_walked(asking: Asking) -> None:
     report = asking.ask("eve", "verify")["verify"]
     assert report["ok"]
@@ -221,6 +228,7 @@ def test_the_chain_is_walked(asking: Asking) -> None:
     assert not asking.ask("eve", "verify", head="0" * 64)["verify"]["ok"]
 
 
+@pytest.mark.long
 def test_a_role_that_has_ended_is_none(asking: Asking) -> None:
     asking.ledger.revoke("olga", "patients")
     assert [asking.code("olga", want) for want in LOOKS] == ["G019"] * len(LOOKS)
@@ -239,6 +247,7 @@ def test_refusals_are_read_from_the_end_of_the_log(tmp_path: Path) -> None:
     assert Audit(None).refusals({"ana"}) == []
 
 
+@pytest.mark.long
 def test_the_lineage_of_the_own_datasets(asking: Asking, context: dpsql.Context) -> None:
     context.sql("CREATE TABLE rooms AS SELECT 1 AS room")
     context.sql("CREATE TABLE loose AS SELECT 1 AS room")
@@ -260,6 +269,7 @@ def test_the_lineage_of_the_own_datasets(asking: Asking, context: dpsql.Context)
     assert [one["table_name"] for one in whole["unplaced"]] == ["loose"]
 
 
+@pytest.mark.long
 def test_receipts_and_reservations_are_of_the_own_datasets(asking: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     [one] = asking.ask("ana", "call", **count("0.5"))["receipts"]
     [other] = asking.ask("bob", "call", **count("0.5", source="staff"))["receipts"]

@@ -71,6 +71,7 @@ def killed_in_its_draw(desk: Desk, gateway: Gateway, call: dict[str, object], pa
         assert "error" in asked(desk, gateway, call)
 
 
+@pytest.mark.long
 def test_a_broker_that_is_lost_in_long_work_leaves_its_charge(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def entry_of(context: dpsql.Context) -> int:
     return next(row.sequence for row in context.ledger.entries("patients") if row.status == RESERVED)
 
 
+@pytest.mark.long
 def test_planted_a_desk_that_reserves_nothing_loses_the_charge(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_planted_a_desk_that_reserves_nothing_loses_the_charge(
         assert charged(context)[1] == 0
 
 
+@pytest.mark.long
 def test_what_is_quick_is_charged_where_it_ends(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     with desk_of(gateway) as (desk, context):
         assert asked(desk, gateway, count("0.1"))["receipts"][0]["charged"]
@@ -112,6 +115,7 @@ def test_what_is_quick_is_charged_where_it_ends(gateway: Gateway, monkeypatch: p
         assert charged(context)[1] == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("before", [False, True])
 def test_what_is_not_quick_after_all_is_charged_before_its_process_ends(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch, before: bool

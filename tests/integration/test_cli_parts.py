@@ -135,6 +135,7 @@ def completions(runner: Runner, text: str) -> list[str]:
         (".mode ", ["table", "csv", "json"], []),
         (".schema pa", ["patients"], []),
     ],
+    quick=1,
 )
 def test_completion(runner: Runner, text: str, among: list[str], never: list[str]) -> None:
     found = completions(runner, text)
@@ -168,6 +169,7 @@ def test_completing_charges_nothing(runner: Runner) -> None:
         ("FROM dp_count('patient', epsilon := 1)", "Did you mean 'patients'?"),
         ("SELECT dp_count('patients', epsilon := 1)", "FROM dp_count('...', ...)"),
     ],
+    quick=1,
 )
 def test_a_refusal_says_what_was_meant(runner: Runner, statement: str, said: str) -> None:
     runner.execute("SELECT dp_protect('patients', epsilon := 3)")
@@ -187,7 +189,7 @@ def help_of(runner: Runner, line: str, capsys: pytest.CaptureFixture[str]) -> li
     return lines
 
 
-@cases("function", MANUAL)
+@cases("function", MANUAL, quick=1)
 def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It fits 80 columns, and has the signature with its defaults, every argument, the guarantee and the example."""
     lines = help_of(runner, f".help {function}", capsys)
@@ -202,9 +204,10 @@ def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.Captur
         assert f"{argument.name} := " in whole
 
 
-@pytest.mark.parametrize(
+@cases(
     ("word", "found"),
     [("quantile", "dp_quantile"), ("roc", "dp_roc"), ("EVALUATE", "dp_confusion"), ("blocks", "dp_kendall")],
+    quick=1,
 )
 def test_help_finds_what_has_a_word(runner: Runner, word: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = help_of(runner, f".help {word}", capsys)
@@ -219,6 +222,7 @@ def test_help_lists_all_by_topic_and_suggests(runner: Runner, capsys: pytest.Cap
     assert "Did you mean dp_sis" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_examples_of_the_manual_run_in_the_shell(capsys: pytest.CaptureFixture[str]) -> None:
     with Runner(":memory:") as runner:
         shell = Shell(runner)
@@ -266,6 +270,7 @@ def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:
         ("EXPLAIN SELECT 1", True),
         ("DESCRIBE patients", True),
     ],
+    quick=1,
 )
 def test_which_statements_have_rows(runner: Runner, statement: str, has_rows: bool) -> None:
     assert (runner.execute(statement) is not None) == has_rows
@@ -290,6 +295,7 @@ def test_interrupt_from_another_thread_of_the_program(runner: Runner) -> None:
     assert runner.execute("SELECT 1") is not None
 
 
+@pytest.mark.long
 def test_files_that_read_one_another_come_to_an_end(
     runner: Runner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -299,7 +305,7 @@ def test_files_that_read_one_another_come_to_an_end(
     assert "more than 16 files" in capsys.readouterr().err
 
 
-@cases("line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."])
+@cases("line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."], quick=1)
 def test_wrong_dot_commands_are_told_and_leave_the_shell_going(
     runner: Runner, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -334,7 +340,7 @@ def test_the_verdict_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert coloured(drawing) == drawing
 
 
-@pytest.mark.parametrize("budget", ["epsilon := 3, delta := 1e-6", "rho := 0.5, delta := 1e-6"])
+@cases("budget", ["epsilon := 3, delta := 1e-6", "rho := 0.5, delta := 1e-6"], quick=1)
 def test_budgets_fit_80_columns_and_show_what_is_spent_and_left(
     runner: Runner, budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,13 +362,14 @@ def _drawn(runner: Runner, statement: str, capsys: pytest.CaptureFixture[str]) -
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@cases(
     "command",
     [
         ["shell", "patinets.duckdb"],
         ["query", "FROM dp_budget()", "--db", "patinets.duckdb"],
         ["run", "job.sql", "--db", "patinets.duckdb"],
     ],
+    quick=1,
 )
 def test_a_misspelt_database_gets_no_new_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]

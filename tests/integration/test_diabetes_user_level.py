@@ -32,6 +32,7 @@ def ctx() -> Iterator[dpsql.Context]:
     opened.close()
 
 
+@pytest.mark.long
 def test_selects_what_predicts_readmission_under_a_cap_per_patient(ctx: dpsql.Context) -> None:
     """At epsilon 10 the gaps between scores are many times the noise: another answer has probability below 1e-9."""
     arguments = {
@@ -61,6 +62,7 @@ def test_selects_what_predicts_readmission_under_a_cap_per_patient(ctx: dpsql.Co
     assert ctx.dp_sis("stays", k=3, epsilon=1, mechanism="gumbel", **arguments).features
 
 
+@pytest.mark.long
 def test_the_cap_counts_what_a_count_of_stays_says(ctx: dpsql.Context) -> None:
     """A feature at its bound in every row, with a target at its bound, sums to the number of rows kept."""
     ctx.connection.execute("CREATE VIEW ones AS SELECT patient_nbr, 1.0 AS one, true AS y FROM stays")

@@ -49,6 +49,7 @@ def checked(ledger: Ledger) -> Counter[str]:
     return spent
 
 
+@pytest.mark.long
 def test_eight_processes_charge_no_block_and_no_person_above_the_limit(durable_location: str) -> None:
     begin(durable_location)
     workers = [start_worker(durable_location, seed, 100, script=SCRIPT) for seed in range(8)]
@@ -83,6 +84,7 @@ def test_eight_processes_charge_no_block_and_no_person_above_the_limit(durable_l
     ledger.close()
 
 
+@pytest.mark.long
 @cases("row", [1, 2, 4, 7])
 def test_a_process_killed_between_the_rows_of_a_call_charges_nothing(durable_location: str, row: int) -> None:
     """The call has a row of its own and one for each of six months; the last one is written before the commit."""
@@ -100,6 +102,7 @@ def test_a_process_killed_between_the_rows_of_a_call_charges_nothing(durable_loc
     ledger.close()
 
 
+@pytest.mark.long
 def test_killed_processes_leave_whole_calls(durable_location: str) -> None:
     begin(durable_location)
     acknowledged: set[tuple[int, str]] = set()

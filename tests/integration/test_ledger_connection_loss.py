@@ -17,6 +17,7 @@ from sqlalchemy import Engine, event
 import dpsql
 from dpsql.errors import LedgerError
 from dpsql.ledger.ledger import Budget, Charge, Ledger
+from support.cases import cases
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -69,7 +70,7 @@ def fleet(postgres: PostgresServer) -> Iterator[Fleet]:
     opened.close()
 
 
-@pytest.mark.parametrize("action", [after, late])
+@cases("action", [after, late], quick=1)
 def test_a_charge_whose_commit_lost_its_answer_is_answered_and_stands_once(fleet: Fleet, action: Action) -> None:
     entry = fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(action))
     assert (entry.result, entry.replayed, fleet.drawn) == (1, False, 1)
@@ -97,7 +98,7 @@ def test_another_s_charge_at_the_same_place_is_not_taken_for_it(fleet: Fleet) ->
     assert [row.status for row in fleet.direct.entries()[1:]] == ["released"]
 
 
-@pytest.mark.parametrize("action", [before, after])
+@cases("action", [before, after], quick=1)
 def test_whatever_is_written_is_resolved_in_the_same_way(fleet: Fleet, action: Action) -> None:
     ledger, made = fleet.ledger, 1 if action is after else 0
     writes: dict[str, Callable[[], object]] = {
@@ -118,6 +119,7 @@ def test_whatever_is_written_is_resolved_in_the_same_way(fleet: Fleet, action: A
         assert fleet.recorded == found + made, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("action", [before, after])
 @pytest.mark.usefixtures("short_waits")
 def test_where_the_server_stays_away_nothing_is_answered_and_its_ledger_is_the_truth(
@@ -133,6 +135,7 @@ def test_where_the_server_stays_away_nothing_is_answered_and_its_ledger_is_the_t
     assert (again.replayed, again.result, fleet.recorded) == (bool(stood), 2 - stood, 1)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_waits")
 def test_a_commit_that_is_still_on_its_way_is_in_doubt(postgres: PostgresServer) -> None:
     arrive = threading.Event()
@@ -203,6 +206,7 @@ def test_drivers_that_lose_connections_are_charged_for_what_they_were_answered(f
     assert fleet.recorded == len(answered)
 
 
+@pytest.mark.long
 def test_a_call_in_sql_is_answered_and_charged_once(fleet: Fleet, request: pytest.FixtureRequest) -> None:
     actions = iter([after, before])
 

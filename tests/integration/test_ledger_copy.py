@@ -13,6 +13,7 @@ from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger.copies import backup, restore
 from dpsql.ledger.ledger import Budget, Charge, Ledger
+from support.cases import cases
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -114,7 +115,7 @@ def test_restoring_refuses_to_lose_entries(tmp_path: Path) -> None:
     restored.close()
 
 
-@pytest.mark.parametrize("damage", ["empty", "cut", "row", "text"])
+@cases("damage", ["empty", "cut", "row", "text"], quick=3)
 def test_a_damaged_ledger_is_set_aside_only_on_demand(tmp_path: Path, damage: str) -> None:
     place, copy = tmp_path / "x", tmp_path / "backup"
     ledger = Ledger.open(place)

@@ -136,6 +136,7 @@ def test_a_read_only_ledger_can_be_read_and_charges_nothing(tmp_path: Path, post
         each.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_waits")
 def test_a_locked_ledger_says_so(durable_location: str) -> None:
     ledger, other = Ledger.open(durable_location), Ledger.open(durable_location)

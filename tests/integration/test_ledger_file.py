@@ -67,7 +67,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@cases("change", CHANGES)
+@cases("change", CHANGES, quick=4)
 def test_a_file_that_is_gone_is_noticed_by_every_use(path: Path, change: str) -> None:
     ledger = Ledger.open(path)
     USES["charge"](ledger)
@@ -226,6 +226,7 @@ ledger.charge(Charge("patients", **call), lambda: os.kill(os.getpid(), 9))
 """
 
 
+@pytest.mark.long
 def test_what_was_acknowledged_before_a_kill_is_there_after_the_next_close(path: Path) -> None:
     entries = 2
     for charges in (0, 1, 3):

@@ -87,6 +87,7 @@ def answers(path: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("flips", [120, pytest.param(1000, marks=pytest.mark.slow)], ids=["a sample", "a thousand"])
 def test_no_flipped_bit_is_believed(tmp_path: Path, flips: int) -> None:
     original, path = tmp_path / "original", tmp_path / "x"

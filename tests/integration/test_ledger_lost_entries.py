@@ -22,6 +22,7 @@ from dpsql.errors import LedgerError
 from dpsql.ledger.chain import Head, NotedHead
 from dpsql.ledger.copies import accept, restore
 from dpsql.ledger.ledger import Budget, Charge, Ledger
+from support.cases import cases
 
 CALL: dict[str, Any] = {
     "event": {"mechanism": "exponential_noise", "epsilon": "0.1"},
@@ -75,6 +76,7 @@ def answers(path: Path) -> int:
         ledger.close()
 
 
+@pytest.mark.long
 def test_after_a_crash_everything_is_there(crashed: Path, tmp_path: Path) -> None:
     assert answers(copied(crashed, tmp_path / "a")) == 5
 
@@ -95,7 +97,7 @@ def test_a_log_that_is_lost_or_cut_anywhere_is_missed(crashed: Path, tmp_path: P
         answers(path)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@cases("seed", range(4), quick=1)
 def test_a_bit_that_flips_in_the_log_is_missed(crashed: Path, tmp_path: Path, seed: int) -> None:
     content = Path(f"{crashed}-wal").read_bytes()
     choose = random.Random(seed)
@@ -154,7 +156,7 @@ def test_a_ledger_that_is_gone_is_missed(path: Path) -> None:
     assert answers(path) == 0
 
 
-@pytest.mark.parametrize("note", ["lost", "earlier", "empty", "cut", "noise"])
+@cases("note", ["lost", "earlier", "empty", "cut", "noise"], quick=3)
 def test_a_note_that_is_lost_or_earlier_stops_nobody(path: Path, note: str) -> None:
     place = Path(f"{path}.head")
     content = place.read_bytes()
@@ -305,6 +307,7 @@ def database(tmp_path: Path) -> Path:
     return place
 
 
+@pytest.mark.long
 def test_a_marked_database_whose_ledger_forgot_it_is_refused(database: Path, tmp_path: Path) -> None:
     ledger = Path(f"{database}.dpsql-ledger")
     opened = Ledger.open(ledger)
@@ -406,6 +409,7 @@ ledger.close()
 """
 
 
+@pytest.mark.long
 def test_processes_that_make_one_ledger_at_once_do_not_trip_over_its_names(tmp_path: Path) -> None:
     place = str(tmp_path / "x")
     children = [

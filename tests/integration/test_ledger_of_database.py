@@ -38,6 +38,7 @@ def database(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
+@pytest.mark.long
 def test_databases_of_one_folder_have_ledgers_of_their_own(database: Callable[[str], Path]) -> None:
     paths = [database(name) for name in ("x.duckdb", "x.db", "x", "data.2023", "data.2024")]
     assert len({beside(path) for path in paths}) == len(paths)
@@ -63,6 +64,7 @@ def test_a_ledger_of_the_earlier_name_is_found(database: Callable[[str], Path]) 
     assert beside(path) == appended
 
 
+@pytest.mark.long
 def test_a_ledger_of_the_earlier_name_of_two_databases_is_refused(database: Callable[[str], Path]) -> None:
     path, other = database("x.duckdb"), database("x.db")
     earlier = path.with_suffix(".dpsql-ledger")
@@ -85,6 +87,7 @@ def marked(path: Path, ledger: Path) -> None:
     opened.close()
 
 
+@pytest.mark.long
 def test_a_marked_database_opens_with_its_ledger_only(database: Callable[[str], Path], tmp_path: Path) -> None:
     path, mine, other = database("x.duckdb"), tmp_path / "x.duckdb.dpsql-ledger", tmp_path / "other"
     marked(path, mine)
@@ -111,6 +114,7 @@ def test_a_renamed_database_does_not_begin_afresh(database: Callable[[str], Path
     dpsql.connect(renamed, ledger=tmp_path / "x.duckdb.dpsql-ledger").close()
 
 
+@pytest.mark.long
 def test_adopting_a_ledger_is_recorded_in_it(database: Callable[[str], Path], tmp_path: Path) -> None:
     path = database("x.duckdb")
     marked(path, tmp_path / "lost")
@@ -136,6 +140,7 @@ def spent(ledger: Path) -> float | None:
     return found
 
 
+@pytest.mark.long
 def test_copies_of_both_files_after_close_lose_nothing(database: Callable[[str], Path], tmp_path: Path) -> None:
     path = database("x.duckdb")
     copy = tmp_path / "copy.dpsql-ledger"
@@ -156,6 +161,7 @@ def test_copies_of_both_files_after_close_lose_nothing(database: Callable[[str],
         copy.unlink()
 
 
+@pytest.mark.long
 def test_a_connection_that_is_dropped_frees_the_database(database: Callable[[str], Path], tmp_path: Path) -> None:
     connection = dpsql.connect(database("x.duckdb"))
     dpsql.install(connection).ledger.charge(Charge("patients", **CALL), lambda: 1)

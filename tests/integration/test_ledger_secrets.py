@@ -122,7 +122,7 @@ def test_no_url_shows_its_password(
     assert list(tmp_path.iterdir()) == []  # no file was made of it
 
 
-@cases("url", URLS[::3])
+@cases("url", URLS[::3], quick=1)
 def test_neither_command_nor_connection_shows_a_password(url: str, tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)
@@ -193,6 +193,7 @@ def guarded(postgres: PostgresServer) -> str:
     return "guarded"
 
 
+@pytest.mark.long
 def test_a_password_in_the_url_is_shown_nowhere(
     postgres: PostgresServer, guarded: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -267,6 +268,7 @@ def test_a_time_limit_of_the_server(postgres: PostgresServer) -> None:
     ledger.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("short_waits")
 def test_a_lock_timeout_of_the_server(postgres: PostgresServer) -> None:
     url = postgres.new_url()
@@ -343,6 +345,7 @@ def test_a_server_that_ends_the_connection(postgres: PostgresServer) -> None:
     ledger.close()
 
 
+@pytest.mark.long
 def test_a_server_that_does_not_answer() -> None:
     pytest.importorskip("psycopg")
     with socket.socket() as silent:

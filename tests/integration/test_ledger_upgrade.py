@@ -34,6 +34,7 @@ from dpsql.ledger.schema import (
     stream,
 )
 from dpsql.ledger.spent import Spent
+from support.cases import cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAMES = ("protected", "varied")
@@ -177,6 +178,7 @@ def die_after(statements: int) -> None:
     event.listen(Engine, "after_cursor_execute", lambda *_: next(left, None) is None and os._exit(9))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_process_killed_at_any_step_of_the_upgrade_loses_nothing(tmp_path: Path) -> None:
     old, steps = rows_of(FIXTURES / "version_1_varied.sqlite"), 0
@@ -464,7 +466,7 @@ def test_a_ledger_of_version_4_is_upgraded(durable_location: str) -> None:
     ledger.close()
 
 
-@pytest.mark.parametrize("old", ["3", "4"])
+@cases("old", ["3", "4"], quick=2)
 def test_an_upgraded_ledger_has_the_table_of_a_new_one(
     durable_location: str, tmp_path: Path, request: pytest.FixtureRequest, old: str
 ) -> None:

@@ -163,6 +163,7 @@ def run(ledger: Ledger, calls: list[dict[str, Any]], stated: dict[str, Any]) -> 
         charged(ledger, **more)
 
 
+@pytest.mark.long
 @cases("world", WORLDS)
 def test_a_ledger_from_a_backup_is_charged_what_it_forgot(place: Place, world: str) -> None:
     stated, before, after = WORLDS[world]
@@ -189,6 +190,7 @@ def test_a_ledger_from_a_backup_is_charged_what_it_forgot(place: Place, world: s
     assert place.accept().output.count("remembers") == 1  # nothing more is charged
 
 
+@pytest.mark.long
 def test_what_a_grant_by_months_has_spent_counts_in_this_month(place: Place) -> None:
     with protect(place, epsilon=3) as connection:
         ledger_of(connection).grant(Grant.of("ana", "visits", epsilon=1, per="month", days=None))
@@ -204,6 +206,7 @@ def test_what_a_grant_by_months_has_spent_counts_in_this_month(place: Place) -> 
             charged(ledger_of(connection), pure("1/2"), principal="ana")
 
 
+@pytest.mark.long
 def test_a_new_ledger_in_the_place_of_a_lost_one_has_no_budget_left(place: Place) -> None:
     with protect(place, epsilon=3, delta=1e-6) as connection:
         charged(ledger_of(connection), pure("1/2"))
@@ -233,7 +236,7 @@ def test_periods_of_a_new_ledger_have_nothing_left(place: Place) -> None:
                 run(ledger_of(connection), [{"event": pure("1/8"), "during": [month]}], stated)
 
 
-@pytest.mark.parametrize("budget", ["basic", "rdp", "periods", "grants by rdp"])
+@cases("budget", ["basic", "rdp", "periods", "grants by rdp"], quick=1)
 def test_all_that_remains_is_charged_where_another_ledger_has_budgets(place: Place, budget: str) -> None:
     stated, before, after = WORLDS[budget]
     with protect(place, **stated) as connection:
@@ -261,6 +264,7 @@ def other_path(place: Place) -> str:
     return str(place.ledger.with_name("other"))
 
 
+@pytest.mark.long
 def test_two_databases_of_one_ledger_and_a_fork(place: Place, tmp_path: Path) -> None:
     """A charge that came after the copy, on another database, is not taken for one that the copy holds."""
     with protect(place, epsilon=9) as connection:
@@ -282,6 +286,7 @@ def test_two_databases_of_one_ledger_and_a_fork(place: Place, tmp_path: Path) ->
         charged(ledger_of(connection), pure("1/8"))
 
 
+@pytest.mark.long
 def test_an_accept_that_was_ended_charges_once(place: Place) -> None:
     with protect(place, epsilon=9) as connection:
         pass
@@ -302,6 +307,7 @@ def test_an_accept_that_was_ended_charges_once(place: Place) -> None:
         connection.execute("FROM dp_count('visits', epsilon := 0.5)")
 
 
+@pytest.mark.long
 def test_a_moved_ledger_warns_until_it_is_accepted(place: Place, tmp_path: Path) -> None:
     with protect(place, epsilon=3) as connection:
         charged(ledger_of(connection), pure("1/2"))
@@ -318,6 +324,7 @@ def test_a_moved_ledger_warns_until_it_is_accepted(place: Place, tmp_path: Path)
         place.connect().close()
 
 
+@pytest.mark.long
 def test_a_read_only_database_lags(place: Place) -> None:
     with protect(place, epsilon=3) as connection:
         charged(ledger_of(connection), pure("1/2"))
@@ -337,6 +344,7 @@ def place_of(connection: duckdb.DuckDBPyConnection) -> list[Totals]:
     return spending_record.read(connection, name, mark).totals
 
 
+@pytest.mark.long
 def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) -> None:
     with protect(place, epsilon=3) as connection:
         connection.execute("CREATE TABLE wards AS SELECT 1 AS beds; SELECT dp_protect('wards', epsilon := 3)")
@@ -351,6 +359,7 @@ def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) 
     assert place.accounts() == spent
 
 
+@pytest.mark.long
 def test_old_rows_are_forgotten_and_no_charge_with_them(place: Place) -> None:
     with protect(place, epsilon=9) as connection:
         charged(ledger_of(connection), pure("1/2"))
@@ -379,6 +388,7 @@ connection.execute("FROM dp_count('visits', epsilon := 0.5)")
 """
 
 
+@pytest.mark.long
 def test_a_process_that_ends_before_the_database_is_told_refuses_nothing(place: Place) -> None:
     protect(place, epsilon=3).close()
     done = subprocess.run([sys.executable, "-c", KILLED, str(place.database)], check=False)
@@ -390,7 +400,7 @@ def test_a_process_that_ends_before_the_database_is_told_refuses_nothing(place: 
     assert place.remembered()[-1].spent.epsilon == 10**18
 
 
-@pytest.mark.parametrize("end", ["ROLLBACK", "COMMIT"])
+@cases("end", ["ROLLBACK", "COMMIT"], quick=1)
 def test_the_caller_s_transaction_changes_nothing(place: Place, end: str) -> None:
     with protect(place, epsilon=3) as connection:
         connection.execute("BEGIN; CREATE TABLE mine AS SELECT 1 AS a; INSERT INTO visits SELECT * FROM visits")
@@ -454,6 +464,7 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
         "SELECT dp_protect('{schema}.spent', epsilon := 3)",
         "SELECT dp_derive('{schema}.spent', 'visits', one_row_each := true)",
     ],
+    quick=1,
 )
 def test_no_call_reads_it(place: Place, statement: str) -> None:
     with protect(place, epsilon=9) as connection:

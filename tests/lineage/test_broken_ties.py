@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-import pytest
 from test_ties import REFUSED, changed, con, judged, others, unit_of
 
 from support.broken.planting import planted
 from support.broken.several import FAULTS
+from support.cases import cases
 from support.several import random_database
 
 __all__ = ["con"]
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@cases("name", FAULTS, quick=1)
 def test_a_broken_rule_is_noticed(con: Any, name: str) -> None:
     fault, let_through = FAULTS[name]
     query = REFUSED[let_through]

@@ -57,6 +57,7 @@ def outcomes(con: Any) -> list[str]:
     return found
 
 
+@pytest.mark.long
 @cases("sealed", [True, False])
 @cases(("kind", "replaces"), [*((kind, "the view") for kind in HIDES), ("a macro", "the macro alone")])
 def test_whether_a_text_is_refused_does_not_follow_from_rows(kind: str, replaces: str, *, sealed: bool) -> None:
@@ -99,7 +100,7 @@ def now(con: Any) -> int | None:
     return session_of(con).sources.catalog().state
 
 
-@cases("change", CHANGES)
+@cases("change", CHANGES, quick=1)
 def test_every_change_is_another_state(change: str) -> None:
     con = stage(False)
     con.create_function("known", lambda x: x, ["DOUBLE"], "DOUBLE")
@@ -123,6 +124,7 @@ def test_nothing_is_remembered_where_a_caller_runs_statements() -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_a_transaction_that_is_rolled_back_leaves_nothing_remembered() -> None:
     con = stage(False)
     con.execute("CREATE OR REPLACE MACRO m() AS getvariable('s'); SET VARIABLE s = 'a'")
@@ -137,6 +139,7 @@ def test_a_transaction_that_is_rolled_back_leaves_nothing_remembered() -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_a_statement_that_was_prepared_before_a_change_is_judged_again() -> None:
     con = stage(False)
     con.execute("CREATE VIEW v AS SELECT id, m() AS x FROM people")

@@ -159,7 +159,7 @@ def pairs(expressions: Iterable[str], places: Iterable[str]) -> list[Any]:
     ]
 
 
-@cases(("what", "place"), pairs(EXPRESSIONS, PLACES))
+@cases(("what", "place"), pairs(EXPRESSIONS, PLACES), quick=2)
 def test_an_expression_that_is_not_allowed(cleared: Any, what: str, place: str) -> None:
     expression, code = EXPRESSIONS[what]
     makes, call = PLACES[place]
@@ -176,7 +176,7 @@ ALLOWED = ("1", "round(0.5, 1)", "len([1, 2])", "extract(year FROM current_date)
 KEPT = [place for place in PLACES if place != "a macro in the place of a function"]
 
 
-@cases(("expression", "place"), pairs(ALLOWED, KEPT))
+@cases(("expression", "place"), pairs(ALLOWED, KEPT), quick=3)
 def test_an_expression_that_is_allowed(cleared: Any, expression: str, place: str) -> None:
     makes, call = PLACES[place]
     for statement in makes:
@@ -256,6 +256,7 @@ def file_of(con: Any) -> str:
         "SELECT p.id, income AS a FROM over_file p, '{file}'",
         "WITH q AS (FROM patients) SELECT q.id, income AS a FROM q JOIN read_parquet('{file}') z USING (zip)",
     ],
+    quick=1,
 )
 def test_a_file_beside_a_protected_table(cleared: Any, text: str) -> None:
     file = file_of(cleared)
@@ -291,6 +292,7 @@ def test_a_file_beside_an_undeclared_table(cleared: Any) -> None:
     refused(cleared, f"FROM dp_avg('held', 'a', {AVERAGE}, dataset := 'patients')", "B006")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", ["dp_protect('people', epsilon := 9)", "dp_public('people', force := true)"])
 def test_a_declared_view_over_files_that_is_replaced(tmp_path: Path, declared: str) -> None:
     con = stage(tmp_path)
@@ -311,6 +313,7 @@ def test_a_declared_view_over_files_that_is_replaced(tmp_path: Path, declared: s
     con.close()
 
 
+@pytest.mark.long
 def test_another_database_under_the_alias(tmp_path: Path) -> None:
     """What is declared of a database without a mark goes with it."""
     con = stage(tmp_path)

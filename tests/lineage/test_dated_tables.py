@@ -67,6 +67,7 @@ def refusal(con: Any, statement: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.long
 def test_each_table_is_charged_to_its_blocks(con: Any) -> None:
     said = protect(con)
     assert "for each month of stays.since, visits.day" in said
@@ -101,7 +102,7 @@ VIEWS = {
 }
 
 
-@cases(("view", "rows"), VIEWS.items())
+@cases(("view", "rows"), VIEWS.items(), quick=1)
 def test_a_view_over_dated_tables_is_charged_to_the_months_that_are_named(con: Any, view: str, rows: int) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -125,7 +126,7 @@ REFUSED = {
 }
 
 
-@cases(("view", "code"), REFUSED.items())
+@cases(("view", "code"), REFUSED.items(), quick=1)
 def test_a_view_that_mixes_periods_is_refused(con: Any, view: str, code: str) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -146,7 +147,7 @@ STATED = {
 }
 
 
-@cases(("dates", "tables", "more", "code"), STATED.values(), ids=STATED)
+@cases(("dates", "tables", "more", "code"), STATED.values(), ids=STATED, quick=1)
 def test_dates_that_do_not_fit_are_refused(con: Any, dates: str, tables: str, more: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(con, PROTECT.format(dates, tables, more))
 
@@ -235,6 +236,7 @@ def test_a_table_that_gets_another_date_begins_with_what_a_person_lost(con: Any)
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_a_path_that_leads_elsewhere_begins_with_what_a_person_lost(con: Any) -> None:
     protect(con)
     counted(con, "labs", JANUARY)
@@ -252,6 +254,7 @@ def test_a_path_that_leads_elsewhere_begins_with_what_a_person_lost(con: Any) ->
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_other_periods_leave_the_undated_block_as_it_is(con: Any) -> None:
     protect(con)
     counted(con, "visits", BOTH)
@@ -266,6 +269,7 @@ def test_other_periods_leave_the_undated_block_as_it_is(con: Any) -> None:
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_budgets_that_are_merged_count_in_every_block(con: Any) -> None:
     for table, column in (("patients", "id"), ("visits", "patient")):
         con.execute(f"SELECT dp_protect('{table}', epsilon := 3, privacy_unit := '{column}', max_rows_per_unit := 9)")
@@ -288,6 +292,7 @@ def dated_alone(con: Any) -> None:
     counted(con, "stays", BOTH)
 
 
+@pytest.mark.long
 def test_blocks_of_dated_budgets_add_up(con: Any) -> None:
     dated_alone(con)
     protect(con, more=", merge := ['visits', 'stays']")
@@ -302,6 +307,7 @@ def test_blocks_of_dated_budgets_add_up(con: Any) -> None:
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_names_of_dated_releases_are_replayed_after_a_merge(con: Any) -> None:
     dated_alone(con)
     con.execute("CREATE VIEW seen AS SELECT patient, day AS came FROM visits")
@@ -316,6 +322,7 @@ def test_names_of_dated_releases_are_replayed_after_a_merge(con: Any) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("dates", "zone"), [("{visits: 'day', stays: NULL}", ""), ("{visits: 'day', stays: 'until'}", "")]
 )
@@ -328,6 +335,7 @@ def test_dates_that_a_merge_changes_begin_with_what_a_person_lost(con: Any, date
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_periods_that_a_merge_changes_or_ends(con: Any) -> None:
     dated_alone(con)
     con.execute(PROTECT.replace("'month'", "'quarter'").format(DATES, TABLES, ", merge := ['visits', 'stays']"))
@@ -366,7 +374,7 @@ def test_what_was_made_from_a_dated_table_is_refused(con: Any) -> None:
     "dp_count('patients', by := 'age', keys := [0, 1], epsilon := 1)",
     "dp_kendall('allergies', target := 'what', features := ['pid'], k := 1, epsilon := 1)",
     "dp_avg('allergies', target := 'what', lower := 0, upper := 80, condition := 'what > 3', epsilon := 1)",
-])  # fmt: skip
+], quick=1)  # fmt: skip
 def test_every_kind_of_function_takes_dated_and_undated_tables(con: Any, call: str) -> None:
     protect(con)
     con.execute(f"FROM {call.format(f', during := {BOTH}')}").fetchall()
@@ -390,6 +398,7 @@ def test_what_is_explained(tmp_path: Path) -> None:
         assert blocks == ["2026-01", "2026-02", "2026-03", "undated", "every other", "total"]
 
 
+@pytest.mark.long
 def test_the_declarations_outlive_the_session(tmp_path: Path) -> None:
     for number in range(2):
         with dpsql.connect(tmp_path / "z.duckdb") as con:

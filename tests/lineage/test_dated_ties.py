@@ -191,7 +191,7 @@ def test_rows_of_one_person_in_one_period_are_accepted(con: Any, query: str) -> 
 ONCE = {"groups", "groups of groups", "numbered", "people grouped"}
 
 
-@cases("name", [*ACCEPTED, *UNDATED])
+@cases("name", [*ACCEPTED, *UNDATED], quick=26)
 def test_a_person_has_one_row_in_a_period(con: Any, name: str) -> None:
     """What a plan says of the rows of a person in one period is so; a day is no month."""
     query = {**ACCEPTED, **UNDATED}[name]
@@ -274,7 +274,7 @@ def test_small_databases_change_in_one_period(con: Any) -> None:
     assert hold(con, sampled(small_databases(), 0.008, 2)) > 10
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_random_databases_change_in_one_period(con: Any, seed: int) -> None:
     draw = random.Random(seed)
@@ -318,12 +318,12 @@ def leaks(con: Any, name: str) -> bool:
     return False
 
 
-@cases("name", REFUSED)
+@cases("name", REFUSED, quick=2)
 def test_what_is_refused_would_change_elsewhere(con: Any, name: str) -> None:
     assert leaks(con, name)
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@cases("name", FAULTS, quick=2)
 def test_a_broken_rule_of_periods_is_noticed(con: Any, name: str) -> None:
     fault, let_through = FAULTS[name]
     assert answered(judged(con, REFUSED[let_through])) == ""
@@ -338,7 +338,7 @@ CORPUS = [
 ]
 
 
-@pytest.mark.parametrize("period", PERIODS)
+@cases("period", PERIODS, quick=4)
 def test_what_passes_for_a_date_has_the_period_of_the_date(con: Any, period: str) -> None:
     """The number of a period is that of `steps.periods`, on dates that no name has, too."""
     con.execute("CREATE OR REPLACE TEMP TABLE corpus (d DATE, t TIMESTAMP)")

@@ -14,6 +14,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.sessions import ledger_of, session_of
 
 FIT = "target := 'y', features := ['a'], k := 1, epsilon := 0.01, lower := 0, upper := 1, target_lower := 0, target_upper := 1"
@@ -66,6 +67,7 @@ def test_a_name_that_is_no_table(con: Any) -> None:
     )
 
 
+@pytest.mark.long
 def test_protect_restates_and_echoes(governed: Any) -> None:
     assert say(governed, "dp_protect('visits', epsilon := 12, replace := true)") == (
         "visits: epsilon 12; privacy unit pid, at most 3 rows each"
@@ -104,6 +106,7 @@ def test_policies_by_name(con: Any) -> None:
     assert len(rows) == 1
 
 
+@pytest.mark.long
 def test_keys_are_the_levels_of_columns(con: Any) -> None:
     con.execute("CREATE VIEW labelled AS SELECT a, CASE WHEN y > 0.5 THEN 'y' ELSE 'n' END AS label, y FROM patients")
     fit = "features := ['a'], k := 1, epsilon := 1, lower := 0, upper := 1"
@@ -134,6 +137,7 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
             say(con, f"dp_protect('patients', keys := {keys}, replace := true)")
 
 
+@pytest.mark.long
 def test_public_tables_stated_with_the_budget(con: Any) -> None:
     before = len(ledger_of(con).entries())
     for public, code in (("['nowhere']", "S019"), ("['airports', 'patients']", "B009"), ("'airports'", "P043")):
@@ -144,6 +148,7 @@ def test_public_tables_stated_with_the_budget(con: Any) -> None:
     assert dpsql.Context(con).dp_protect("visits", epsilon=1, public=["airports"]).endswith("; public airports")
 
 
+@pytest.mark.long
 def test_tables_of_one_name_in_two_databases_share_a_budget(governed: Any, tmp_path: Path) -> None:
     governed.close()
     path = next(tmp_path.glob("*.dpsql-ledger"))
@@ -160,6 +165,7 @@ def test_tables_of_one_name_in_two_databases_share_a_budget(governed: Any, tmp_p
         assert spent(con)["patients"] == 2
 
 
+@pytest.mark.long
 def test_a_public_table_of_one_name_in_two_databases(governed: Any, tmp_path: Path) -> None:
     say(governed, "dp_public('airports')")
     governed.close()
@@ -224,6 +230,7 @@ def test_a_spelling_is_the_same_budget(governed: Any) -> None:
     refused(governed, "SELECT dp_protect('\"patients\"', epsilon := 11)", "B005")
 
 
+@pytest.mark.long
 def test_public_tables(governed: Any) -> None:
     text = refused(governed, f"FROM dp_sis('airports', {FIT})", "B006")
     assert "SELECT dp_public('airports')" in text
@@ -240,6 +247,7 @@ def test_public_tables(governed: Any) -> None:
     assert say(governed, "dp_public('like_visits', force := true)") == "like_visits: public"
 
 
+@pytest.mark.long
 def test_derived_tables(governed: Any) -> None:
     governed.execute("CREATE TABLE scored AS SELECT pid AS person, a, y FROM visits")
     governed.execute("CREATE TABLE cleaned AS SELECT a, y FROM patients")
@@ -274,6 +282,7 @@ def test_a_derived_view_shows_it_by_itself(governed: Any) -> None:
     refused(governed, "SELECT dp_derive('centred', 'visits')", "P061")
 
 
+@pytest.mark.long
 def test_a_protected_view_is_a_leaf(governed: Any) -> None:
     say(governed, "dp_public('airports')")
     governed.execute(
@@ -354,6 +363,7 @@ def test_a_named_release_knows_what_it_read(con: Any) -> None:
     refused(con, named, "P014")
 
 
+@pytest.mark.long
 def test_a_named_aggregate_knows_what_it_aggregated(con: Any) -> None:
     named = "SELECT dp_quantile({y}, " + QUANTILE + ", release := 'q') FROM {t}"
     first = con.execute(named.format(y="a", t="patients")).fetchall()
@@ -394,6 +404,7 @@ def test_types_that_follow_from_rows(con: Any, tmp_path: Path) -> None:
     refused(con, f"SELECT dp_protect('{tmp_path}/p.csv', epsilon := 1)", "S021")
 
 
+@pytest.mark.long
 def test_the_same_file_under_another_name(governed: Any, tmp_path: Path) -> None:
     governed.execute(f"FROM dp_sis('patients', {FIT})").fetchall()
     governed.close()
@@ -410,8 +421,7 @@ def test_the_same_file_under_another_name(governed: Any, tmp_path: Path) -> None
         assert spent(con)["patients"] == 3
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("protected", [False, True])
+@cases("protected", [False, True], quick=1)
 def test_another_ledger_does_not_answer(governed: Any, tmp_path: Path, protected: bool) -> None:
     """A database whose budgets are in one ledger is not released from under another one."""
     governed.close()

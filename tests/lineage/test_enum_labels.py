@@ -22,6 +22,7 @@ from dpsql.engines.duckdb.lineage import labels, paths, queries
 from dpsql.gateway.granted import Granted
 from dpsql.ledger.grants import Grant
 from support.broken.planting import planted
+from support.cases import cases
 from support.exact_parts import ExactCalls, exact_parts
 from support.sessions import one_key, session_of
 
@@ -183,6 +184,7 @@ def neighbours(request: pytest.FixtureRequest) -> Iterator[tuple[Any, Any]]:
     more.close()
 
 
+@pytest.mark.long
 def test_neighbours_are_answered_alike(neighbours: tuple[Any, Any]) -> None:
     assert differences(*neighbours, QUICK) == []
 
@@ -245,6 +247,7 @@ def test_the_owner_is_told_which_columns_are_read_as_text() -> None:
     assert stated == [("'public'",)]
 
 
+@pytest.mark.long
 def test_declared_labels_are_keys_and_have_their_order() -> None:
     con = opened(MORE, more=", enum_labels := 'public'")
     with exact_parts() as calls:
@@ -260,6 +263,7 @@ def test_declared_labels_are_keys_and_have_their_order() -> None:
     assert ordered[1] == ["(40,)"]
 
 
+@pytest.mark.long
 def test_listed_keys_are_public_and_labels_are_not() -> None:
     more = ", keys := {diag: ['flu', 'Huntington']}"
     few, many = opened(FEW, more=more), opened(MORE, more=more)
@@ -282,7 +286,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@cases("change", CHANGES, quick=1)
 def test_other_labels_than_were_declared_are_private(change: str) -> None:
     con = opened(FEW, more=", enum_labels := 'public'")
     for view in (*VIEWS, *BY_LABELS):
@@ -306,6 +310,7 @@ def test_a_new_column_has_private_labels_beside_declared_ones() -> None:
         con.execute("FROM dp_count('patients', by := 'second', epsilon := 8)")
 
 
+@pytest.mark.long
 def test_declared_labels_stay_keys_beside_private_ones() -> None:
     """Which labels are alike in two tables tells of the private ones: all of a query are text then."""
     found = []
@@ -360,6 +365,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", FAULTS)
 def test_planted_faults_are_found(fault: str) -> None:
     with planted(*FAULTS[fault]):
@@ -375,6 +381,7 @@ def test_what_is_written_of_a_query_is_judged_by_its_plan() -> None:
     assert "I036" in str(found[1]), found
 
 
+@pytest.mark.long
 def test_doctor_prints_the_lines_to_paste(tmp_path: Path) -> None:
     """A table that was protected by an earlier version has undeclared labels."""
     con = dpsql.connect(tmp_path / "hospital.duckdb")
@@ -397,6 +404,7 @@ def test_doctor_prints_the_lines_to_paste(tmp_path: Path) -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_the_gateway_tells_no_label(tmp_path: Path) -> None:
     told_of = []
     for known in (FEW, MORE):
@@ -424,6 +432,7 @@ REPLAYED = (
 )
 
 
+@pytest.mark.long
 def test_what_was_released_while_labels_were_public_replays() -> None:
     """Its name and its arguments are those of a version that took every label for public."""
     with planted((labels.EnumLabels, "private", lambda *_: {})):
@@ -438,6 +447,7 @@ def test_what_was_released_while_labels_were_public_replays() -> None:
         con.execute(f"FROM {REPLAYED[0].replace('epsilon', 'fresh := true, epsilon')}")
 
 
+@pytest.mark.long
 def test_names_of_releases_tell_of_no_label() -> None:
     """A query is named by a digest of what it asks for, and whoever sees the name may try labels."""
     asked = (

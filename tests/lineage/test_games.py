@@ -92,6 +92,7 @@ def games() -> list[Any]:
     return out
 
 
+@pytest.mark.long
 @cases("number", games())
 def test_a_game(number: int, tmp_path: Path) -> None:
     game, board = FILE["game"][number], Board(tmp_path)
@@ -151,6 +152,7 @@ def test_a_view_that_others_replace_meanwhile(tmp_path: Path) -> None:
     board.close()
 
 
+@pytest.mark.long
 def test_two_connections_to_one_ledger(tmp_path: Path) -> None:
     """A table that one process protects is no longer public for the other."""
     board = Board(tmp_path)

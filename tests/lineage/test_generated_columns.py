@@ -61,6 +61,7 @@ def hiding(request: pytest.FixtureRequest) -> Iterator[Any]:
     con.close()
 
 
+@pytest.mark.long
 def test_what_a_generated_column_hides(hiding: Any) -> None:
     for statement in ASKED.values():
         assert "DPSQL-S041" in refused(hiding, statement)
@@ -68,6 +69,7 @@ def test_what_a_generated_column_hides(hiding: Any) -> None:
     assert "DPSQL-S041" in refused(hiding, "FROM dp_count('people', epsilon := 0.5)")
 
 
+@pytest.mark.long
 @cases("expression", HIDDEN)
 def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "refuse_functions", lambda source, names: None)
@@ -77,7 +79,7 @@ def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPat
     con.close()
 
 
-@pytest.mark.parametrize("expression", [one for one, shown in HIDDEN.items() if shown])
+@cases("expression", [one for one, shown in HIDDEN.items() if shown], quick=1)
 def test_the_judge_of_plans_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Closure, "_generated_in", lambda self, sql: ())
     con = stage(expression)
@@ -95,9 +97,7 @@ def test_without_both_judges_it_is_answered(monkeypatch: pytest.MonkeyPatch) -> 
     con.close()
 
 
-@pytest.mark.parametrize(
-    "expression", ["age * 2", "length(upper('a' || age))", "twice(age)", "age + year(DATE '2020-01-01')"]
-)
+@cases("expression", ["age * 2", "length(upper('a' || age))", "twice(age)", "age + year(DATE '2020-01-01')"], quick=1)
 def test_what_a_generated_column_may_compute(expression: str) -> None:
     con = dpsql.connect(":memory:")
     con.execute("CREATE MACRO twice(x) AS 2 * x")

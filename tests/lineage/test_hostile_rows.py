@@ -115,6 +115,7 @@ def _of(source: str) -> list[tuple[str, str]]:
     return [(column, value) for column, value in HOSTILE if column in words]
 
 
+@pytest.mark.long
 @cases("part", range(PARTS))
 def test_a_sample_of_hostile_rows(part: int, everyone: dict[str, People]) -> None:
     judge(everyone, SOURCES[part::PARTS][::5], 1)

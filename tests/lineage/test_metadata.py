@@ -18,6 +18,7 @@ from support.metadata import KINDS, LOCAL_DOORS, listed_in_docs, made, said
 PRIVACY = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 
 
+@pytest.mark.long
 @cases("kind", KINDS)
 def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Path) -> None:
     shown = []
@@ -43,7 +44,7 @@ def test_every_kind_is_in_the_docs() -> None:
     assert {name: told.get(one.in_docs) for name, one in KINDS.items()} == dict.fromkeys(KINDS, "hidden")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("view", "fix"),
     [
         ("FROM read_parquet('{path}/*/*.parquet')", "hive_types := {'ward': VARCHAR}"),
@@ -54,6 +55,7 @@ def test_every_kind_is_in_the_docs() -> None:
             "hive_types_autocast := false",
         ),
     ],
+    quick=1,
 )
 def test_folders_do_not_choose_types(view: str, fix: str, tmp_path: Path) -> None:
     con = dpsql.connect()

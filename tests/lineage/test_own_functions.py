@@ -65,12 +65,14 @@ def all_answered(con: Any) -> None:
         assert con.execute(statement).fetchall()
 
 
+@pytest.mark.long
 @cases(("name", "types"), FOREIGN, ids=[name for name, _ in FOREIGN])
 def test_an_overload_of_a_name_of_duckdb(people: Any, name: str, types: list[str]) -> None:
     register(people, name, types)
     all_refused(people)
 
 
+@pytest.mark.long
 def test_it_is_noticed_after_calls_that_were_judged(people: Any) -> None:
     for _ in range(4):
         all_answered(people)
@@ -78,6 +80,7 @@ def test_it_is_noticed_after_calls_that_were_judged(people: Any) -> None:
     all_refused(people)
 
 
+@pytest.mark.long
 def test_it_is_noticed_on_every_connection(people: Any) -> None:
     for _ in range(4):
         all_answered(people)
@@ -89,6 +92,7 @@ def test_it_is_noticed_on_every_connection(people: Any) -> None:
     other.close()
 
 
+@pytest.mark.long
 def test_it_is_noticed_within_a_transaction_and_forgotten_with_it(people: Any) -> None:
     for _ in range(4):
         all_answered(people)
@@ -100,6 +104,7 @@ def test_it_is_noticed_within_a_transaction_and_forgotten_with_it(people: Any) -
     all_answered(people)
 
 
+@pytest.mark.long
 def test_what_another_connection_commits_later_is_noticed(people: Any) -> None:
     """Nothing is remembered while there is another connection: what it has changed counts from its COMMIT on."""
     other = people.cursor()
@@ -112,12 +117,14 @@ def test_what_another_connection_commits_later_is_noticed(people: Any) -> None:
     other.close()
 
 
+@pytest.mark.long
 def test_a_function_that_is_removed_takes_duckdbs_with_it(people: Any) -> None:
     register(people, "hash", ["DOUBLE"])
     people.remove_function("hash")
     all_refused(people)
 
 
+@pytest.mark.long
 def test_a_new_name_is_no_matter_unless_a_source_calls_it(people: Any) -> None:
     register(people, "mine", ["DOUBLE"])
     all_answered(people)
@@ -149,6 +156,7 @@ def test_the_functions_of_a_new_database_are_its_own() -> None:
         own_functions.refuse_foreign([line for (line,) in rows[1:]], tuple)
 
 
+@pytest.mark.long
 def test_no_version_is_refused_because_it_is_not_known(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of functions is that of the DuckDB that runs: no table of versions is shipped."""
     monkeypatch.setattr(duckdb, "__version__", "2.9.9")

@@ -125,6 +125,7 @@ def asked(con: Any, sql: str) -> str:
     return ""
 
 
+@pytest.mark.long
 def test_every_way_reads_a_public_table(con: Any) -> None:
     assert {name: asked(con, sql) for name, sql in WAYS.items()} == dict.fromkeys(WAYS, "")
 
@@ -147,6 +148,7 @@ def after(con: Any, move: str, ways: dict[str, str]) -> dict[str, str]:
     return codes
 
 
+@pytest.mark.long
 @cases("move", MOVES)
 def test_a_public_name_does_not_follow_rows_of_people(con: Any, move: str) -> None:
     codes = after(con, MOVES[move], of_lookup())
@@ -154,6 +156,7 @@ def test_a_public_name_does_not_follow_rows_of_people(con: Any, move: str) -> No
     assert set(codes.values()) <= {"B020", "B021", "B007"}, codes
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("move", ["renamed, with another table under its name", "swapped"])
 def test_no_setting_lets_a_row_out_first(con: Any, move: str, threads: int) -> None:
@@ -163,12 +166,14 @@ def test_no_setting_lets_a_row_out_first(con: Any, move: str, threads: int) -> N
         assert asked(con, sql) in ("B021", "B007"), name
 
 
+@pytest.mark.long
 @cases("kept", KEPT)
 def test_a_public_name_stays_free(con: Any, kept: str) -> None:
     codes = after(con, KEPT[kept], {name: sql for name, sql in of_lookup().items() if "view" not in name})
     assert codes == dict.fromkeys(codes, "")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("move", ["renamed", "derived and renamed", "copied and dropped", "other columns"])
 def test_a_file_that_is_opened_again_remembers(tmp_path: Path, move: str) -> None:
     made(tmp_path).close()
@@ -180,6 +185,7 @@ def test_a_file_that_is_opened_again_remembers(tmp_path: Path, move: str) -> Non
         con.close()
 
 
+@pytest.mark.long
 def test_an_opened_file_is_free_while_nothing_is_missing(tmp_path: Path) -> None:
     made(tmp_path).close()
     for options in ({}, {"read_only": True}):
@@ -188,6 +194,7 @@ def test_an_opened_file_is_free_while_nothing_is_missing(tmp_path: Path) -> None
         con.close()
 
 
+@pytest.mark.long
 def test_what_the_owner_declares_again_is_free(tmp_path: Path) -> None:
     con = made(tmp_path)
     con.execute(
@@ -209,6 +216,7 @@ def test_what_the_owner_declares_again_is_free(tmp_path: Path) -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_a_table_that_looks_alike_is_asked_for_once(tmp_path: Path) -> None:
     con = open_board(tmp_path)
     con.execute("CREATE TABLE twin AS SELECT i AS id, i AS a FROM range(3) AS r(i); CREATE TABLE people AS FROM twin")
@@ -227,6 +235,7 @@ def test_a_table_that_looks_alike_is_asked_for_once(tmp_path: Path) -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_a_view_that_reads_no_table_takes_no_public_name(con: Any, tmp_path: Path) -> None:
     con.execute(f"COPY patients TO '{tmp_path / 'p.parquet'}'; DROP TABLE lookup")
     con.execute(f"CREATE VIEW lookup AS FROM '{tmp_path / 'p.parquet'}'")
@@ -234,12 +243,14 @@ def test_a_view_that_reads_no_table_takes_no_public_name(con: Any, tmp_path: Pat
     assert asked(con, WAYS["a query without private parts"]) != ""
 
 
+@pytest.mark.long
 def test_the_table_behind_a_public_view_is_known(con: Any) -> None:
     assert asked(con, "FROM dp_count('bases', epsilon := 1)") == ""
     con.execute("DROP TABLE base; ALTER TABLE patients DROP COLUMN person; ALTER TABLE patients RENAME TO base")
     assert asked(con, "FROM dp_count('bases', epsilon := 1)") == "B021"
 
 
+@pytest.mark.long
 def test_a_list_of_keys_is_known(con: Any) -> None:
     con.execute("DROP TABLE keyed; ALTER TABLE patients DROP COLUMN person; ALTER TABLE patients DROP COLUMN code")
     con.execute("ALTER TABLE patients RENAME TO keyed")
@@ -248,6 +259,7 @@ def test_a_list_of_keys_is_known(con: Any) -> None:
     assert asked(con, WAYS["keys"]) == "B020"
 
 
+@pytest.mark.long
 def test_cursors_share_what_is_known(con: Any) -> None:
     other = con.cursor()
     dpsql.install(other)
@@ -257,6 +269,7 @@ def test_cursors_share_what_is_known(con: Any) -> None:
     assert asked(con, WAYS["a function"]) == ""
 
 
+@pytest.mark.long
 def test_a_prepared_query_is_checked_when_it_runs(con: Any) -> None:
     con.execute(f"PREPARE asked AS {WAYS['a query without private parts']}")
     con.execute("EXECUTE asked").fetchall()
@@ -265,6 +278,7 @@ def test_a_prepared_query_is_checked_when_it_runs(con: Any) -> None:
         con.execute("EXECUTE asked").fetchall()
 
 
+@pytest.mark.long
 def test_the_check_fails_where_numbers_are_forgotten(con: Any) -> None:
     # Planted: the numbers of protected tables are not noted, so that a table under the old name hides a rename.
     noted, Identities.note = Identities.note, lambda *_: None  # type: ignore[method-assign, assignment]

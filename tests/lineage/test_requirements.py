@@ -46,6 +46,7 @@ def refusal(con: Any, sql: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [
@@ -73,6 +74,7 @@ def test_nothing_is_refused_before_anything_is_protected(con: Any) -> None:
     assert sum(spent(con).values()) == 3
 
 
+@pytest.mark.long
 def test_a_lenient_connection_is_governed_too(governed: Any, tmp_path: Path) -> None:
     governed.execute("CREATE TABLE copied AS FROM patients")
     governed.close()
@@ -83,6 +85,7 @@ def test_a_lenient_connection_is_governed_too(governed: Any, tmp_path: Path) -> 
         assert "DPSQL-B002" in refusal(con, COUNT.format("t"))
 
 
+@pytest.mark.long
 def test_all_budgets_are_charged_or_none(governed: Any) -> None:
     governed.execute("CREATE VIEW adults AS FROM patients; SELECT dp_protect('adults', epsilon := 1)")
     governed.execute(COUNT.format("adults")).fetchall()
@@ -114,7 +117,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@cases("sql", TEXTS)
+@cases("sql", TEXTS, quick=1)
 def test_a_refusal_names_what_helps(governed: Any, tmp_path: Path, sql: str) -> None:
     governed.execute(f"COPY airports TO '{tmp_path}/a.parquet'; CREATE VIEW filed AS FROM '{tmp_path}/a.parquet'")
     for name, text in {

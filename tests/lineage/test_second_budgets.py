@@ -38,6 +38,7 @@ def said(con: Any, statement: str) -> str:
 UNIT = "epsilon := 2, privacy_unit := 'person', max_rows_per_unit := 3"
 
 
+@pytest.mark.long
 @cases(
     ("statement", "warning"),
     [
@@ -65,6 +66,7 @@ def test_a_second_budget_of_the_same_people_is_told(con: Any, statement: str, wa
     assert con.execute("SELECT count(*) FROM dp_budget()").fetchone()[0] >= 2  # it was done as asked
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("table", "more", "base"), [("stays", UNIT, "visits"), ("copied", "epsilon := 1", "scores")])
 def test_the_advice_makes_one_budget_of_two(con: Any, table: str, more: str, base: str) -> None:
     text = said(con, f"SELECT dp_protect('{table}', {more})")
@@ -80,6 +82,7 @@ def test_the_advice_makes_one_budget_of_two(con: Any, table: str, more: str, bas
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_a_budget_that_was_charged_does_not_end(con: Any) -> None:
     con.execute(f"SELECT dp_protect('stays', {UNIT})")
     con.execute("FROM dp_count('stays', epsilon := 0.5)").fetchall()
@@ -101,6 +104,7 @@ def test_a_budget_that_was_charged_does_not_end(con: Any) -> None:
         "SELECT dp_count(days, epsilon := 0.1) FROM '{file}'",
         "SELECT dp_sis(days, days, k := 1, epsilon := 0.1) FROM '{file}'",
     ],
+    quick=1,
 )
 def test_no_refusal_names_a_budget_of_others(con: Any, tmp_path: Path, statement: str) -> None:
     file = tmp_path / "x.parquet"

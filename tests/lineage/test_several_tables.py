@@ -55,6 +55,7 @@ def refusal(con: Any, statement: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.long
 def test_each_table_is_charged_to_the_dataset_once(con: Any) -> None:
     [(said,)] = con.execute(f"{PROTECT}, public := ['wards'])").fetchall()
     assert said.endswith(
@@ -92,7 +93,7 @@ CALLS = (
 )
 
 
-@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS])
+@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS], quick=1)
 def test_every_kind_of_function_takes_the_end_of_a_path(con: Any, call: str) -> None:
     con.execute(f"{PROTECT})")
     assert outcome(con, lambda: con.execute(f"FROM {call}").fetchall()) == ("hospital", ""), call
@@ -207,7 +208,7 @@ def staged() -> Iterator[Any]:
         yield opened
 
 
-@cases(("statement", "code"), STATED.values(), ids=STATED)
+@cases(("statement", "code"), STATED.values(), ids=STATED, quick=2)
 def test_what_does_not_fit_is_refused_and_nothing_is_recorded(staged: Any, statement: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(staged, statement)
 
@@ -256,7 +257,7 @@ def protected() -> Iterator[Any]:
         yield opened
 
 
-@cases(("statement", "code"), LATER.values(), ids=LATER)
+@cases(("statement", "code"), LATER.values(), ids=LATER, quick=4)
 def test_what_several_tables_refuse(protected: Any, statement: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(protected, statement)
 
@@ -276,6 +277,7 @@ def test_a_refused_view_is_told_the_join_to_write(protected: Any) -> None:
         assert ask(protected, name) == ("hospital", ""), name
 
 
+@pytest.mark.long
 def test_the_declarations_outlive_the_session(tmp_path: Path) -> None:
     for number in range(2):
         with closing(dpsql.connect(tmp_path / "z.duckdb")) as con:
@@ -304,6 +306,7 @@ def test_a_table_is_added_and_its_path_replaced(con: Any) -> None:
     assert ask(con, "patients") == ("patients", "")
 
 
+@pytest.mark.long
 def test_each_table_has_a_cap_of_its_own(con: Any) -> None:
     con.execute(PROTECT.replace(":= 9", ":= {patients: 1, visits: 1, labs: 3, images: 9}") + ")")
     con.execute("CREATE VIEW two AS FROM patients JOIN visits ON id = patient")
@@ -342,7 +345,7 @@ def test_a_path_that_leads_elsewhere_is_refused(con: Any) -> None:
     assert ask(con, "labs")[1] == "B007"
 
 
-@pytest.mark.parametrize("collation", ["", "COLLATE NOCASE"])
+@cases("collation", ["", "COLLATE NOCASE"], quick=1)
 def test_text_is_compared_by_its_bytes(con: Any, collation: str) -> None:
     con.execute(
         f"CREATE TABLE orders (ok VARCHAR {collation}, who BIGINT); CREATE TABLE lines (o VARCHAR {collation}, x BIGINT)"
@@ -409,6 +412,7 @@ def spent(con: Any) -> dict[str, float]:
     return dict(con.execute("SELECT dataset, epsilon_spent FROM dp_budget()").fetchall())
 
 
+@pytest.mark.long
 def test_a_merged_dataset_begins_with_the_sum(con: Any) -> None:
     merged(con)
     assert spent(con) == {"hospital": 0.875}
@@ -417,12 +421,14 @@ def test_a_merged_dataset_begins_with_the_sum(con: Any) -> None:
     assert ledger_of(con).verify().ok
 
 
+@pytest.mark.long
 def test_a_merge_that_takes_the_largest_is_noticed(con: Any) -> None:
     with planted(*MERGE_TAKES_MAX.patches):
         merged(con)
     assert spent(con) != {"hospital": 0.875}
 
 
+@pytest.mark.long
 def test_old_names_stand_for_the_merged_dataset(con: Any) -> None:
     merged(con)
     first = con.execute("SELECT value FROM dp_count('patients', epsilon := 0.5, release := 'n')").fetchall()
@@ -439,6 +445,7 @@ def test_old_names_stand_for_the_merged_dataset(con: Any) -> None:
         assert "P111" in refusal(con, statement)
 
 
+@pytest.mark.long
 def test_a_call_that_was_admitted_before_a_merge_is_not_charged_to_what_has_ended(con: Any) -> None:
     merged(con)
     ledger = ledger_of(con)

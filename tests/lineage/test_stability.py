@@ -329,10 +329,7 @@ def test_the_first_row_of_a_unit_needs_an_order(con: Any) -> None:
     assert judged(con, "SELECT DISTINCT ON (code) code, b FROM airports").unfixed == "DISTINCT ON"
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize(
-    "aggregate", ["sum(CAST(x AS DECIMAL(18, 3)))", "list_sort(list(x))::VARCHAR", "avg(i)", "median(x)"]
-)
+@cases("aggregate", ["sum(CAST(x AS DECIMAL(18, 3)))", "list_sort(list(x))::VARCHAR", "avg(i)", "median(x)"], quick=1)
 def test_what_is_answered_is_equal_to_the_last_bit(aggregate: str) -> None:
     """A million rows, read by 1, 2 and 8 threads, and with other people's rows before them."""
     found = set()

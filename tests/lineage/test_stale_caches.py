@@ -142,7 +142,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("change", CHANGES)
 def test_who_asked_before_is_told_what_a_new_session_is_told(change: str) -> None:
     changes, codes = CHANGES[change]
@@ -181,6 +181,7 @@ PRIVATE = (
 )
 
 
+@pytest.mark.long
 def test_the_keys_of_memos_do_not_follow_from_rows() -> None:
     """Neighbours are asked the same questions: each memo is asked for as many keys, and finds as many of them.
 
@@ -204,6 +205,7 @@ def test_the_keys_of_memos_do_not_follow_from_rows() -> None:
     assert sum(one.hits + one.misses for one in told[1].values()) > 20
 
 
+@pytest.mark.long
 def test_a_text_is_parsed_without_the_settings_of_who_asks_first() -> None:
     text = f"SELECT * FROM {'(SELECT * FROM ' * 200}people{')' * 200}"
     told = []

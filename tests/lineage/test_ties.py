@@ -128,8 +128,7 @@ def test_each_persons_rows_alone_are_accepted(con: Any, query: str) -> None:
     assert unit_of(judged(con, query)) == 0
 
 
-@pytest.mark.long_but_one
-@cases("query", CORRELATED.values(), ids=CORRELATED)
+@cases("query", CORRELATED.values(), ids=CORRELATED, quick=1)
 def test_correlated_queries_that_are_accepted_hold(con: Any, query: str) -> None:
     if unit_of(judged(con, query)) is None:
         return
@@ -193,7 +192,7 @@ def test_all_small_databases_change_in_one_persons_rows(con: Any) -> None:
     hold(con, small_databases(), SIX)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(6))
 def test_random_databases_change_in_one_persons_rows(con: Any, seed: int) -> None:
     draw = random.Random(seed)
@@ -213,7 +212,7 @@ LEAKS = tuple(
 )
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("name", LEAKS)
 def test_what_is_refused_changes_other_peoples_rows(con: Any, name: str) -> None:
     draw = random.Random(29)

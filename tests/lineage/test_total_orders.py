@@ -55,7 +55,7 @@ def judged(con: Any, query: str) -> Rows:
     return walk(node, leaf, {})
 
 
-@cases("form", FORMS, ids=lambda form: form["sql"])
+@cases("form", FORMS, ids=lambda form: form["sql"], quick=23)
 @cases("table", ["plain", "keyed", "required", "nullable", "partly"])
 def test_an_order_is_total_or_the_source_is_refused(con: Any, form: dict[str, Any], table: str) -> None:
     rows = judged(con, form["sql"].format(t=table, o="day"))
@@ -182,8 +182,7 @@ def found_over(opened: Any, query: str) -> set[Any]:
     return out
 
 
-@pytest.mark.long_but_one
-@cases("form", [form for form in FORMS if not form.get("never")], ids=lambda form: form["sql"])
+@cases("form", [form for form in FORMS if not form.get("never")], ids=lambda form: form["sql"], quick=1)
 def test_what_is_accepted_is_the_same_in_any_order(shuffled: Any, form: dict[str, Any]) -> None:
     """Rows in two orders, read by 1 and 4 threads; and the form as its author ordered it, planted, is not the same."""
     total = "day" if form.get("peers") else form.get("own", "day, ward")
@@ -192,6 +191,7 @@ def test_what_is_accepted_is_the_same_in_any_order(shuffled: Any, form: dict[str
         assert len(found_over(shuffled, form["sql"].replace("{o}", "day"))) > 1
 
 
+@pytest.mark.long
 def test_two_orders_number_identical_rows_differently(shuffled: Any) -> None:
     """Why a second order is refused: both are total, and which number stands beside which is DuckDB's choice."""
     n, m = (f"row_number() OVER (PARTITION BY pid ORDER BY day{end}, ward{end})" for end in ("", " DESC"))
@@ -251,6 +251,7 @@ def test_a_key_that_is_gone_when_the_statement_runs(z: Any) -> None:
     assert "DPSQL-S045" in refusal(z, COUNT)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("one", ["max(x)", "min(x)"])
 def test_numbers_with_two_zeros_are_read_with_one(z: Any, one: str) -> None:
     """The greatest of 0 and -0 may be either; nothing that a call or a query computes tells which."""
@@ -264,6 +265,7 @@ def test_numbers_with_two_zeros_are_read_with_one(z: Any, one: str) -> None:
         assert counted(z, f"FROM dp_count('held', condition := $${condition}$$, epsilon := 1e6)") == 0
 
 
+@pytest.mark.long
 def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
     z.execute("CREATE TABLE sold AS SELECT i AS id, 'w' || i % 3 AS ward, 0.5 AS a FROM range(60) AS r(i)")
     z.execute("CREATE TABLE wards AS SELECT 'w' || i % 3 AS code, i AS beds FROM range(6) AS r(i)")
@@ -274,6 +276,7 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
     z.execute(form.format(f"{chosen} ORDER BY code, beds")).fetchall()
 
 
+@pytest.mark.long
 @cases(
     "query",
     [

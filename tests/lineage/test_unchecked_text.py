@@ -6,10 +6,12 @@ from pathlib import Path
 
 import duckdb
 import pyarrow as pa
+import pytest
 
 import dpsql
 
 
+@pytest.mark.long
 def test_a_view_over_a_file_or_a_frame_is_said_to_be_unchecked(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     with duckdb.connect() as plain:

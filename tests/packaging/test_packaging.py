@@ -63,6 +63,7 @@ def expected_modules() -> set[str]:
     return names
 
 
+@pytest.mark.long
 def test_wheel_holds_every_module_and_sql_file_once(distributions: dict[str, Path]) -> None:
     with zipfile.ZipFile(distributions["wheel"]) as archive:
         names = archive.namelist()
@@ -105,6 +106,7 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
 
 
+@pytest.mark.long
 def test_first_release_in_a_process_compiles_nothing(tmp_path: Path) -> None:
     code = (
         "import sys, dpsql; con = dpsql.connect(); "

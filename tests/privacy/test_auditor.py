@@ -34,6 +34,7 @@ def test_clopper_pearson_limits_are_exact() -> None:
     assert upper == pytest.approx([0.81291397, 1 - 0.025 ** (1 / 10), 1.0])
 
 
+@pytest.mark.long
 def test_bound_holds_over_many_audits() -> None:
     violated = sum(
         audit(laplace(1.0, seed), (0, 1), epsilon=1.0, runs=200, confidence=0.9).epsilon_lower > 1.0

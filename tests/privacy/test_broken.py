@@ -25,6 +25,7 @@ from support.broken import (
     printed_canonical_lipschitz_law,
     unclipped_centred_target,
 )
+from support.cases import cases
 from support.laws.selection import canonical_lipschitz_law
 from support.laws.sis import CentredSisLaw, SisLaw
 
@@ -47,7 +48,7 @@ def worst(law: Any, features: int, relation: Relation, max_rows: int = 3) -> flo
     return check_exhaustively(lambda table: law(full(table)), signs(features), max_rows, relation, key=full).log_ratio
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_half_scale_noise(relation: Relation) -> None:
     utility_range = {"add_remove": 2, "replace": 4}[relation]
     loss = worst(lambda u: half_scale_law(u, utility_range=utility_range, epsilon=Fraction(1), k=2), 4, relation)
@@ -57,7 +58,7 @@ def test_half_scale_noise(relation: Relation) -> None:
     assert right <= 1 + 1e-9
 
 
-@pytest.mark.parametrize(
+@cases(
     ("features", "k", "gamma", "loss"),
     [
         (4, 2, Fraction(1, 2), 1.1931),
@@ -65,6 +66,7 @@ def test_half_scale_noise(relation: Relation) -> None:
         (5, 3, Fraction(1, 2), 1.6615),
         (5, 3, Fraction(1, 4), 1.6984),
     ],
+    quick=2,
 )
 def test_canonical_lipschitz_as_printed(features: int, k: int, gamma: Fraction, loss: float) -> None:
     common: dict[str, Any] = {"utility_range": 2, "epsilon": Fraction(1), "k": k, "gamma": gamma}
@@ -128,7 +130,7 @@ class Unclipped(CentredSisLaw):
         return tuple(np.abs(features.T @ target).tolist())
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(("relation", "share", "loss"), [("add_remove", 0.5, 2.7), ("replace", 0.3, 1.9135)])
 def test_missing_second_clip(relation: Relation, share: float, loss: float, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (fixed_point, xty, dpsql.functions.sis):

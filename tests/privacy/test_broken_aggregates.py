@@ -53,7 +53,7 @@ def loss(law: Callable[[list[Any]], Law], values: tuple[Any, ...], max_rows: int
     return report.log_ratio / float(EPSILON)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases(
     "block",
     [
@@ -168,8 +168,11 @@ def test_a_squared_norm_of_another_cap(broken, shape):
     assert broken(stated) < most
 
 
-@pytest.mark.parametrize(
-    "block", [TransformedPair(-1.0, 1.0, 1), DirectSum(-1.0, 1.0, 1), Bernstein(-1.0, 1.0, 1)], ids=lambda b: b.kind
+@cases(
+    "block",
+    [TransformedPair(-1.0, 1.0, 1), DirectSum(-1.0, 1.0, 1), Bernstein(-1.0, 1.0, 1)],
+    ids=lambda b: b.kind,
+    quick=1,
 )
 def test_constants_of_add_remove_under_replace(block):
     found = loss(lambda codes: block_law(codes, block, "add_remove", EPSILON), SIGNS, 2, "replace")

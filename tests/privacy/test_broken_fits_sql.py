@@ -145,7 +145,7 @@ def cost(connection: Any, name: str) -> Loss:
     return worst_case(seen(connection, sql, "many" if stated.rows > ROWS else "t"), stated)
 
 
-@cases("fault", COSTS)
+@cases("fault", COSTS, quick=1)
 def test_noise_is_worth_more_than_the_ledger_says(connection: Any, fault: str) -> None:
     assert cost(connection, fault).within(*claim(connection))
     with broken_fit(fault):
@@ -209,7 +209,7 @@ def replayed(connection: Any, sql: str, tables: tuple[str, str], first: Observat
         return str(difference)
 
 
-@cases("fault", PAIRS)
+@cases("fault", PAIRS, quick=1)
 def test_neighbours_differ_by_more_than_the_noise_is_for(connection: Any, fault: str) -> None:
     sql, tables, stated = PAIRS[fault]
     first = seen(connection, sql, tables[0])
@@ -245,7 +245,7 @@ def ranged(connection: Any, function: str, table: str, answers: Observation | No
     )
 
 
-@pytest.mark.parametrize("function", RANGES)
+@cases("function", RANGES, quick=1)
 def test_an_interval_of_a_pass_before_is_a_release_like_the_others(connection: Any, function: str) -> None:
     first = ranged(connection, function, "t")
     lower, upper = RANGES[function][1](first.result)
@@ -257,7 +257,7 @@ def test_an_interval_of_a_pass_before_is_a_release_like_the_others(connection: A
             pair_loss(first, ranged(connection, function, "more", first))
 
 
-@pytest.mark.parametrize("given", [{}, {"target_lower": -2, "target_upper": 2}], ids=["drawn", "given"])
+@cases("given", [{}, {"target_lower": -2, "target_upper": 2}], ids=["drawn", "given"], quick=1)
 def test_predictions_are_clipped_to_what_is_released_or_public(connection: Any, given: dict[str, float]) -> None:
     def fitted(table: str, answers: Observation | None = None) -> Observation:
         call = dpsql.Context(connection).dp_linear_regression

@@ -48,7 +48,7 @@ def furthest(fault: Fault | None, mine: str, unit: str) -> float:
     return worst
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("fault", broken.MOVES, ids=lambda fault: fault.what[:40])
 def test_sums_that_move_too_far(fault: Fault) -> None:
     mine = UNLISTED if fault is broken.CAPPED_FIRST else MINE

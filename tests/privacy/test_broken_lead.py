@@ -39,6 +39,7 @@ def test_the_right_lead_spends_epsilon_and_no_more() -> None:
     assert 0.2 < max(losses) <= 1
 
 
+@pytest.mark.long
 def test_a_sensitivity_of_one_is_caught() -> None:
     """A row moves a score and q: with noise for one of them only, the loss is above epsilon."""
     losses = [
@@ -47,6 +48,7 @@ def test_a_sensitivity_of_one_is_caught() -> None:
     assert max(losses) > 1.05
 
 
+@pytest.mark.long
 def test_permutations_of_a_public_seed_are_caught() -> None:
     """The loss is how far q moves, over the sensitivity 3 less 1, which is for the mean over the released features."""
     rows = 4000

@@ -14,6 +14,7 @@ from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms.objective_perturbation import calibrate, objective_epsilon, objective_perturbation
 from dpsql.testing.bits import SeededBits
 from support.broken import logistic as broken
+from support.cases import cases
 from support.laws.logistic import Perturbation, Table, loss_at, replaced_pair, shifted
 
 S = FIXED_POINT_ONE
@@ -35,7 +36,7 @@ def right(epsilon: float, neighbours: str = "add_remove", rows: int = 1) -> Pert
     return Perturbation(noise.law, float(noise.scale), float(noise.regularization))
 
 
-@pytest.mark.parametrize(("epsilon", "share"), [(0.1, 1.271), (0.5, 1.235), (1.0, 1.201), (2.0, 1.156)])
+@cases(("epsilon", "share"), [(0.1, 1.271), (0.5, 1.235), (1.0, 1.201), (2.0, 1.156)], quick=1)
 def test_constants_for_added_rows(epsilon: float, share: float) -> None:
     fault = broken.constants_for_added_rows(epsilon)
     assert replaced(fault) == pytest.approx(share * epsilon, rel=2e-3)

@@ -18,6 +18,7 @@ from support.broken.quantile import (
     noisy_rank_law,
     rank_split_law,
 )
+from support.cases import cases
 from support.laws.quantile import quantile_law
 
 HALF = Fraction(1, 2)
@@ -46,6 +47,7 @@ def right(cells: int, quantiles: Sequence[Fraction], epsilon: Fraction, relation
     return lambda rows: quantile_law(rows, cells, quantiles=quantiles, epsilon=epsilon, neighbours=relation)
 
 
+@pytest.mark.long
 def test_a_fixed_rank_with_the_constant_of_the_median() -> None:
     epsilon = Fraction(1)
     loss = share(
@@ -76,7 +78,7 @@ def test_a_noisy_rank_with_the_constant_of_the_median() -> None:
     assert 2 * share(law, WIDE, 5, claimed, "add_remove") == pytest.approx(2.98, abs=0.01)
 
 
-@pytest.mark.parametrize(("quantile", "public", "loss"), [(Fraction(3, 4), 0, 1.49), (Fraction(9, 10), 8, 1.78)])
+@cases(("quantile", "public", "loss"), [(Fraction(3, 4), 0, 1.49), (Fraction(9, 10), 8, 1.78)], quick=1)
 def test_the_constant_of_the_median_elsewhere(quantile: Fraction, public: int, loss: float) -> None:
     epsilon = Fraction(1)
     rows = [0] * public
@@ -92,6 +94,7 @@ def test_the_constant_of_the_median_elsewhere(quantile: Fraction, public: int, l
     assert share(right(104, [quantile], epsilon, "add_remove"), WIDE, 4, epsilon, "add_remove", rows) <= 1 + 1e-9
 
 
+@pytest.mark.long
 def test_the_constant_of_the_median_below_the_first_level() -> None:
     """What the second level spends, whatever the first one's cell: its share is half of epsilon."""
     epsilon, quantiles = Fraction(1), [Fraction(4, 9), Fraction(2, 3), Fraction(8, 9)]

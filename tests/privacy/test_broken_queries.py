@@ -15,6 +15,7 @@ from dpsql.contract.query.split import Split
 from support.answers import private
 from support.broken import queries as broken
 from support.broken.planting import Fault, planted
+from support.cases import cases
 from support.worlds import hospital
 
 _TOLD = itertools.count()
@@ -66,7 +67,7 @@ READING = {
 }
 
 
-@pytest.mark.parametrize("name", READING)
+@cases("name", READING, quick=1)
 def test_a_text_that_reads_people_is_refused_by_its_plan_alone(con: Any, name: str) -> None:
     with planted(broken.splitting(READING[name])), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):
         asked(con, COUNT)
@@ -100,8 +101,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("name", GROUPS)
+@cases("name", GROUPS, quick=1)
 def test_groups_do_not_depend_on_rows(con: Any, name: str) -> None:
     sql, wrong, gone, groups = GROUPS[name]
     with planted(broken.splitting(keys(wrong))), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):
@@ -116,6 +116,7 @@ def test_groups_do_not_depend_on_rows(con: Any, name: str) -> None:
     assert shown[0] > shown[1]
 
 
+@pytest.mark.long
 def test_a_name_that_is_not_whole_is_captured_unless_it_is_refused(con: Any) -> None:
     """cte_captured."""
     caller = f"WITH wards AS (SELECT '{SECRET}' AS ward) "
@@ -126,6 +127,7 @@ def test_a_name_that_is_not_whole_is_captured_unless_it_is_refused(con: Any) -> 
         assert (SECRET, 1) in asked(con, COUNT, caller)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [broken.MACRO_CAPTURED, broken.MAIN_PREFIX], ids=["macro_captured", "main_prefix"])
 def test_a_function_without_its_schema_is_captured(con: Any, fault: Fault) -> None:
     sql = "SELECT count(*) FROM visits WHERE upper(doctor) = 'ADA'"
@@ -139,6 +141,7 @@ def test_a_function_without_its_schema_is_captured(con: Any, fault: Fault) -> No
             assert "DPSQL" not in str(error), fault.what
 
 
+@pytest.mark.long
 def test_a_condition_outside_of_try_is_stopped_by_a_row(con: Any) -> None:
     """filter_outside_try."""
     sql = "SELECT count(*) FROM visits WHERE CAST(note AS INTEGER) > 0"

@@ -62,6 +62,7 @@ def charged(con: Any, sql: str, fault: Fault | None) -> tuple[float, int] | str:
     return round(after[0] - before[0], 9), after[1] - before[1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [broken.TWO_COMMITS, broken.UNREAD_CORE_UNCHARGED, broken.CORES_OF_DIFFERENT_PEOPLE],
@@ -72,12 +73,14 @@ def test_all_cores_are_one_charge_of_all_of_epsilon(con: Any, fault: Fault) -> N
     assert charged(con, TWO, fault) != (3.0, 1), fault.what
 
 
+@pytest.mark.long
 def test_a_core_that_is_not_read_is_charged_with_the_others(con: Any) -> None:
     """unread_core_uncharged_but_shown: whichever of the answers is looked at, the price is that of the statement."""
     for shown in ("a", "b", "a, b", "a + 1"):
         assert charged(con, TWO.replace("a, b", shown, 1), None) == (3.0, 1)
 
 
+@pytest.mark.long
 def test_all_parts_are_one_charge_of_all_of_delta(con: Any) -> None:
     """Two cores draw their keys, and each may fail with half of it."""
     sql = (
@@ -90,6 +93,7 @@ def test_all_parts_are_one_charge_of_all_of_delta(con: Any) -> None:
     assert float(after) - float(before) == pytest.approx(1e-6)
 
 
+@pytest.mark.long
 def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
     """two_commits: nothing of a query is stored unless all is, and what may have been drawn is charged once."""
     from dpsql.functions.grouped.quantile import QuantileCall
@@ -109,6 +113,7 @@ def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
     assert spent(con)[0] == after[0] + 3.0
 
 
+@pytest.mark.long
 @cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
 @cases(
     "sql",
@@ -130,6 +135,7 @@ def test_a_key_of_another_type_stops_nothing(con: Any, sql: str, fault: Fault | 
             assert fault is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [None, broken.PER_PERSON_SUM_HUGEINT], ids=["product", "per_person_sum_hugeint"])
 def test_a_persons_sum_stops_nothing(con: Any, fault: Fault | None) -> None:
     value = "CASE WHEN days >= 0 THEN CAST('170141183460469231731687303715884105727' AS HUGEINT) END"
@@ -154,6 +160,7 @@ def asked_in_two_zones(con: Any, fault: Fault | None) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_a_view_that_reads_the_time_zone_is_named_with_it(con: Any) -> None:
     """fingerprint_without_zone: what the texts say is the same in both zones, and the rows are not."""
     con.execute(
@@ -170,8 +177,7 @@ def test_a_view_that_reads_the_time_zone_is_named_with_it(con: Any) -> None:
     assert con.execute(private(ZONED)).fetchall() == [(0,)]
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"])
+@cases("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"], quick=1)
 def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> None:
     con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")
     first, second = "SELECT count(*) FROM long", "SELECT count(*) FROM visits WHERE days > 20"
@@ -184,7 +190,7 @@ def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> 
             assert con.execute(private(first)).fetchall() == before
 
 
-@pytest.mark.parametrize("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"])
+@cases("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"], quick=1)
 def test_an_interval_of_two_numbers_holds_both(con: Any, fault: Fault | None) -> None:
     """It is wider than those of the two together, each of which fails with the whole chance."""
     sql = "SELECT count(*) AS n, count(doctor) AS k, count(*) + count(doctor) AS both FROM visits"
@@ -200,6 +206,7 @@ def test_an_interval_of_two_numbers_holds_both(con: Any, fault: Fault | None) ->
         assert wider == pytest.approx(apart)
 
 
+@pytest.mark.long
 def test_a_subquery_carries_the_unit(con: Any) -> None:
     """unit_not_carried: without it the plan has no owner in its last column, and the query is refused."""
     sql = "SELECT ward, avg(days) FROM (SELECT ward, days FROM (SELECT * FROM visits) WHERE days > 3) GROUP BY ward"
@@ -210,6 +217,7 @@ def test_a_subquery_carries_the_unit(con: Any) -> None:
     assert spent(con) == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", [None, CAP_BEFORE_JOIN], ids=["product", "cap_before_join"])
 def test_the_cap_comes_after_the_last_join(fault: Fault | None) -> None:
     """cap_before_join: two lines of each order are many of a person who has many orders."""

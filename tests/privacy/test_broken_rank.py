@@ -12,6 +12,7 @@ import pytest
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import Table
 from support.broken import present_rows_law, range_of_two_levels_law, tau_b_law
+from support.cases import cases
 from support.laws.rank import RankLaw
 
 LEVELS = {"target_levels": [-1, 1]}
@@ -32,8 +33,11 @@ def broken(table: Table, mechanism: str = "one_shot") -> Mapping[Any, float]:
     return range_of_two_levels_law(table or ((0.0, 0.0, 0.0),), epsilon=Fraction(1), **{**ONE, "mechanism": mechanism})
 
 
-@pytest.mark.parametrize(
-    ("table", "levels", "expected"), [(NUMERIC, {}, 5 / 4), (THIRD, LEVELS, 7 / 6)], ids=["numeric", "third level"]
+@cases(
+    ("table", "levels", "expected"),
+    [(NUMERIC, {}, 5 / 4), (THIRD, LEVELS, 7 / 6)],
+    ids=["numeric", "third level"],
+    quick=1,
 )
 def test_the_range_of_two_levels_elsewhere(table: Table, levels: Any, expected: float) -> None:
     """With many copies of the falling feature, Gumbel noise spends all that the range leaves open."""

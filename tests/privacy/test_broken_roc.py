@@ -25,6 +25,7 @@ from support.broken.roc import (
     total_epsilon_constant,
     two_counts_law,
 )
+from support.cases import cases
 from support.laws.roc import (
     area_law,
     best_beta,
@@ -67,8 +68,8 @@ def test_ties_on_both_sides() -> None:
     assert 0.9 < loss(medians(6, "add_remove", epsilon=epsilon), SIX, 5, "add_remove") / 2 <= 1
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("cells", "occupied"), [(6, SIX), (11, ELEVEN)])
+@cases("relation", RELATIONS, quick=1)
+@cases(("cells", "occupied"), [(6, SIX), (11, ELEVEN)])
 def test_the_right_medians(cells: int, occupied: Sequence[int], relation: Relation) -> None:
     assert 0.6 < loss(medians(cells, relation), occupied, 5, relation) <= 1
 

@@ -14,6 +14,7 @@ from dpsql.testing import AuditReport, audit_sql, to_arrow
 from dpsql.testing.neighbours import Table
 from support.audits import connecting
 from support.broken import BROKEN_SELECTORS, install_broken_selectors
+from support.cases import cases
 
 CONFIDENCE = 1 - 1e-6
 BOUNDS = "lower := -1, upper := 1, target_lower := -1, target_upper := 1"
@@ -67,8 +68,11 @@ def right(pair: tuple[Table, Table], epsilon: float, more: str) -> str:
     )
 
 
-@pytest.mark.parametrize(
-    ("fault", "radius"), [("no_radius", 5.0), ("target_range", 5.0), ("no_ball", 1.1)], ids=lambda value: str(value)
+@cases(
+    ("fault", "radius"),
+    [("no_radius", 5.0), ("target_range", 5.0), ("no_ball", 1.1)],
+    ids=lambda value: str(value),
+    quick=1,
 )
 def test_range_that_does_not_cover_a_row(opened: list[Any], fault: str, radius: float) -> None:
     sql = broken(f"dp_broken_subset_{fault}", STEEPER, radius, 0.5)
@@ -76,13 +80,14 @@ def test_range_that_does_not_cover_a_row(opened: list[Any], fault: str, radius: 
     assert report.verdict == "violates", str(report)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("radius", [5, 1.1])
 def test_range_that_covers_a_row(opened: list[Any], radius: float) -> None:
     report = run(opened, STEEPER, right(STEEPER, 0.5, f"radius := {radius}"), epsilon=0.5, runs=100)
     assert report.verdict != "violates", str(report)
 
 
+@pytest.mark.long
 def test_range_of_an_addition_for_a_replacement(opened: list[Any]) -> None:
     sql = broken("dp_broken_subset_one_sided", REPLACED, 1.0, 2.0)
     report = run(opened, REPLACED, sql, epsilon=2.0, runs=6000)
@@ -96,6 +101,7 @@ def test_range_of_a_replacement(opened: list[Any]) -> None:
     assert report.verdict != "violates", str(report)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["accepted", "kept_branch", "overweight"])
 def test_rejection_sampling_misread(opened: list[Any], fault: str) -> None:
     sql = broken(f"dp_broken_subset_{fault}", TURNED, 1.1, 0.05)

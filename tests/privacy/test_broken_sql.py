@@ -63,6 +63,7 @@ def test_shared_draw_across_rows(opened: list[Any]) -> None:
     assert right.verdict != "violates", str(right)
 
 
+@pytest.mark.long
 def test_null_passthrough(opened: list[Any]) -> None:
     tables = ("CREATE TABLE t(x BIGINT)", "CREATE TABLE t AS SELECT 1::BIGINT AS x")
     query = "SELECT {}(sum(x)::BIGINT, 0.1) FROM t"
@@ -171,6 +172,7 @@ def test_batches_and_arrow_tables(opened: list[Any]) -> None:
     assert report.verdict == "passes", str(report)
 
 
+@pytest.mark.long
 def test_broken_functions_are_installed_on_request_only() -> None:
     with duckdb.connect() as connection:
         for name in BROKEN_FUNCTIONS:

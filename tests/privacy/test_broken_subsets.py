@@ -132,7 +132,7 @@ def cut_law(scores: dict[Subset, int], *, rank: int, gap: int, **options: Any) -
     return exponential_law({A: min(score, limit) for A, score in scores.items()}, **options)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_exhaustively(relation: Relation) -> None:
     options = {"utility_range": RANGE[relation], "epsilon": 0.5}
@@ -148,7 +148,7 @@ def test_exhaustively(relation: Relation) -> None:
         assert worst(lambda scores: exponential_law(scores, utility_range=1, epsilon=0.5), relation) > 0.55
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_scores_in_an_interval(relation: Relation) -> None:
     """Scores that lie anywhere in an interval of width 1 above the true ones: Delta + 2 w, and 2 (Delta + w)."""
 

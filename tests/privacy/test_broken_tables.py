@@ -20,6 +20,7 @@ from support.broken.tables import (
     one_group_quantile_law,
     separate_margins_law,
 )
+from support.cases import cases
 from support.laws.quantile import group_quantile_law
 
 ONE = Fraction(1)
@@ -35,7 +36,7 @@ def test_cells_for_margins() -> None:
     assert gaussian_covers(mu * Fraction(9259, 10000), ONE, Fraction(1, 10**6))  # mu sqrt(12 / 14)
 
 
-@pytest.mark.parametrize(("law", "loss"), [(one_group_quantile_law, 1.77), (added_rows_quantile_law, 1.97)])
+@cases(("law", "loss"), [(one_group_quantile_law, 1.77), (added_rows_quantile_law, 1.97)], quick=1)
 def test_quantiles_of_groups_with_the_constants_of_one(law: Any, loss: float) -> None:
     """A row beyond all others goes from one group to the other; nine rows of each group stay.
 
@@ -60,6 +61,7 @@ def test_edges_from_the_data() -> None:
     assert report.log_ratio == math.inf
 
 
+@pytest.mark.long
 def test_margins_each_with_all_of_epsilon() -> None:
     inside = {(): separate_margins_law([], epsilon=ONE), ((0, 0),): separate_margins_law([(0, 0)], epsilon=ONE)}
     both = set(inside[()]) & set(inside[((0, 0),)])

@@ -7,7 +7,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import pytest
 
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
 from dpsql.mechanisms.tukey import growth_per_level
@@ -22,6 +21,7 @@ from support.broken.tukey import (
     too_deep_law,
     too_deep_point,
 )
+from support.cases import cases
 from support.laws.tukey import Models, TukeyLaw, hockey_stick, tukey_law
 
 Doubles = Any
@@ -59,7 +59,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES, quick=1)
 def test_a_broken_law_exceeds_the_claim_and_the_right_one_does_not(name: str) -> None:
     law, pair, budget = CASES[name]
     assert loss(law, pair, *budget) > 1.2 * float(Fraction(budget[2]))
@@ -71,8 +71,7 @@ def test_the_noise_of_the_test_costs_what_it_claims() -> None:
     assert loss(law, pair, *budget) > 0.5
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("sampler", [too_deep_point, inner_slabs_point])
+@cases("sampler", [too_deep_point, inner_slabs_point], quick=1)
 def test_a_broken_sampler_does_not_have_the_law(sampler: Callable[..., Any]) -> None:
     models: Models = [(float(i), float(7 * i % 16) ** 2) for i in range(16)]
     law = right_law(models, epsilon_test=Fraction(1), epsilon_draw=Fraction(1), delta=Fraction(1, 4))

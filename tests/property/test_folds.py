@@ -214,7 +214,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_gram, "_CARRY_ROWS", 50)
 
 
-@cases("name", FOLDS)
+@cases("name", FOLDS, quick=4)
 def test_every_cut_order_and_tree_gives_the_same_state(name: str) -> None:
     generator = np.random.default_rng(zlib.crc32(name.encode()))
     rows = table(generator.integers(1 << 30))
@@ -301,7 +301,7 @@ MEASURED = {
 }
 
 
-@cases("rows", [1, 3])
+@cases("rows", [1, 3], quick=3)
 @cases("kind", NEIGHBOURS)
 @cases("name", MEASURED)
 def test_no_neighbours_are_farther_apart_than_a_fold_says(name: str, kind: str, rows: int) -> None:

@@ -77,7 +77,7 @@ def examined(con: Any, seed: int, count: int, *faults: Patch, databases: int = 1
         )
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(4))
 @cases("asked", [SIMPLE, ()], ids=["simple", "random"])
 def test_a_wrong_split_is_refused_or_tells_no_more(con: Any, seed: int, asked: Sequence[str]) -> None:

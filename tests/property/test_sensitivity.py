@@ -40,6 +40,7 @@ def check_target_sums(first: Table, second: Table, relation: str, rows: int) -> 
     assert moved <= xty.target_sums_sensitivity(relation, rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_row(relation: Relation) -> None:
     for first, second in random_pairs(2024, relation, columns=4, count=400, lower=LOWER, upper=UPPER):
@@ -47,7 +48,7 @@ def test_one_row(relation: Relation) -> None:
         check_target_sums(first, second, relation, 1)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("rows", [1, 2, 3])
 def test_one_unit_after_the_cap(relation: Relation, rows: int) -> None:
     """Rows without an id are dropped, then at most `rows` of each unit are kept, whichever they are."""

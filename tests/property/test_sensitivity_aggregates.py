@@ -133,7 +133,7 @@ def test_the_distance_of_chebyshev():
     assert most <= block.row.distance
 
 
-@cases("shape", SHAPES, ids=str)
+@cases("shape", SHAPES, ids=str, quick=21)
 @cases("block", BLOCKS, ids=name)
 def test_a_unit_that_comes_moves_as_stated(block, shape):
     """Both bounds are reached under add_remove."""
@@ -154,7 +154,7 @@ def changes(block: Block, shape: tuple[int, int, int], keys: int) -> tuple[float
     return max(float(np.abs(added - one).sum(axis=1).max()) for one in added), most
 
 
-@cases(("keys", "shape"), [(keys, shape) for keys in (1, 2, 3) for shape in SHAPES if shape[1] <= keys])
+@cases(("keys", "shape"), [(keys, shape) for keys in (1, 2, 3) for shape in SHAPES if shape[1] <= keys], quick=24)
 @cases("block", BLOCKS, ids=name)
 def test_a_unit_that_is_replaced_moves_as_stated(block, shape, keys):
     """In K public groups the bounds are reached, but for D2 of `Chebyshev`, and where r does not divide m."""
@@ -189,7 +189,7 @@ def shared_vectors(block: SharedCount, shape: tuple[int, int, int], keys: int) -
     return np.array(added).astype(float)
 
 
-@cases("shape", [shape for shape in SHAPES if shape[0] <= 3], ids=str)
+@cases("shape", [shape for shape in SHAPES if shape[0] <= 3], ids=str, quick=22)
 @cases("weight", [1, ONE, 2 * ONE, 9])
 def test_a_shared_count_moves_as_stated(weight: int, shape: tuple[int, int, int]) -> None:
     """Two targets with one count: under add_remove the bounds are reached, under replace where r divides m."""

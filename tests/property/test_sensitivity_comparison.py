@@ -36,7 +36,7 @@ def numbers(table: Table) -> tuple[Fraction, Fraction, int, int, Fraction]:
     return one - other, one + other, exact[0].positives, exact[0].negatives, pairs
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_of_a_row(relation: Relation) -> None:
     """Losses of all numbers of the mechanism add up to epsilon at most, and that is reached."""

@@ -75,7 +75,7 @@ def test_counts_move_as_stated(relation: Relation) -> None:
     assert max(sums) == l1_sensitivity(relation, histograms=2)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_counts_move_as_stated_for_units_of_two_rows(relation: Relation) -> None:
     moves = [
         histograms(flat(first)) - histograms(flat(second))
@@ -85,7 +85,7 @@ def test_counts_move_as_stated_for_units_of_two_rows(relation: Relation) -> None
     assert max(abs(move).sum() for move in moves) == l1_sensitivity(relation, histograms=2, max_rows_per_unit=2)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=2)
 @cases("quantile", QUANTILES)
 def test_utilities_move_within_the_range(quantile: Fraction, relation: Relation) -> None:
     report = check_sensitivity(lambda table: utilities(table, quantile), ROWS, 5, relation)
@@ -103,7 +103,7 @@ def distances(counts: tuple[int, ...], quantile: Fraction) -> list[Fraction]:
     return [max(Fraction(0), left - rank, rank - right) for left, right in itertools.pairwise(below)]
 
 
-@pytest.mark.parametrize("quantile", QUANTILES)
+@cases("quantile", QUANTILES, quick=1)
 def test_a_row_moves_each_cell_as_stated(quantile: Fraction) -> None:
     """On every table of up to four rows a cell, and some with more in one of them."""
     larger = max(quantile, 1 - quantile)
@@ -122,7 +122,7 @@ def test_a_row_moves_each_cell_as_stated(quantile: Fraction) -> None:
     assert {place: (min(moves), max(moves)) for place, moves in seen.items()} == stated
 
 
-@pytest.mark.parametrize("quantile", QUANTILES)
+@cases("quantile", QUANTILES, quick=1)
 def test_a_replaced_row_moves_no_cell_by_more_than_one(quantile: Fraction) -> None:
     reached = set()
     for counts in itertools.product(range(5), repeat=4):
@@ -135,7 +135,7 @@ def test_a_replaced_row_moves_no_cell_by_more_than_one(quantile: Fraction) -> No
     assert (min(reached), max(reached)) == (-1, 1)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("quantile", QUANTILES[:3])
 def test_utilities_move_within_the_range_for_units_of_two_rows(quantile: Fraction, relation: Relation) -> None:
     bound = rank_utility_range(quantile, relation, whole=True, max_rows_per_unit=2)
@@ -143,7 +143,7 @@ def test_utilities_move_within_the_range_for_units_of_two_rows(quantile: Fractio
     assert bound / 2 < report.range <= bound
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_random_tables(relation: Relation) -> None:
     for first, second in random_pairs(3, relation, columns=1, count=300, lower=-2.0, upper=4.0):
         move = histograms(first) - histograms(second)
@@ -155,7 +155,7 @@ def test_random_tables(relation: Relation) -> None:
             assert max(changes) - min(changes) <= rank_utility_range(quantile, relation, whole=True)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_random_tables_of_units(relation: Relation) -> None:
     for first, second in random_unit_pairs(4, relation, columns=1, count=300, lower=-2.0, upper=4.0):
         move = histograms(first) - histograms(second)

@@ -55,7 +55,7 @@ def exact(part: CubeVector, unit: tuple[Row, ...]) -> np.ndarray:
     return vector
 
 
-@cases("name", VECTORS)
+@cases("name", VECTORS, quick=1)
 @cases("shape", SHAPES, ids=str)
 def test_one_unit_more_moves_as_stated(name: str, shape: tuple[int, int, int]) -> None:
     """The bound is reached: by rows whose values are all at the same end."""

@@ -114,7 +114,7 @@ def rich(draw: random.Random) -> Database:
             return database
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("form", CALLS.values(), ids=CALLS)
 def test_an_owner_moves_no_more_than_its_block_is_charged_for(con: Any, form: str) -> None:
     assert check(con, [rich(random.Random(len(form)))], [form]) > 0
@@ -137,6 +137,7 @@ ONE = {**EMPTY, "people": [(1, 1, 0)], "visits": [(1, 1, "2026-01-15", 0), (2, 1
 NULL = {**EMPTY, "people": [(1, 1, 0)], "visits": [(1, 1, None, 0)]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "form", "source", "database"),
     [

@@ -100,7 +100,7 @@ def scores_of(score: str, counts: np.ndarray, d: int) -> np.ndarray:
     }[score]
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=3)
 @cases(
     ("d", "r", "unit"),
     [
@@ -179,7 +179,7 @@ def test_crowded_rows_move_scores_within_the_range(d: int, r: int, score: str, r
     assert falling or is_monotone(score, relation)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("n", [1, 2, 3, 7, 40])
 def test_crowded_rows_move_information_as_stated(n: int, relation: Relation) -> None:
     """Random tables of n rows, each of which has any share of the feature; many near the corners, where it moves most."""
@@ -262,7 +262,7 @@ def test_scores_move_within_the_range(d: int, r: int, score: str, relation: Rela
     assert rising
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=4)
 @cases("score", COUNTED)
 def test_scores_move_within_the_range_for_units_of_two_rows(score: str, relation: Relation) -> None:
     largest = spread = 0
@@ -311,7 +311,7 @@ def of_size(n: int) -> Iterator[tuple[int, ...]]:
         yield cuts[0], cuts[1] - cuts[0] - 1, cuts[2] - cuts[1] - 1, n + 2 - cuts[2]
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=2)
 @cases("n", [2, 3, 5, 8, 11, pytest.param(15, marks=pytest.mark.slow)])
 def test_information_moves_as_stated(n: int, relation: Relation) -> None:
     """Every 2 x 2 table of n rows against every neighbour of at most n rows: the bound is reached and never passed."""

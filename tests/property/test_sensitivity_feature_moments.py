@@ -51,14 +51,14 @@ def check(first: Any, second: Any, features: int, relation: Relation, rows: int 
     assert coarse <= coarse_l1_sensitivity(relation, features, rows)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("features", [1, 2, 3, 5])
 def test_random_neighbours(features: int, relation: Relation) -> None:
     for first, second in random_pairs(features, relation, columns=features, count=300):
         check(first, second, features, relation)
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("features", [1, 2, 4])
 def test_units_of_several_rows(features: int, relation: Relation) -> None:
     """A unit's rows go, or go and come back as others, perhaps fewer, and some of them incomplete."""
@@ -81,7 +81,7 @@ def corners(features: int) -> list[tuple[float, ...]]:
     return list(itertools.product((-1.0, 0.0, 1.0), repeat=features))
 
 
-@cases("features", [1, 2, 3, 4, 5])
+@cases("features", [1, 2, 3, 4, 5], quick=5)
 @cases("rows", [1, 3])
 def test_squared_norms_are_attained(features: int, rows: int) -> None:
     points = corners(features)
@@ -111,7 +111,7 @@ def test_the_numbers_of_the_specification() -> None:
     assert coarse_l1_sensitivity("add_remove", 2, 3) == 15 * COARSE_UNIT + moments_length(2) == 15 * COARSE_UNIT + 6
 
 
-@cases("features", [1, 2, 3, 4, 5, 6])
+@cases("features", [1, 2, 3, 4, 5, 6], quick=1)
 def test_no_pair_of_rows_is_farther_apart(features: int) -> None:
     """A climb from random pairs of rows within the bounds comes to the stated norms, and never beyond."""
     optimize = pytest.importorskip("scipy.optimize")

@@ -40,7 +40,7 @@ def scores(table: Table, size: int, radius: Fraction, ridge: Fraction, forced: i
     return problem.scores(list(combinations(range(COLUMNS), size))) * float(SCORE_UNIT)
 
 
-@cases("size", [1, 2, 3])
+@cases("size", [1, 2, 3], quick=4)
 @cases(("radius", "ridge", "forced"), PROBLEMS)
 def test_a_row_raises_every_score_by_at_most_delta(size: int, radius: Fraction, ridge: Fraction, forced: int) -> None:
     delta, width = score_sensitivity(size + forced, radius), SCORE_WIDTH
@@ -52,7 +52,7 @@ def test_a_row_raises_every_score_by_at_most_delta(size: int, radius: Fraction, 
         assert changes.max() - changes.min() <= utility_range("add_remove", size + forced, radius, width=width)
 
 
-@cases("size", [1, 2, 3])
+@cases("size", [1, 2, 3], quick=5)
 @cases(("radius", "ridge", "forced"), PROBLEMS)
 def test_a_replaced_row_moves_scores_by_at_most_delta(
     size: int, radius: Fraction, ridge: Fraction, forced: int
@@ -87,6 +87,7 @@ def test_units_of_several_rows(relation: Relation, rows: int) -> None:
         )
 
 
+@pytest.mark.long
 def test_delta_is_attained() -> None:
     """One row against a fit that many rows hold in place: (1 + 1.1 sqrt 2)^2 = 6.5313."""
     radius, opposite = Fraction(11, 10), (1.0, 1.0, 0.0, 0.0, -1.0)
@@ -109,6 +110,7 @@ def test_the_replaced_range_is_nearly_attained() -> None:
     assert changes.max() - changes.min() > 0.9 * 2 * ((1 + 1.1 * 2**0.5) ** 2 - (1 - 1.1 * 2**0.5) ** 2)
 
 
+@pytest.mark.long
 def test_without_the_ball_nothing_bounds_the_change() -> None:
     """A column that is almost 0 makes the coefficients, and the new row's residual, as large as one likes."""
     radius = Fraction(1000)

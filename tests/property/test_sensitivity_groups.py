@@ -112,7 +112,7 @@ def run(con: Any, seen: list[Seen], function: str, given: str) -> Seen:
     return seen[-1]
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("relation", RELATIONS)
 @cases("seed", range(8))
 def test_no_unit_moves_the_sums_further_than_noise_is_drawn_for(con: Any, relation: str, seed: int) -> None:
@@ -206,7 +206,7 @@ def test_equal_rows_are_one_another(con: Any) -> None:
     assert all(one == found[0] for one in found)
 
 
-@cases(("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)])
+@cases(("groups", "each", "most"), [(5, 3, None), (5, 3, 12), (7, 4, 9), (1000, 1, 1000), (2, 60, 100)], quick=3)
 @cases("keys", ["range(1000)", "'private', delta := 1e-3"])
 def test_a_unit_with_very_many_rows(con: Any, groups: int, each: int, most: int | None, keys: str) -> None:
     con.execute("CREATE OR REPLACE TABLE t AS SELECT 1 AS unit, i % 1000 AS h, i % 17 AS x FROM range(100000) AS r(i)")
@@ -237,6 +237,7 @@ def test_unlisted_keys_take_no_room(con: Any) -> None:
 # Sums of units.
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "DECIMAL(18, 6)"])
 def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> None:
     """Neither on the order of rows, nor on threads, nor on other units."""
@@ -257,6 +258,7 @@ def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> No
     assert all(one == found[0] for one in found)
 
 
+@pytest.mark.long
 @cases(
     ("kind", "values"),
     [

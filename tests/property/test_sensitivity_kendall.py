@@ -64,7 +64,7 @@ def slow_tau(x: Sequence[Any], y: Sequence[Any]) -> Fraction:
 # --- what the statistic is
 
 
-@cases("blocked", [False, True])
+@cases("blocked", [False, True], quick=3)
 @cases("selected", [(), (2,), (2, 4)])
 def test_utilities_are_the_definition(blocked: bool, selected: tuple[int, ...]) -> None:
     draw = random.Random(3)
@@ -136,9 +136,8 @@ def test_an_added_row_moves_tau_within_its_interval() -> None:
     assert min(moves) == Fraction(-3, 2)
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("blocked", [False, True])
+@cases("relation", RELATIONS, quick=1)
+@cases("blocked", [False, True])
 def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> None:
     draw = random.Random(5)
     for first, second in random_pairs(11, relation, columns=FEATURES + 1, count=200, max_rows=14):
@@ -148,9 +147,8 @@ def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> N
             assert spread(changes(*with_blocks, selected, blocked)) <= limit
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("blocked", [False, True])
+@cases("relation", RELATIONS, quick=1)
+@cases("blocked", [False, True])
 def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
     values = [(0.0, 0.0), (0.0, 1.0), (1.0, 0.0), (1.0, 1.0)]
     domain = [
@@ -161,8 +159,7 @@ def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
         assert report.range <= utility_range(relation, first=not selected, blocked=blocked)
 
 
-@pytest.mark.long_but_one
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("blocked", [False, True])
 @cases("rows", [2, 3])
 def test_units_of_several_rows(relation: Relation, blocked: bool, rows: int) -> None:

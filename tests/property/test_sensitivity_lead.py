@@ -21,6 +21,7 @@ from dpsql.statistics.kendall import Pairs
 from dpsql.statistics.lead import exact_lead, lead_sensitivity, shuffled_top
 from dpsql.statistics.rank_scores import RankScores
 from dpsql.testing.neighbours import Table
+from support.cases import cases
 
 Order = tuple[int, ...]
 
@@ -64,7 +65,7 @@ def test_the_table_of_sensitivities(neighbours: str, two_levels: bool, expected:
         lead_sensitivity(relation_of(neighbours, 2), two_levels=two_levels)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(("two_levels", "levels"), [(True, (LOW, HIGH, NAN)), (False, (0.0, 1.0, 2.0, NAN))])
 def test_every_small_table_stays_within_the_move_of_q(two_levels: bool, levels: tuple[float, ...]) -> None:
     """Every permuted target of up to four rows and every column; the new row takes the target of one, which takes its."""
@@ -83,8 +84,8 @@ def test_every_small_table_stays_within_the_move_of_q(two_levels: bool, levels: 
     assert 1 < least <= (2 if two_levels else Fraction(7, 2))
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("two_levels", [True, False])
+@cases("neighbours", ["add_remove", "replace"], quick=1)
+@cases("two_levels", [True, False])
 def test_random_neighbours_move_the_lead_within_its_sensitivity(
     monkeypatch: pytest.MonkeyPatch, neighbours: str, two_levels: bool
 ) -> None:
@@ -117,8 +118,8 @@ def test_random_neighbours_move_the_lead_within_its_sensitivity(
     assert Fraction(1, 2) < most <= limit
 
 
-@pytest.mark.parametrize("k", [1, 2])
-@pytest.mark.parametrize("r", [1, 2])
+@cases("k", [1, 2], quick=1)
+@cases("r", [1, 2])
 def test_the_chance_is_exact_by_enumeration(k: int, r: int) -> None:
     """Five rows, two features, nine permutations: pairs of columns with ties and missing values, by every order.
 

@@ -55,7 +55,7 @@ def test_the_cut_keeps_sums_between_those_of_as_many_rows() -> None:
             assert rows > most or found == total
 
 
-@cases("relation", ["add_remove", "replace"])
+@cases("relation", ["add_remove", "replace"], quick=3)
 @cases("most", [1, 2, 3])
 @cases("block", BLOCKS, ids=lambda block: f"{block.kind} {getattr(block, 'lower', '')}")
 def test_no_unit_moves_it_further(block: Block, most: int, relation: str) -> None:
@@ -118,7 +118,7 @@ def random_rows(rng: random.Random, unit: int, count: int) -> list[str]:
     ]
 
 
-@cases("limits", LIMITS)
+@cases("limits", LIMITS, quick=1)
 @cases("call", CALLS)
 def test_the_statement_keeps_the_sensitivity(call: str, limits: str) -> None:
     if call == "sums of units" and limits != "groups":

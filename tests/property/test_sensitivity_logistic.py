@@ -48,7 +48,7 @@ def worst_one_row(noise: Perturbation, rows: int = 1) -> float:
     return worst
 
 
-@cases("times", [1.2, 2.0, 40.0])
+@cases("times", [1.2, 2.0, 40.0], quick=1)
 @cases("epsilon", [0.1, 1.0, 4.0])
 def test_an_added_row(epsilon: float, times: float) -> None:
     """On adversarial tables the loss reaches 0.99 of epsilon, and never exceeds it."""
@@ -113,7 +113,7 @@ def test_the_density_is_one() -> None:
         assert mass == pytest.approx(1.0, abs=1e-3)
 
 
-@cases("ridge", [0.4, 1.0, 3.0])
+@cases("ridge", [0.4, 1.0, 3.0], quick=1)
 @cases(("epsilon", "delta"), [(1.0, 0.05), (0.8, 1e-6)])
 def test_an_added_row_under_normal_noise(epsilon: float, delta: float, ridge: float) -> None:
     """The exact hockey-stick divergence in one column, in both directions."""
@@ -141,8 +141,7 @@ def test_an_added_row_under_normal_noise(epsilon: float, delta: float, ridge: fl
     assert hockey_stick(points, cell, TABLES[3].plus([1.0]), TABLES[3], loose, epsilon) > delta
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("relation", ["add_remove", "replace"], quick=1)
 def test_normal_noise_in_two_columns(relation: str) -> None:
     epsilon, delta, ridge = 1.0, Fraction("0.01"), 0.8
     noise = calibrate(Fraction(epsilon), delta, width=30, neighbours=relation, regularization=2 * ridge)
@@ -173,7 +172,7 @@ def test_a_mu_of_the_whole_epsilon_would_not_do() -> None:
     assert gaussian_delta(gaussian_mu(rate, delta), Fraction(epsilon)) < delta
 
 
-@pytest.mark.parametrize(("epsilon", "rows", "ridge"), [(1.0, 1000, 1e-3), (0.5, 1000, 1e-3), (0.1, 1000, 1e-3)])
+@cases(("epsilon", "rows", "ridge"), [(1.0, 1000, 1e-3), (0.5, 1000, 1e-3), (0.1, 1000, 1e-3)], quick=2)
 def test_the_published_calibration_is_private(epsilon: float, rows: int, ridge: float) -> None:
     """It is loose, under either relation: not a fault."""
     scale, total = published_calibration(epsilon, rows, ridge)

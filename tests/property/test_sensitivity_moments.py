@@ -80,7 +80,7 @@ def test_the_other_rows_do_not_matter() -> None:
 KINDS = [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.int64(), pa.decimal128(5, 2), pa.float64()]
 
 
-@cases("neighbours", ["add_remove", "replace"])
+@cases("neighbours", ["add_remove", "replace"], quick=27)
 @cases("unit", [1, 2])
 @cases("kind", KINDS, ids=str)
 def test_products_of_cells(neighbours: str, unit: int, kind: pa.DataType) -> None:
@@ -102,8 +102,8 @@ def test_products_of_cells(neighbours: str, unit: int, kind: pa.DataType) -> Non
         assert moved([0] * unit, [number - 1] * unit) > 0.5 * bound
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("unit", [1, 3])
+@cases("neighbours", ["add_remove", "replace"], quick=2)
+@cases("unit", [1, 3])
 def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) -> None:
     """Tables of all types at once, of odd values: each column moves by at most the norm of its own type's matrix."""
     generator = np.random.default_rng(unit)
@@ -129,7 +129,7 @@ def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) 
             assert moved <= most * PrefixMatrix.of(of.count).squared
 
 
-@cases("whole", [False, True])
+@cases("whole", [False, True], quick=5)
 @cases("width", [1, 3, 6, 20])
 def test_standardised_rows_have_the_stated_norm(width: int, whole: bool) -> None:
     """Random moments and heavy-tailed rows: norms, Gram matrix and cross products never exceed their bounds."""

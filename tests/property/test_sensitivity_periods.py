@@ -112,7 +112,7 @@ def check(con: Any, call: str, chosen: list[tuple[Row, ...]]) -> int:
     return moved
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("call", CALLS.values(), ids=list(CALLS))
 def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str) -> None:
     assert check(con, call, sample(3, seed=len(call))) > 0
@@ -172,8 +172,7 @@ MANY = (("A", DATES[1], 0), ("A", DATES[1], 1), ("A", DATES[2], 0), ("A", None, 
 ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize(
+@cases(
     ("fault", "call", "table"),
     [
         (broken.CAP_PER_PERSON_ACROSS_PERIODS, CALLS["groups"], ROWS_OF_A),
@@ -181,6 +180,7 @@ ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
         (broken.NULL_PERIOD_EVERYWHERE, CALLS["rows"], (("A", None, 0),)),
     ],
     ids=["cap_per_person_across_periods", "cap_before_during", "null_period_everywhere"],
+    quick=1,
 )
 def test_a_fault_in_the_unit_is_found(con: Any, fault: Fault, call: str, table: tuple[Row, ...]) -> None:
     check(con, call, [table])

@@ -269,14 +269,14 @@ def random_queries(draw: random.Random, count: int) -> list[tuple[str, str]]:
     return made
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(6))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     assert examine(con, random_queries(draw, 14), neighbours(random_rows(draw))).wrong == []
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(100, 106))
 def test_a_person_is_worth_epsilon_at_most_on_several_databases(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=10, databases=3).wrong == []

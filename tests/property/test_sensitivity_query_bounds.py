@@ -32,7 +32,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(20))
 @cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
@@ -55,9 +55,7 @@ def test_a_person_may_use_all_of_epsilon_but_no_more(con: Any) -> None:
     assert max(found.losses) > 0.6
 
 
-@pytest.mark.parametrize(
-    "fault", [BOUNDS_OF_ONE_ROW, BOUNDS_OF_THE_DATA, ROWS_BEYOND_THE_LIMIT], ids=lambda fault: fault.what
-)
+@cases("fault", [BOUNDS_OF_ONE_ROW, BOUNDS_OF_THE_DATA, ROWS_BEYOND_THE_LIMIT], ids=lambda fault: fault.what, quick=1)
 def test_faults_are_found(con: Any, fault: Fault) -> None:
     with planted(*fault.patches):
         found = examine(con, QUERY, neighbours(ROWS))

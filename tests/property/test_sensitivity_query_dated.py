@@ -130,7 +130,7 @@ def of_seed(con: Any, seed: int, *, queries: int, databases: int) -> Found:
     return examine(con, random_queries(draw, queries), made)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_an_owner_is_worth_epsilon_of_a_charged_month_and_nothing_else(con: Any, seed: int) -> None:
     assert of_seed(con, seed, queries=8, databases=1).wrong == []
@@ -170,6 +170,7 @@ def test_most_queries_are_answered_and_some_use_all_of_epsilon(con: Any) -> None
     assert found.uncharged > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "fault",
     [broken.CAP_BEFORE_DURING, broken.NULL_PERIOD_EVERYWHERE],

@@ -49,7 +49,7 @@ def keyed_queries(draw: random.Random) -> list[tuple[str, str]]:
     return made
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     draw = random.Random(seed)

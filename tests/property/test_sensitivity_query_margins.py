@@ -35,7 +35,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(20))
 @cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:

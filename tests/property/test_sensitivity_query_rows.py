@@ -42,7 +42,7 @@ def small_limits() -> AbstractContextManager[None]:
     return planted((query_rows, "LIMITS", (1, 2, 4)))
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(4))
 @cases("more", [MORE, f"{MORE}, keys := 'private'"])
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
@@ -84,6 +84,6 @@ def test_every_part_keeps_its_own_share(con: Any) -> None:
     assert each_part(con, "SELECT count(*) FROM orders", PEOPLE) == []
 
 
-@pytest.mark.parametrize("fault", [NO_LIMIT, ROWS_OF_TWO, MOST_OF_ALL], ids=lambda fault: fault.what)
+@cases("fault", [NO_LIMIT, ROWS_OF_TWO, MOST_OF_ALL], ids=lambda fault: fault.what, quick=1)
 def test_planted_faults_are_found(con: Any, fault: Fault) -> None:
     assert each_part(con, "SELECT count(*) FROM orders", PEOPLE, fault) != []

@@ -35,7 +35,7 @@ def examined(con: Any, seed: int, count: int = 8) -> Found:
     return examine(con, queries, neighbours(tied_rows(draw)))
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(6))
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
     found = examined(con, seed)

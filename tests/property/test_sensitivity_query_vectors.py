@@ -35,7 +35,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(25))
 @cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
@@ -52,7 +52,7 @@ DISJOINT = (
 )
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("seed", range(25))
 @cases("more", MORE)
 def test_a_wrong_proof_that_counts_are_disjoint_costs_no_privacy(con: Any, seed: int, more: str) -> None:
@@ -68,7 +68,7 @@ OVERLAPPING: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("fault", [None, CELLS_OVERLAP], ids=["product", "in every cell"])
+@cases("fault", [None, CELLS_OVERLAP], ids=["product", "in every cell"], quick=1)
 def test_a_row_that_is_in_every_cell_is_noticed(con: Any, fault: Any) -> None:
     query = [("SELECT ward, count_if(n > 1), count_if(n > 2) FROM orders GROUP BY ward", "during := NULL")]
     with planted((disjoint, "exclude", lambda *_: True), *(fault.patches if fault else ())):
@@ -89,7 +89,7 @@ def test_a_person_may_use_all_of_epsilon(con: Any) -> None:
     assert (found.wrong, max(found.losses)) == ([], 1)
 
 
-@pytest.mark.parametrize("fault", [OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW], ids=["own counts", "one row"])
+@cases("fault", [OWN_COUNTS_WITH_ONE_NOISE, VECTOR_OF_ONE_ROW], ids=["own counts", "one row"], quick=1)
 def test_faults_are_found(con: Any, fault: Any) -> None:
     with planted(*fault.patches):
         found = examine(con, VECTOR, neighbours(ROWS))

@@ -71,7 +71,7 @@ def largest_spread(rows: int, levels: Sequence[float]) -> tuple[Fraction, Fracti
     return least, most, spread
 
 
-@cases("rows", range(6))
+@cases("rows", range(6), quick=3)
 def test_two_levels_stay_within_two(rows: int) -> None:
     """Every table of up to five rows, and every row more, with ties and missing values in both."""
     least, most, spread = largest_spread(rows, (LOW, HIGH, NAN))
@@ -127,7 +127,7 @@ def random_row(draw: random.Random) -> tuple[float | None, ...]:
     return (*(draw.choice(values) for _ in range(4)), draw.choice((LOW, LOW, HIGH, HIGH, OTHER, NAN)))
 
 
-@cases("neighbours", ["add_remove", "replace"])
+@cases("neighbours", ["add_remove", "replace"], quick=1)
 @cases("two_levels", [True, False])
 @cases("unit", [1, 3])
 def test_random_neighbours_stay_in_range(neighbours: str, two_levels: bool, unit: int) -> None:
@@ -181,7 +181,7 @@ def vector(table: Table, width: int, *, two_levels: bool, bits: int) -> list[int
     return [*rounded, len(table) << bits]
 
 
-@cases("neighbours", ["add_remove", "replace"])
+@cases("neighbours", ["add_remove", "replace"], quick=1)
 @cases("two_levels", [True, False])
 @cases("unit", [1, 3])
 def test_released_scores_of_random_neighbours_stay_within_their_sensitivity(

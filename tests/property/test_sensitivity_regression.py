@@ -62,8 +62,8 @@ def random_table(generator: np.random.Generator, rows: int, width: int) -> tuple
     return clipped(features), generator.choice([-S, S, 0, S // 3], rows).astype(float)
 
 
-@pytest.mark.parametrize("unit", [1, 3])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("unit", [1, 3], quick=1)
+@cases("relation", RELATIONS)
 def test_joint_change_is_within_the_budget(relation: Relation, unit: int) -> None:
     generator = np.random.default_rng(unit)
     largest = Fraction(0)
@@ -106,7 +106,7 @@ def test_replaced_rows_attain_the_gram_and_cross_bounds() -> None:
     assert (1 - 1e-5) * cross_sensitivity("replace", radius) ** 2 < cross <= cross_sensitivity("replace", radius) ** 2
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_every_round_of_boosting_is_within_its_bound(relation: Relation) -> None:
     """For any public coefficients, on random tables: also where residuals are clipped or not numbers."""
     generator = np.random.default_rng(7)
@@ -151,6 +151,7 @@ def test_the_constants(unit: int) -> None:
     }
 
 
+@pytest.mark.long
 def test_the_error_of_an_eigenvalue_is_small_beside_the_bound() -> None:
     """The allowed error against exact eigenvalues: block matrices of known spectra, rotated by Hadamard matrices."""
     generator = np.random.default_rng(3)

@@ -33,7 +33,7 @@ def histograms(table: Table, cells: int = 3) -> np.ndarray:
     return counts
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=14)
 @cases("name", STRATEGIES)
 @cases("cells", [1, 3, 5])
 def test_products_of_tables(name: str, cells: int, relation: Relation) -> None:
@@ -53,7 +53,7 @@ def test_products_of_tables(name: str, cells: int, relation: Relation) -> None:
     assert max(squares) == gaussian_sensitivity(strategy, relation)
 
 
-@cases("name", STRATEGIES)
+@cases("name", STRATEGIES, quick=24)
 @cases("cells", [1, 2, 3, 8, 9, 16, 31, 64, 65, 100, 513])
 def test_columns(name: str, cells: int) -> None:
     """Sensitivities are those of the worst unit vector; no two columns have a negative inner product."""
@@ -69,7 +69,7 @@ def test_columns(name: str, cells: int) -> None:
         assert strategy.l1 == max(1, math.ceil(math.log(cells, 8) - 1e-9))
 
 
-@cases("name", STRATEGIES)
+@cases("name", STRATEGIES, quick=4)
 @cases("relation", RELATIONS)
 def test_products_of_units(name: str, relation: Relation) -> None:
     """At most three rows of a unit: all in one cell at worst, and three others under replace."""
@@ -102,7 +102,7 @@ def bound_of(rows: Sequence[int], beta: Fraction, cells: int = 6, low: int = 0) 
     return median, above / 10**30
 
 
-@pytest.mark.parametrize("beta", BETAS)
+@cases("beta", BETAS, quick=1)
 def test_median_is_the_definition(beta: Fraction) -> None:
     for size in range(7):
         for rows in itertools.combinations_with_replacement(range(6), size):
@@ -111,7 +111,7 @@ def test_median_is_the_definition(beta: Fraction) -> None:
             assert bound == pytest.approx(smooth_median_bound(rows, 0, 5, float(beta)), rel=1e-9)
 
 
-@cases("beta", BETAS)
+@cases("beta", BETAS, quick=1)
 @cases("relation", RELATIONS)
 def test_median_is_smooth(beta: Fraction, relation: Relation) -> None:
     """The median moves by no more than either S, and S by a factor of no more than exp(beta); ties, no rows."""
@@ -142,7 +142,7 @@ def test_median_of_many_rows(seed: int) -> None:
         )
 
 
-@cases("beta", BETAS)
+@cases("beta", BETAS, quick=2)
 @cases("relation", RELATIONS)
 def test_area_is_smooth(beta: Fraction, relation: Relation) -> None:
     """Up to four rows per level: the area moves by no more than either S, and is that of the definition."""
@@ -249,8 +249,8 @@ def noise_of(relation: Relation, mu: Fraction | None, rows: int = 1) -> Concorda
     return ConcordanceNoise("area", Fraction(1), delta, mu, relation, rows)
 
 
-@pytest.mark.parametrize("mu", [None, Fraction(1)])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("mu", [None, Fraction(1)], quick=2)
+@cases("relation", RELATIONS)
 def test_loss_of_the_concordance(relation: Relation, mu: Fraction | None) -> None:
     """All of the loss is spent by some pair, and never more."""
     part = noise_of(relation, mu)
@@ -258,8 +258,8 @@ def test_loss_of_the_concordance(relation: Relation, mu: Fraction | None) -> Non
     assert 0.999 < worst <= 1 + 1e-9
 
 
-@pytest.mark.parametrize("mu", [None, Fraction(1)])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("mu", [None, Fraction(1)], quick=1)
+@cases("relation", RELATIONS)
 def test_loss_of_the_concordance_for_units(relation: Relation, mu: Fraction | None) -> None:
     """Units of at most two rows, next to at most two rows of others."""
     part = noise_of(relation, mu, 2)

@@ -22,6 +22,7 @@ from dpsql.statistics.logistic_rows import Scaling
 from dpsql.statistics.regression import Standard
 from dpsql.statistics.score_rows import LabelledFeatures, ScoreRows
 from dpsql.testing.neighbours import RELATIONS, Relation
+from support.cases import cases
 
 S = FIXED_POINT_ONE
 FEATURES = 3
@@ -79,8 +80,8 @@ def squared(first: np.ndarray, second: np.ndarray) -> int:
     return sum((int(a) - int(b)) ** 2 for a, b in zip(first.ravel(), second.ravel(), strict=True))
 
 
-@pytest.mark.parametrize("unit", [1, 3])
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("unit", [1, 3], quick=1)
+@cases("relation", RELATIONS)
 def test_changes_are_within_the_bounds(relation: Relation, unit: int) -> None:
     """Of neighbouring tables, whatever was released before, of weights and of residuals."""
     generator = np.random.default_rng(unit)

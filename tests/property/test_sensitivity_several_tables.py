@@ -66,7 +66,7 @@ def wrong(con: Any, database: Database, sources: tuple[str, ...] = SOURCES) -> I
                 yield f"{source}: rows of others than {person}"
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_person_changes_as_much_as_the_cap_says(con: Any, seed: int) -> None:
     assert [*wrong(con, random_database(random.Random(seed)))] == []

@@ -12,6 +12,7 @@ import pytest
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.mechanisms.private_tree import ONE, distance, distance_sensitivity, quality_sensitivity, table_sensitivity
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
+from support.cases import cases
 
 WIDTH = 3
 PAIRS = list(itertools.combinations(range(WIDTH), 2))
@@ -39,8 +40,8 @@ def counted(rows: list[tuple[Any, ...]]) -> tuple[np.ndarray, list[np.ndarray]]:
     return np.concatenate(one.cell_counts), [two.table(pair) for pair in PAIRS]
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
-@pytest.mark.parametrize("rows", [1, 3])
+@cases("relation", ["add_remove", "replace"], quick=2)
+@cases("rows", [1, 3])
 def test_random_neighbours(relation: str, rows: int) -> None:
     generator = np.random.default_rng(rows)
     largest = np.zeros(4)

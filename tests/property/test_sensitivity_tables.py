@@ -81,7 +81,7 @@ def test_squared_norms_of_units_are_those_of_the_review() -> None:
         assert (found, design.squared_norm(contribution)) == numbers
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=17)
 @cases("limits", LIMITS)
 @cases("sizes", [(2, 2), (2, 3), (2, 2, 2)])
 def test_units_stay_within_the_bounds(sizes: tuple[int, ...], limits: tuple[int, int, int], relation: Relation) -> None:
@@ -133,7 +133,7 @@ def test_plans_take_these_bounds() -> None:
     assert tree.part.laplace_scale(tree.strategy) == Fraction(2 * 6 * 2, 2)  # type: ignore[union-attr]
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=2)
 @cases("quantiles", [[Fraction(1, 2)], [Fraction(9, 10)], [Fraction(1, 4), Fraction(3, 4)]])
 def test_quantiles_of_groups_stay_within_epsilon(quantiles: list[Fraction], relation: Relation) -> None:
     """Two groups, and rows of neither: exact joint laws on all tables of up to four rows."""

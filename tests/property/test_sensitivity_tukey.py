@@ -65,7 +65,7 @@ def test_depth_moves_by_one_at_most() -> None:
         assert moves <= {-1, 0, 1}
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("delta", ["1/2", "1/10", "1/100"])
 def test_the_exact_law_of_neighbours_is_as_private_as_claimed(delta: str) -> None:
     generator = random.Random(delta)

@@ -95,7 +95,7 @@ def with_ids(pair: tuple[Table, Table], generator: random.Random) -> tuple[Table
     return tables[0], tables[1]
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_one_row(relation: Relation) -> None:
     generator = random.Random(2)
@@ -125,8 +125,7 @@ def test_scaling_by_the_whole_table_is_caught() -> None:
     assert most > component_sensitivity("add_remove")
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 def test_one_unit_in_one_block(relation: Relation) -> None:
     """Blocks drawn for the unit: all rows of a unit count as one."""
     for first, second in random_unit_pairs(32, relation, columns=5, count=80, max_units=12, max_rows_per_unit=6):
@@ -134,8 +133,8 @@ def test_one_unit_in_one_block(relation: Relation) -> None:
         check(owned[0], owned[1], by_id, relation, max_rows_per_unit=6)
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("rows", [1, 3])
+@cases("relation", RELATIONS, quick=1)
+@cases("rows", [1, 3])
 def test_one_unit_in_several_blocks(relation: Relation, rows: int) -> None:
     """Blocks drawn for each row: multiplied by the rows per unit."""
     for first, second in random_unit_pairs(33, relation, columns=5, count=60, max_units=12, max_rows_per_unit=rows):

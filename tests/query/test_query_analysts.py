@@ -28,7 +28,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@cases("name", ANSWERED)
+@cases("name", ANSWERED, quick=1)
 def test_the_answer_is_duckdbs_own(con: Any, name: str) -> None:
     sql, more = ANSWERED[name]
     call = private(sql, more)
@@ -38,7 +38,7 @@ def test_the_answer_is_duckdbs_own(con: Any, name: str) -> None:
     assert differences(con.execute(call).fetchall(), theirs, slack=SLACK) == []
 
 
-@cases(("sql", "code", "words", "mended"), REFUSED)
+@cases(("sql", "code", "words", "mended"), REFUSED, quick=1)
 def test_a_refusal_says_what_to_write(con: Any, sql: str, code: str, words: str, mended: str) -> None:
     before = con.execute("FROM dp_budget()").fetchall()
     with pytest.raises(duckdb.Error) as raised:

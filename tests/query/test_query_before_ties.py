@@ -95,6 +95,7 @@ def charged(ctx: dpsql.Context) -> int:
     return int(ctx.dp_budget()["releases"].to_pylist()[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", ["", "release", "errors"])
 def test_a_stored_release_replays(path: Path, more: str) -> None:
     texts = {**CHOOSING, **SAME} if more != "errors" else {"lag": CHOOSING["lag"]}
@@ -106,6 +107,7 @@ def test_a_stored_release_replays(path: Path, more: str) -> None:
         assert charged(ctx) == len(texts)
 
 
+@pytest.mark.long
 def test_it_is_read_and_nothing_else(path: Path) -> None:
     with earlier(path) as ctx:
         sources = {}
@@ -130,6 +132,7 @@ def source_of(ctx: dpsql.Context, sql: str) -> str:
     return found.split.cores[0].source
 
 
+@pytest.mark.long
 def test_what_is_not_stored_is_not_run_as_then(path: Path) -> None:
     others: list[dict[str, object]] = [
         {"epsilon": 2},
@@ -156,6 +159,7 @@ def test_what_is_not_stored_is_not_run_as_then(path: Path) -> None:
                 assert source not in found.sql(), (name, given)
 
 
+@pytest.mark.long
 def test_an_asker_has_answers_of_its_own(path: Path) -> None:
     """What the owner asked for is no answer to an asker, whose question is written as it is now."""
     sql = counted(CHOOSING["row_number"])
@@ -174,6 +178,7 @@ def test_an_asker_has_answers_of_its_own(path: Path) -> None:
         assert charged(ctx) == 2
 
 
+@pytest.mark.long
 def test_a_release_that_is_gone_is_not_asked_anew(path: Path) -> None:
     """A statement over a stored release reads that release, whatever became of it since."""
     sql = counted(CHOOSING["lag"])
@@ -190,6 +195,7 @@ def test_a_release_that_is_gone_is_not_asked_anew(path: Path) -> None:
         assert charged(ctx) == 1
 
 
+@pytest.mark.long
 def test_queries_that_choose_nothing_are_split_once(path: Path) -> None:
     split = vars(query_planner)["split"]
     calls: list[bool] = []

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import dpsql
+from support.cases import cases
 
 
-@pytest.mark.parametrize("form", ["coalesce(b, CAST(s AS BIGINT)) > 1", "coalesce(b, b, CAST(s AS BIGINT)) > 1"])
+@cases("form", ["coalesce(b, CAST(s AS BIGINT)) > 1", "coalesce(b, b, CAST(s AS BIGINT)) > 1"], quick=1)
 def test_a_row_that_fails_within_coalesce_is_left_out(form: str) -> None:
     with dpsql.connect() as opened:
         con: Any = opened

@@ -64,7 +64,7 @@ NOT_SEEN = (
 )
 
 
-@cases("conditions", APART)
+@cases("conditions", APART, quick=1)
 def test_what_excludes_each_other_is_seen(con: Any, conditions: tuple[str, ...]) -> None:
     sql = counts(*conditions)
     rows, one_noise = ask(con, sql)
@@ -72,7 +72,7 @@ def test_what_excludes_each_other_is_seen(con: Any, conditions: tuple[str, ...])
     assert rows == con.execute(sql).fetchall()
 
 
-@cases("conditions", NOT_SEEN)
+@cases("conditions", NOT_SEEN, quick=1)
 def test_what_is_not_plain_is_not_said(con: Any, conditions: tuple[str, ...]) -> None:
     sql = counts(*conditions)
     rows, one_noise = ask(con, sql)
@@ -95,6 +95,7 @@ def test_what_is_not_plain_is_not_said(con: Any, conditions: tuple[str, ...]) ->
         ("SELECT avg(CASE WHEN kind = '1' THEN 1 ELSE 0 END), count_if(kind = '2') FROM visits", False),
         ("SELECT count_if(kind = '1') FROM visits", False),
     ],
+    quick=1,
 )
 def test_of_which_aggregates(con: Any, sql: str, seen: bool) -> None:
     rows, one_noise = ask(con, sql)

@@ -65,6 +65,7 @@ def test_a_column_has_one_interval_whatever_is_asked_of_it(con: Any) -> None:
     assert pairs["intervals"] == drawn
 
 
+@pytest.mark.long
 def test_what_needs_bounds_gives_up_a_quarter_for_them(con: Any) -> None:
     """The parts spend epsilon exactly, and what needs none has its whole share."""
     with noted_entries() as entries:
@@ -86,6 +87,7 @@ MEANT = (
 )
 
 
+@pytest.mark.long
 @cases("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"])
 @cases("sql", MEANT)
 def test_with_little_noise_answers_are_duckdbs_own(con: Any, sql: str, more: str) -> None:
@@ -101,6 +103,7 @@ def test_with_little_noise_answers_are_duckdbs_own(con: Any, sql: str, more: str
                 assert one == other
 
 
+@pytest.mark.long
 def test_types_that_are_bounded_cost_nothing(con: Any) -> None:
     with noted_entries() as entries:
         [(share, total)] = ask(con, "SELECT avg(CAST(urgent AS INTEGER)), sum(CAST(days > 3 AS INTEGER)) FROM visits")
@@ -122,6 +125,7 @@ def test_where_no_bounds_are_found_what_depends_on_values_is_not_told(con: Any) 
     assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(0.1,)]
 
 
+@pytest.mark.long
 def test_intervals_hold_what_the_bounds_leave(con: Any) -> None:
     names = [column[0] for column in con.execute(f"DESCRIBE FROM dp_query({literal(ALL)}, epsilon := 9)").fetchall()]
     assert names == ["ward", "n", "a", "m", "c", "s", "v"]
@@ -134,6 +138,7 @@ def test_intervals_hold_what_the_bounds_leave(con: Any) -> None:
             assert row[f"{name}_lower"] <= float(row[name]) <= row[f"{name}_upper"], (name, row)
 
 
+@pytest.mark.long
 def test_asking_again_is_free(con: Any) -> None:
     first = ask(con, ALL + " ORDER BY ward", 5.0)
     again = ask(con, ALL + " ORDER BY ward DESC", 5.0)

@@ -11,6 +11,7 @@ import duckdb
 import pytest
 
 import dpsql
+from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
 from support.sessions import session_of
 from support.sql_text import literal
@@ -92,6 +93,7 @@ def test_it_is_told_before_it_is_drawn(con: Any) -> None:
     assert "persons by which the drawn limit" in text
 
 
+@pytest.mark.long
 def test_all_parts_have_the_limit(con: Any) -> None:
     sql = (
         "SELECT ward, count(*), median(days), count(DISTINCT patient), count(DISTINCT days), corr(days, days / 2) "
@@ -109,12 +111,13 @@ def test_a_table_without_rows_is_answered(con: Any) -> None:
     assert len(ask(con, COUNT)) == 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("more", "code"),
     [
         ("max_rows_per_unit := 'many'", "P021"),
         ("max_rows_per_unit := 'drawn', max_groups_per_unit := 2", "P045"),
     ],
+    quick=1,
 )
 def test_what_does_not_fit_is_refused(con: Any, more: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=code):
@@ -134,6 +137,7 @@ def test_people_whose_ids_look_alike_are_several() -> None:
         assert parts_of(entries[-1])[0] == {"rows": 1}
 
 
+@pytest.mark.long
 def test_a_draw_that_fails_is_not_far_from_what_was_stated(con: Any) -> None:
     """At next to no epsilon any limit may be drawn: none above 16 times the stated 3."""
     with noted_entries() as entries:

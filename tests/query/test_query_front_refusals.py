@@ -75,7 +75,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     found.close()
 
 
-@cases(("code", "sql"), REFUSED)
+@cases(("code", "sql"), REFUSED, quick=25)
 def test_a_refusal_has_its_code(con: duckdb.DuckDBPyConnection, code: str, sql: str) -> None:
     with pytest.raises(DpsqlError) as caught:
         split_of(con, sql)

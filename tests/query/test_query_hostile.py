@@ -126,12 +126,12 @@ PLACES = (
 )
 
 
-@cases(("relation", "form"), list(product(RELATIONS, FORMS)))
+@cases(("relation", "form"), list(product(RELATIONS, FORMS)), quick=3)
 def test_a_relation_that_is_no_table_is_refused(unchanged: Any, relation: str, form: str) -> None:
     refused(unchanged, private(form.format(relation)))
 
 
-@cases(("value", "place"), list(product(VALUES, PLACES)))
+@cases(("value", "place"), list(product(VALUES, PLACES)), quick=19)
 def test_a_value_that_is_not_of_the_row_is_refused(unchanged: Any, value: str, place: str) -> None:
     refused(unchanged, private(place.format(value)))
 
@@ -186,7 +186,7 @@ TEXTS = (
 )
 
 
-@cases("text", TEXTS, ids=lambda text: repr(text[:40]))
+@cases("text", TEXTS, ids=lambda text: repr(text[:40]), quick=32)
 def test_a_text_that_asks_more_is_refused(unchanged: Any, text: str) -> None:
     refused(unchanged, private(text))
 
@@ -219,6 +219,7 @@ def test_parentheses_around_a_table_are_read_as_duckdb_reads_them(unchanged: Any
         f"SELECT {'CASE WHEN true THEN ' * 300}1{' END' * 300} FROM visits",
     ],
     ids=["terms", "not", "minus", "unions", "list", "columns", "cases"],
+    quick=1,
 )
 def test_what_is_too_deep_or_too_long_is_refused(unchanged: Any, text: str) -> None:
     refused(unchanged, private(text))
@@ -263,6 +264,7 @@ def defined(con: Any, but: str = "") -> int:
     return made
 
 
+@pytest.mark.long
 @cases("sql", HONEST)
 def test_macros_of_the_caller_change_nothing(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
@@ -270,6 +272,7 @@ def test_macros_of_the_caller_change_nothing(con: Any, sql: str) -> None:
     assert differences(con.execute(private(sql, "fresh := true")).fetchall(), clean) == []
 
 
+@pytest.mark.long
 @cases("sql", HONEST)
 def test_a_macro_of_a_name_in_the_query_is_refused_or_not_used(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
@@ -285,6 +288,7 @@ def test_a_macro_of_a_name_in_the_query_is_refused_or_not_used(con: Any, sql: st
 NAMED = "SELECT w.building, count(*) AS n FROM visits v JOIN wards w ON v.ward = w.ward GROUP BY w.building"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "before",
     [
@@ -299,6 +303,7 @@ def test_ctes_of_the_caller_are_not_the_tables(con: Any, before: str) -> None:
     assert differences(con.execute(before + private(NAMED, "fresh := true")).fetchall(), clean) == []
 
 
+@pytest.mark.long
 def test_frames_of_the_caller_are_not_the_tables(con: Any) -> None:
     clean = con.execute(private(NAMED)).fetchall()
     visits = wards = __dp_0 = pa.table({"ward": ["A"], "patient": [1], "building": [SECRET]})
@@ -309,6 +314,7 @@ def test_frames_of_the_caller_are_not_the_tables(con: Any) -> None:
     assert (wards, __dp_0) == (visits, visits)
 
 
+@pytest.mark.long
 def test_a_temporary_table_hides_a_table_or_is_not_read(con: Any) -> None:
     """DuckDB finds the temporary one first. It has no budget, so it is charged to its own name, or refused."""
     before = con.execute("SELECT epsilon_spent FROM dp_budget() WHERE dataset = 'hospital'").fetchall()
@@ -319,6 +325,7 @@ def test_a_temporary_table_hides_a_table_or_is_not_read(con: Any) -> None:
     assert con.execute("SELECT epsilon_spent FROM dp_budget() WHERE dataset = 'hospital'").fetchall() == before
 
 
+@pytest.mark.long
 def test_a_search_path_of_the_caller_changes_nothing(con: Any) -> None:
     clean = con.execute(private(NAMED)).fetchall()
     con.execute("CREATE SCHEMA other; CREATE TABLE other.x AS SELECT 1 AS y")
@@ -328,8 +335,8 @@ def test_a_search_path_of_the_caller_changes_nothing(con: Any) -> None:
     assert differences(con.execute(private(NAMED, "fresh := true")).fetchall(), clean) == []
 
 
-@pytest.mark.parametrize(
-    "after", ["DROP TABLE visits", "CREATE OR REPLACE TABLE visits AS SELECT 1 AS ward", "DROP TABLE wards"]
+@cases(
+    "after", ["DROP TABLE visits", "CREATE OR REPLACE TABLE visits AS SELECT 1 AS ward", "DROP TABLE wards"], quick=1
 )
 def test_a_table_that_goes_between_preparing_and_running(con: Any, after: str) -> None:
     con.execute(f"PREPARE asked AS {private(NAMED)}")
@@ -341,6 +348,7 @@ def test_a_table_that_goes_between_preparing_and_running(con: Any, after: str) -
     assert con.execute("FROM dp_budget()").fetchall() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "value",
     [
@@ -362,6 +370,7 @@ def test_no_row_stops_a_query_or_is_told(con: Any, value: str) -> None:
         assert con.execute(private(sql)).fetchall()
 
 
+@pytest.mark.long
 def test_values_that_are_asked_for_are_bound_and_not_pasted(con: Any) -> None:
     sql = "SELECT count(*) FROM visits WHERE note = 'x'' OR ''1'' = ''1'"
     assert (

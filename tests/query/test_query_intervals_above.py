@@ -53,7 +53,7 @@ ABOVE = {
 }
 
 
-@cases("sql", ABOVE.values(), ids=ABOVE)
+@cases("sql", ABOVE.values(), ids=ABOVE, quick=1)
 def test_what_stands_above_answers_has_an_interval_that_holds_the_exact_one(con: Any, sql: str) -> None:
     found, exact = told(con, sql), con.execute(sql).fetchall()
     known = [(row, one[-1]) for row, one in zip(found, exact, strict=True) if one[-1] is not None]
@@ -83,7 +83,7 @@ NOT_CERTAIN = {
 }
 
 
-@cases("sql", NOT_CERTAIN.values(), ids=NOT_CERTAIN)
+@cases("sql", NOT_CERTAIN.values(), ids=NOT_CERTAIN, quick=1)
 def test_what_is_not_certain_is_undetermined(con: Any, sql: str) -> None:
     assert {(row["v_lower"], row["v_upper"], row["v_verdict"]) for row in told(con, sql)} == {
         (None, None, "undetermined")
@@ -107,7 +107,7 @@ ALL_GROUPS = {
 }
 
 
-@cases("sql", ALL_GROUPS.values(), ids=ALL_GROUPS)
+@cases("sql", ALL_GROUPS.values(), ids=ALL_GROUPS, quick=1)
 def test_an_aggregate_of_answers_has_an_interval_that_holds_the_exact_one(con: Any, sql: str) -> None:
     found, exact = told(con, sql, confidence=0.999999), con.execute(sql).fetchall()
     assert len(found) == len(exact)
@@ -139,7 +139,7 @@ UNITED = {
 }
 
 
-@cases("sql", UNITED.values(), ids=UNITED)
+@cases("sql", UNITED.values(), ids=UNITED, quick=1)
 def test_every_part_of_a_union_and_every_subquery_has_its_own_interval(con: Any, sql: str) -> None:
     found, exact = told(con, sql, confidence=0.999999), con.execute(sql).fetchall()
     assert len(found) == len(exact)
@@ -153,6 +153,7 @@ def test_a_row_of_several_parts_has_an_interval_that_holds_those_of_all(con: Any
     assert (row["v"], row["v_lower"], row["v_upper"], row["v_verdict"]) == (1, 1.0, 1.0, "clear")
 
 
+@pytest.mark.long
 def test_two_rows_of_one_core_are_two_numbers(con: Any) -> None:
     """An interval of their difference shares out its chance among both, and so is wider than twice that of one."""
     [one, *_] = told(con, ABOVE["passed on"])
@@ -175,7 +176,7 @@ PAIRS = (
 )
 
 
-@cases("name", PAIRS)
+@cases("name", PAIRS, quick=1)
 def test_a_pair_has_an_interval_that_holds_the_exact_one(con: Any, name: str) -> None:
     sql = f"SELECT g, {name}(y, x) AS v FROM visits GROUP BY g ORDER BY g"
     found, exact = told(con, sql, epsilon=20), con.execute(sql).fetchall()
@@ -186,6 +187,7 @@ def test_a_pair_has_an_interval_that_holds_the_exact_one(con: Any, name: str) ->
     assert sum(row["v_upper"] - row["v_lower"] for row, _ in known) / len(known) < 2.0 * size
 
 
+@pytest.mark.long
 def test_ends_of_a_pair_follow_its_order_of_arguments(con: Any) -> None:
     sql = "SELECT regr_slope(y, x) AS v, regr_slope(x, y) AS w FROM visits"
     [row] = told(con, sql, epsilon=1e5)
@@ -195,6 +197,7 @@ def test_ends_of_a_pair_follow_its_order_of_arguments(con: Any) -> None:
     assert row["w_upper"] < row["v_lower"]
 
 
+@pytest.mark.long
 def test_a_quantile_has_an_interval_of_the_confidence_that_is_asked_for(con: Any) -> None:
     sql = "SELECT g, median(y) AS v, quantile_cont(y, 0.9) - median(y) AS w FROM visits GROUP BY g ORDER BY g"
     exact = con.execute(sql).fetchall()

@@ -83,6 +83,7 @@ def test_dates_between_literals(con: duckdb.DuckDBPyConnection) -> None:
         ("date_trunc('month', visit_date) > DATE '2024-02-10' AND year(visit_date) < 2025", "2024-03-01", "2024-12-31"),
         ("CAST(date_trunc('year', visit_date) AS DATE) = '2024-01-01'", "2024-01-01", "2024-12-31"),
     ],
+    quick=7,
 )
 def test_dates_whose_parts_are_bounded(con: duckdb.DuckDBPyConnection, where: str, first: str, last: str) -> None:
     """No day that the condition keeps is left out, and the first and the last day are among those that it keeps."""
@@ -247,6 +248,7 @@ def test_keys_of_a_table_that_groups_are_joined_with(con: duckdb.DuckDBPyConnect
         ("days % 7", 0, 7),
         ("days * (1 - days / 365.0)", 0, 365),
     ],
+    quick=13,
 )
 def test_bounds_by_interval_arithmetic(con: duckdb.DuckDBPyConnection, value: str, low: object, high: object) -> None:
     [core] = split_of(con, f"SELECT sum({value}) FROM visits").cores

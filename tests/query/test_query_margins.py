@@ -41,7 +41,7 @@ def ask(con: Any, sql: str, more: str, epsilon: float = 1.0) -> list[tuple[Any, 
     return found
 
 
-@pytest.mark.parametrize("more", ["", ", delta := 1e-6"])
+@cases("more", ["", ", delta := 1e-6"], quick=1)
 def test_finer_groups_add_up_to_coarser_ones(con: Any, more: str) -> None:
     """Exactly, but for rounding of each number to the type of its column."""
     rows = ask(con, CUBE.replace("sum(days)", "sum(days::DOUBLE)").replace("count(*)", "count(*)::DOUBLE"), more)
@@ -73,12 +73,14 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
         "HAVING count(*) > 100",
         "SELECT ward, count(*) FILTER (WHERE days > 3) FROM visits WHERE ward <> 'Z' GROUP BY ROLLUP (ward)",
     ],
+    quick=1,
 )
 @cases("more", ["", "max_rows_per_unit := 'drawn'"])
 def test_answers_are_those_of_duckdb(con: Any, sql: str, more: str) -> None:
     assert differences(con.execute(private(sql, more)).fetchall(), con.execute(sql).fetchall(), slack=0.6) == []
 
 
+@pytest.mark.long
 def test_all_sets_are_one_part(con: Any) -> None:
     with noted_entries() as entries:
         ask(con, CUBE, "")
@@ -97,12 +99,14 @@ def test_sets_without_a_finest_one_are_answered_apart(con: Any) -> None:
     assert [Fraction(one["epsilon"]) for one in arguments_of(entries[0])] == [Fraction(1, 2)] * 2
 
 
+@pytest.mark.long
 def test_private_keys_are_drawn_for_each_set(con: Any) -> None:
     sql = "SELECT ward, sex, count(*) AS n FROM visits GROUP BY ROLLUP (ward, sex)"
     found = ask(con, sql, ", keys := 'private', delta := 1e-6", 1e5)
     assert differences(found, con.execute(sql).fetchall(), slack=0.6) == []
 
 
+@pytest.mark.long
 def test_errors_are_those_of_the_fit(con: Any) -> None:
     """A set of many numbers gains most: its total is measured by itself, and once more as a sum."""
     sql = "SELECT ward, count(*) AS n FROM visits GROUP BY ROLLUP (ward)"
@@ -120,6 +124,7 @@ def test_explain_tells_of_sets_that_share_their_sums(con: Any) -> None:
     assert any(line.startswith("its sums are those of __dp_") for line in lines)
 
 
+@pytest.mark.long
 def test_a_replay_is_the_same(con: Any) -> None:
     assert ask(con, CUBE, "") == ask(con, CUBE, "")
     assert con.execute("SELECT releases FROM dp_budget()").fetchall() == [(1,)]

@@ -90,14 +90,14 @@ def check(con: Any, sql: str, *, drawn_keys: bool, slack: float, more: str = "")
     assert spent(con)[0][1] == releases + 1  # a replay is free
 
 
-@cases("name", ANSWERED)
+@cases("name", ANSWERED, quick=1)
 def test_a_dashboard_shows_what_it_showed(by_id: Any, by_patient: Any, name: str) -> None:
     sql = DASHBOARDS[name]["sql"]
     con = by_patient if "USING (patient)" in sql else by_id
     check(con, sql, drawn_keys=name in DRAWN_KEYS, slack=SLACK.get(name, 1e-3), more=BOUNDS.get(name, ""))
 
 
-@cases("name", FREE)
+@cases("name", FREE, quick=5)
 def test_what_shows_no_rows_is_free(by_id: Any, name: str) -> None:
     sql = DASHBOARDS[name]["sql"]
     before = spent(by_id)
@@ -113,12 +113,12 @@ def test_what_shows_no_rows_is_free(by_id: Any, name: str) -> None:
         assert answered
 
 
-@cases("number", TPCH_ANSWERED if TPCH else ())
+@cases("number", TPCH_ANSWERED if TPCH else (), quick=1)
 def test_tpch_is_answered(shop: Any, number: int) -> None:
     check(shop, TPCH[number], drawn_keys=number in TPCH_DRAWN_KEYS, slack=10.0, more=TPCH_BOUNDS.get(number, ""))
 
 
-@pytest.mark.parametrize("number", TPCH_FREE if TPCH else ())
+@cases("number", TPCH_FREE if TPCH else (), quick=2)
 def test_tpch_of_public_tables_is_free(shop: Any, number: int) -> None:
     before = spent(shop)
     call = private(TPCH[number])

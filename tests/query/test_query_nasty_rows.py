@@ -110,7 +110,7 @@ def run(con: duckdb.DuckDBPyConnection, sql: str) -> int:
     return len(texts)
 
 
-@cases("value", VALUES)
+@cases("value", VALUES, quick=3)
 def test_no_row_stops_an_expression(con: duckdb.DuckDBPyConnection, value: str) -> None:
     ran = [
         run(con, f"SELECT count({value}) FROM n"),
@@ -121,7 +121,7 @@ def test_no_row_stops_an_expression(con: duckdb.DuckDBPyConnection, value: str) 
     assert any(ran)
 
 
-@cases("value", [*PER_PERSON, *WINDOWS])
+@cases("value", [*PER_PERSON, *WINDOWS], quick=16)
 def test_no_row_stops_what_is_made_of_a_persons_rows(con: duckdb.DuckDBPyConnection, value: str) -> None:
     group = "" if " OVER " in value else " GROUP BY u"
     assert run(con, f"SELECT count(v) FROM (SELECT u, {value} AS v FROM n{group})") == 1

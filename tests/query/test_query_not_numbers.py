@@ -24,13 +24,14 @@ def con() -> Iterator[Any]:
 @cases(
     "value",
     ["cost % 7", "ln(cost + 1)", "sqrt(cost)", "log10(cost + 1)", "cost / 3 % 2", "pow(cost, 0.5)", "exp(-cost)"],
+    quick=1,
 )
 def test_functions_that_may_give_no_number_are_answered(con: Any, value: str) -> None:
     sql = f"SELECT count(*) FROM visits WHERE {value} > 0.5"
     assert differences(con.execute(private(sql)).fetchall(), con.execute(sql).fetchall()) == []
 
 
-@pytest.mark.parametrize("value", ["CAST('nan' AS DOUBLE)", "CAST('-inf' AS DOUBLE)", "CAST('inf' AS FLOAT)"])
+@cases("value", ["CAST('nan' AS DOUBLE)", "CAST('-inf' AS DOUBLE)", "CAST('inf' AS FLOAT)"], quick=1)
 def test_a_literal_that_is_no_number_is_read(con: Any, value: str) -> None:
     sql = f"SELECT count(*) FROM visits WHERE cost <> {value}"
     assert con.execute(private(sql)).fetchall() == con.execute(sql).fetchall()

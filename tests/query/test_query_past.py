@@ -54,7 +54,7 @@ QUERIES = {
 }
 
 
-@cases("errors", ["", ", errors := true"], ids=["plain", "errors"])
+@cases("errors", ["", ", errors := true"], ids=["plain", "errors"], quick=1)
 @cases("name", QUERIES)
 def test_the_rows_are_those_that_were_returned(ctx: dpsql.Context, name: str, errors: str) -> None:
     ctx.connection.execute("SET TimeZone = 'Asia/Tokyo'")
@@ -66,6 +66,7 @@ def test_the_rows_are_those_that_were_returned(ctx: dpsql.Context, name: str, er
     assert ctx.dp_budget()["releases"].to_pylist() == [1]
 
 
+@pytest.mark.long
 def test_they_are_those_of_the_first_time(ctx: dpsql.Context) -> None:
     first = asked(ctx, QUERIES["groups"])
     asked(ctx, QUERIES["groups"].replace("DESC", "ASC LIMIT 1"))
@@ -77,6 +78,7 @@ def test_a_query_of_python_is_kept_too(ctx: dpsql.Context) -> None:
     assert ctx.release(first.ledger_id).value.equals(first.value)
 
 
+@pytest.mark.long
 def test_what_reads_a_public_table_besides_is_not_made_again(ctx: dpsql.Context, tmp_path: Path) -> None:
     sql = "SELECT n / beds AS r FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward) JOIN wards USING (ward)"
     asked(ctx, sql)

@@ -48,6 +48,7 @@ def refusal(con: Any, sql: str) -> str:
         ("SELECT ", "getvariable('x')", "\nFROM wards"),
         ("SELECT ", "COLUMNS('d.*')", "\nFROM visits"),
     ],
+    quick=4,
 )
 def test_a_refusal_says_where_it_stands(con: Any, before: str, words: str, behind: str) -> None:
     said = refusal(con, before + words + behind)
@@ -61,7 +62,7 @@ def test_long_words_are_cut(con: Any) -> None:
     assert re.search(r"column 8: 'min\(.{30,40}\.\.\.'\.$", said), said
 
 
-@pytest.mark.parametrize(
+@cases(
     ("sql", "condition"),
     [
         ("SELECT count(*) FROM patients p, visits v WHERE p.age = v.days", "p.id = v.patient"),
@@ -70,6 +71,7 @@ def test_long_words_are_cut(con: Any) -> None:
         ("SELECT count(*) FROM labs l JOIN visits ON taken = visit_date WHERE true", "l.visit = visits.id"),
         ("SELECT count(*) FROM patients p, labs l WHERE p.age = l.result", ""),
     ],
+    quick=2,
 )
 def test_people_that_would_meet_have_the_condition_to_add(con: Any, sql: str, condition: str) -> None:
     said = refusal(con, sql)

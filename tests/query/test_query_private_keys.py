@@ -53,6 +53,7 @@ def releases(con: Any) -> int:
     return int(found)
 
 
+@pytest.mark.long
 def test_every_part_answers_the_same_groups(con: Any) -> None:
     exact = con.execute(SEVERAL.replace("FROM visits", "FROM visits WHERE patient < 300")).fetchall()
     with noted_entries() as entries:
@@ -63,6 +64,7 @@ def test_every_part_answers_the_same_groups(con: Any) -> None:
     assert releases(con) == 1
 
 
+@pytest.mark.long
 def test_a_key_of_one_person_is_in_no_part(con: Any) -> None:
     """Not even where nobody looks: what is stored is what was released."""
     with noted_entries() as entries:
@@ -85,11 +87,13 @@ def test_no_key_may_be_released(con: Any) -> None:
         assert releases(con) == 1
 
 
+@pytest.mark.long
 def test_a_table_without_rows_has_no_groups(con: Any) -> None:
     con.execute("DELETE FROM visits")
     assert ask(con, SEVERAL, 1.0) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sql", [SEVERAL, "SELECT ward, median(days), count(DISTINCT vid) FROM visits GROUP BY ward"])
 def test_delta_is_that_of_the_part_that_draws_the_keys(con: Any, sql: str) -> None:
     with noted_entries() as entries:
@@ -129,6 +133,7 @@ def test_persons_decide_where_they_are_asked_for(con: Any) -> None:
         "[true, false, NULL][1 + i % 3]",
         "CAST(['00000000-0000-0000-0000-000000000000', 'ffffffff-ffff-ffff-ffff-ffffffffffff'][1 + i % 2] AS UUID)",
     ],
+    quick=1,
 )
 def test_every_key_comes_back_as_it_went(key: str) -> None:
     """What was released as a text is cast to the type again; no key may fail there, or meet another one."""
@@ -165,6 +170,7 @@ def test_explain_tells_whose_keys_a_part_has(con: Any) -> None:
     assert "its keys are those that part 1 releases" in planned[0].shown
 
 
+@pytest.mark.long
 def test_the_receipt_says_which_keys_are_shown(con: Any) -> None:
     """An answer without a row says why, and so does one that lacks some keys; public keys need no word."""
     assert ask(con, "SELECT ward, count(*) AS n FROM visits GROUP BY ward", epsilon=0.01) == []

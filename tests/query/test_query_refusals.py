@@ -236,7 +236,7 @@ def code_of(message: str) -> str:
     return found[1] if found else ""
 
 
-@cases(("code", "sql"), [(code, sql) for code, listed in REFUSED.items() for sql in listed])
+@cases(("code", "sql"), [(code, sql) for code, listed in REFUSED.items() for sql in listed], quick=5)
 def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str) -> None:
     message = refusal(con, sql)
     assert code_of(message) == code, message
@@ -244,7 +244,7 @@ def test_a_refusal_has_its_code_and_costs_nothing(con: Any, code: str, sql: str)
     assert said.endswith("."), said
 
 
-@cases("sql", MENDED)
+@cases("sql", MENDED, quick=1)
 def test_what_a_refusal_advises_runs(con: Any, sql: str) -> None:
     refusal(con, sql)
     assert con.execute(private(MENDED[sql])).fetchall()
@@ -289,7 +289,7 @@ def test_every_code_is_asked_for_often(code: str) -> None:
     assert len(REFUSED[code]) >= 5
 
 
-@cases("code", REFUSED)
+@cases("code", REFUSED, quick=1)
 def test_a_refusal_comes_while_the_statement_is_bound(con: Any, code: str) -> None:
     """DESCRIBE binds and runs nothing, so whatever it refuses has read no row."""
     before = con.execute("FROM dp_budget()").fetchall()
@@ -328,13 +328,13 @@ def test_what_names_no_period_is_refused() -> None:
         assert opened.execute("FROM dp_budget()").fetchall() == before
 
 
-@cases("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"])
+@cases("name", [name for name, one in DASHBOARDS.items() if one["verdict"] == "REFUSE"], quick=6)
 def test_a_dashboard_that_asks_too_much_is_refused(con: Any, name: str) -> None:
     message = refusal(con, DASHBOARDS[name]["sql"], "delta := 1e-6")
     assert code_of(message) == DASHBOARDS[name]["why"][:4], message
 
 
-@cases("number", TPCH_CODES if TPCH else ())
+@cases("number", TPCH_CODES if TPCH else (), quick=1)
 def test_tpch_that_asks_too_much_is_refused(shop: Any, number: int) -> None:
     message = refusal(shop, TPCH[number], "delta := 1e-6")
     assert code_of(message) == TPCH_CODES[number], message

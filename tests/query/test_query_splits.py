@@ -182,7 +182,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     found.close()
 
 
-@cases("sql", ANSWERED.strip().splitlines())
+@cases("sql", ANSWERED.strip().splitlines(), quick=7)
 def test_a_split_means_what_the_query_says(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     found = split_of(con, sql)
     got = answered_exactly(con, found)
@@ -212,7 +212,7 @@ def test_conditions_do_not_keep_rows_of_nobody(con: duckdb.DuckDBPyConnection, w
         )
 
 
-@cases("sql", ANSWERED.strip().splitlines()[:20])
+@cases("sql", ANSWERED.strip().splitlines()[:20], quick=7)
 def test_names_and_types_are_those_of_the_query(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     found = split_of(con, sql)
     answered_exactly(con, found)

@@ -105,7 +105,7 @@ SOURCES: dict[str, Callable[[str, str, str, str], str]] = {
 }
 
 
-@cases("name", SOURCES)
+@cases("name", SOURCES, quick=4)
 def test_a_wrong_source_is_refused(con: Any, name: str) -> None:
     assert refusal(con, of_source(SOURCES[name]))[0] in "SIPB"
 
@@ -127,7 +127,7 @@ POSTS = {
 }
 
 
-@cases("name", POSTS)
+@cases("name", POSTS, quick=5)
 def test_a_post_text_that_reads_people_is_refused(con: Any, name: str) -> None:
     assert refusal(con, lambda split: replace(split, post=POSTS[name]))[0] in "SIP"
 

@@ -50,7 +50,7 @@ ASKED = {
 }
 
 
-@cases("epsilon", [1e5, 1e9])
+@cases("epsilon", [1e5, 1e9], quick=1)
 @cases("sql", ASKED, ids=lambda sql: sql[7:40])
 def test_answers_mean_what_they_meant(con: Any, sql: str, epsilon: float) -> None:
     more = ", lower := {x: 0, c: 0, d: 0}, upper := {x: 30, c: 20, d: 20}"

@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from support.answers import differences, private
+from support.cases import cases
 
 ITEMS = 400  # with three columns that differ in each row: 64 million combinations
 
@@ -26,7 +27,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT item, name, price, count(*), sum(amount) FROM sales JOIN items USING (item) GROUP BY ALL",
@@ -35,7 +36,7 @@ def con() -> Iterator[Any]:
         "SELECT upper(name), price * 2, sum(amount) FROM sales s LEFT JOIN items i ON s.item = i.item WHERE kind = 1 GROUP BY 1, 2",
         "SELECT name, price, i.item, s.item % 2 = 0 AS even, count(DISTINCT buyer) FROM sales s JOIN items i USING (item) GROUP BY ALL",
     ],
-)  # fmt: skip
+quick=1)  # fmt: skip
 def test_a_wide_dimension_has_a_group_for_each_of_its_rows(con: Any, sql: str) -> None:
     found = con.execute(private(sql)).fetchall()
     assert differences(found, con.execute(sql).fetchall(), slack=0.6) == []

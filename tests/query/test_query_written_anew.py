@@ -48,7 +48,7 @@ QUERIES = (
 )
 
 
-@cases("sql", QUERIES)
+@cases("sql", QUERIES, quick=3)
 def test_written_queries_are_the_same(sql: str) -> None:
     with duckdb.connect() as con:
         con.execute("CREATE TABLE t AS SELECT * FROM (VALUES (1, 2), (1, NULL), (2, 1), (3, 3), (NULL, 1)) AS v(a, b)")

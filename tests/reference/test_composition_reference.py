@@ -98,7 +98,7 @@ def amounts(state: Composition) -> tuple[float, float]:
     return state.epsilon / UNITS_PER_ONE, state.delta / UNITS_PER_ONE
 
 
-@pytest.mark.parametrize("mix", MIXES)
+@cases("mix", MIXES, quick=2)
 def test_a_mix_is_never_below_its_exact_loss_and_within_a_factor_of_it(mix: str) -> None:
     releases, factor = MIXES[mix]
     epsilon, delta = amounts(ours(releases))

@@ -68,8 +68,7 @@ def test_numbers_of_the_literature() -> None:
     assert float(gaussian_delta(total, Fraction(1))) == pytest.approx(1.312e-13, rel=1e-3)
 
 
-@pytest.mark.long_but_one
-@cases("multipliers", [[1.0], [2.0, 3.0, 1.5], [42.67] * 102, [7.32, 7.32] + [73.18] * 100])
+@cases("multipliers", [[1.0], [2.0, 3.0, 1.5], [42.67] * 102, [7.32, 7.32] + [73.18] * 100], quick=1)
 @cases("epsilon", ["0.5", "1"])
 def test_composition_of_gaussians(multipliers: list[float], epsilon: str) -> None:
     """``mu**2`` adds up: between their optimistic and their pessimistic delta."""
@@ -92,7 +91,7 @@ def composed(events: list[dict[str, object]]) -> Cost:
     return cost_of({"mechanism": "composed", "events": events})
 
 
-@cases("scale", [0.3, 1.0, 4.0])
+@cases("scale", [0.3, 1.0, 4.0], quick=7)
 @cases("epsilon", ["0.2", "1", "3"])
 def test_mixed_composition_is_never_below_theirs(scale: float, epsilon: str) -> None:
     """Laplace noise, a pure mechanism in general (the worst pair of laws) and Gaussian noise at its (epsilon, delta)."""
@@ -123,7 +122,7 @@ def test_mixed_composition_is_never_below_theirs(scale: float, epsilon: str) -> 
     assert float(ours.epsilon) >= theirs.get_epsilon_for_delta(float(ours.delta)) - 3 * STEP
 
 
-@cases("rho", ["0.0005", "0.02", "0.5", "8"])
+@cases("rho", ["0.0005", "0.02", "0.5", "8"], quick=5)
 @cases("delta", ["1e-9", "1e-6", "0.01"])
 def test_the_zcdp_conversion(rho: str, delta: str) -> None:
     """As good as theirs over a fine grid of orders, and never below the exact epsilon of a Gaussian of that rho."""

@@ -10,6 +10,7 @@ import pytest
 
 import dpsql
 from dpsql.errors import BudgetError, original
+from support.cases import cases
 
 CALLS = {
     "quantile": "SELECT * FROM dp_quantile('t', target := 'y', epsilon := {}, lower := 0, upper := 1)",
@@ -33,6 +34,7 @@ def spent(con: duckdb.DuckDBPyConnection) -> tuple[float, float]:
     return con.execute("SELECT epsilon_spent, delta_spent FROM dp_budget()").fetchall()[0]
 
 
+@pytest.mark.long
 def test_small_calls_cost_what_they_cost_together(con: duckdb.DuckDBPyConnection) -> None:
     con.execute("SELECT dp_protect('t', epsilon := 2, delta := 1e-6, accountant := 'rdp')").fetchall()
     for _ in range(30):
@@ -46,6 +48,7 @@ def test_small_calls_cost_what_they_cost_together(con: duckdb.DuckDBPyConnection
     assert re.fullmatch(r"rdp of order [\d.]+", accountant)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", CALLS)
 def test_the_epsilon_that_a_refusal_names_is_answered(con: duckdb.DuckDBPyConnection, call: str) -> None:
     con.execute("SELECT dp_protect('t', epsilon := 1, delta := 1e-6, accountant := 'rdp')").fetchall()
@@ -63,7 +66,7 @@ def test_the_epsilon_that_a_refusal_names_is_answered(con: duckdb.DuckDBPyConnec
     assert 0.97 < spent(con)[0] <= 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("arguments", "code"),
     [
         ("epsilon := 1, accountant := 'rdp'", "P046"),
@@ -71,6 +74,7 @@ def test_the_epsilon_that_a_refusal_names_is_answered(con: duckdb.DuckDBPyConnec
         ("epsilon := 1, delta := 1e-6, accountant := 'pld'", "P005"),
         ("epsilon := 1, delta := 1e-6, accountant := ['rdp']", "P005"),
     ],
+    quick=1,
 )
 def test_an_accountant_that_does_not_fit(con: duckdb.DuckDBPyConnection, arguments: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):

@@ -73,13 +73,13 @@ PAID = {
 }
 
 
-@cases("shape", FREE)
+@cases("shape", FREE, quick=1)
 def test_free(con: Any, shape: str) -> None:
     con.execute(FREE[shape].format(call=CALL)).fetchall()
     assert charges(con) == 0
 
 
-@cases("shape", PAID)
+@cases("shape", PAID, quick=1)
 def test_paid(con: Any, shape: str) -> None:
     expected, statement = PAID[shape]
     con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)")
@@ -97,6 +97,7 @@ def test_an_unused_read_may_be_left_out(con: Any) -> None:
     assert charges(con) == 0
 
 
+@pytest.mark.long
 def test_aggregate_form(con: Any) -> None:
     for statement in ("EXPLAIN SELECT {call} FROM t", "DESCRIBE SELECT {call} FROM t", "SELECT {call} FROM t LIMIT 0"):
         con.execute(statement.format(call=AGGREGATE)).fetchall()
@@ -114,6 +115,7 @@ def test_aggregate_form(con: Any) -> None:
     assert charges(con) == 8
 
 
+@pytest.mark.long
 def test_execute_twice_draws_twice(con: Any) -> None:
     """40 draws among 40 features agree by chance with probability below 1e-60."""
     columns = ", ".join(f"0.5 AS f{j}" for j in range(40))
@@ -165,6 +167,7 @@ def test_a_later_error_keeps_the_charge(con: Any) -> None:
     assert charges(con) == 1
 
 
+@pytest.mark.long
 def test_named_release_replays(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     named = f"SELECT * FROM dp_sis('t', {ARGUMENTS}, release := 'first')"
@@ -210,8 +213,8 @@ FAILURES: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("failing", FAILURES)
-@pytest.mark.parametrize("form", ["table", "aggregate"])
+@cases("failing", FAILURES, quick=1)
+@cases("form", ["table", "aggregate"])
 def test_a_failed_draw_is_charged_without_a_result(
     con: Any, monkeypatch: pytest.MonkeyPatch, failing: str, form: str
 ) -> None:
@@ -234,7 +237,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     assert charges(con) == 2
 
 
-@pytest.mark.parametrize("part", ["CrossProducts.add_columns", "target_sums", "SisCall.coded_target"])
+@cases("part", ["CrossProducts.add_columns", "target_sums", "SisCall.coded_target"], quick=1)
 def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     con.execute("CREATE TABLE many AS SELECT a, b, y FROM t, range(500)")
     con.execute("CREATE TABLE long AS SELECT rowid AS d, 'a' AS token, y FROM many")
@@ -274,7 +277,7 @@ CORRELATED = {
 }
 
 
-@cases("shape", CORRELATED)
+@cases("shape", CORRELATED, quick=1)
 @cases("n", [1, 2, 3, 3000, 5000])
 @cases("more", ["", ", center := 'target'"])
 def test_a_correlated_subquery_never_sums_a_row_twice(
@@ -357,6 +360,7 @@ def test_strict_refuses_what_was_never_protected() -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_a_respelled_table_is_charged_to_the_same_budget(con: Any) -> None:
     con.execute("SELECT dp_protect('t', epsilon := 100)")
     for source in ("t", "T", '"t"', "main.t", 'MAIN."t"'):
@@ -411,7 +415,7 @@ def touched(con: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], 
     con.remove_function("touch")
 
 
-@cases("shape", WATCHED)
+@cases("shape", WATCHED, quick=1)
 @cases("threads", [1, 4])
 def test_a_budget_is_refused_before_a_row_is_read(
     con: Any, touched: Callable[[], int], shape: str, threads: int
@@ -434,7 +438,7 @@ def test_a_budget_is_refused_before_a_row_is_read(
     assert charges(con) == spent
 
 
-@cases("shape", WATCHED)
+@cases("shape", WATCHED, quick=1)
 def test_the_gate_refuses_what_was_affordable_at_bind(
     con: Any, touched: Callable[[], int], monkeypatch: pytest.MonkeyPatch, shape: str
 ) -> None:
@@ -454,7 +458,7 @@ def test_the_gate_refuses_what_was_affordable_at_bind(
     assert charges(con) == 0
 
 
-@cases("shape", [shape for shape in WATCHED if "aggregate" not in shape])
+@cases("shape", [shape for shape in WATCHED if "aggregate" not in shape], quick=1)
 def test_a_wrong_column_is_refused_before_a_row_is_read(con: Any, touched: Callable[[], int], shape: str) -> None:
     protect(con, 100)
     with pytest.raises(duckdb.Error, match="DPSQL-S002"):

@@ -138,7 +138,7 @@ LAYOUTS = {
 }
 
 
-@cases("model", MODELS)
+@cases("model", MODELS, quick=1)
 @cases("layout", LAYOUTS)
 def test_every_layout_predicts_what_scikit_learn_does(con: Any, model: str, layout: str) -> None:
     names = chosen(con)
@@ -249,7 +249,7 @@ def test_calibration_of_the_released_curve(con: Any, by: str) -> None:
     assert charged(con) == before
 
 
-@pytest.mark.parametrize("by", ["name", "number", "name and dataset"])
+@cases("by", ["name", "number", "name and dataset"], quick=2)
 def test_area_of_the_released_curve(con: Any, by: str) -> None:
     before = charged(con)
     [row] = con.execute(f"FROM dp_auc(release := {key(con, by)})").fetchall()
@@ -377,7 +377,7 @@ LEVELS: dict[str, tuple[str, str, tuple[Any, Any], tuple[str, str]]] = {
 }
 
 
-@cases("model", MODELS)
+@cases("model", MODELS, quick=1)
 @cases("kind", LEVELS)
 def test_classes_of_every_kind_of_level(con: Any, model: str, kind: str) -> None:
     expression, levels, classes, texts = LEVELS[kind]
@@ -458,7 +458,7 @@ def test_missing_features_and_rows(con: Any) -> None:
     assert one.predict(gap).tolist() == [None]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@cases("model", MODELS, quick=1)
 def test_lists_of_names(con: Any, model: str) -> None:
     """Unknown names, NULL and long ones count for nothing, a name that comes twice is there once; no name is a row of zeros."""
     lists = {
@@ -486,7 +486,7 @@ def test_lists_of_names(con: Any, model: str) -> None:
 ODD_NAMES = ["it's", 'say "x"', "Ünïcödé ☃", "semi;colon", "$1", "new\nline", "select", "a]b", "{c}"]
 
 
-@pytest.mark.parametrize("model", MODELS)
+@cases("model", MODELS, quick=1)
 def test_odd_names_and_columns(model: str) -> None:
     """Of words, columns, datasets and releases; words are told apart by case."""
     with dpsql.Context() as context:
@@ -523,7 +523,7 @@ def test_odd_names_and_columns(model: str) -> None:
         assert context.dp_auc(scores, label='la"bel', score="p'", epsilon=HUGE).to_polars()["auc"][0] > 0.99
 
 
-@cases("smoothing", [1e-300, 1e-17, 1e-12, 1e12, 1e100, 1e308])
+@cases("smoothing", [1e-300, 1e-17, 1e-12, 1e12, 1e100, 1e308], quick=5)
 def test_any_smoothing_is_refused_at_once_or_gives_a_model(con: Any, smoothing: float) -> None:
     before = charged(con)
     for epsilon in (1e-6, 1, HUGE):
@@ -537,7 +537,7 @@ def test_any_smoothing_is_refused_at_once_or_gives_a_model(con: Any, smoothing: 
             assert all(math.isfinite(row[1]) for row in rows)
 
 
-@pytest.mark.parametrize("plain", ["bayes", "logit", "curve", "words"])
+@cases("plain", ["bayes", "logit", "curve", "words"], quick=1)
 def test_a_release_of_the_workflow_is_replayed_and_plotted(con: Any, plain: str) -> None:
     """The name stands for the result: another call under it is refused, the same one costs nothing."""
     pytest.importorskip("matplotlib")
@@ -615,6 +615,7 @@ def test_models_lists_classifiers(con: Any) -> None:
         assert LinearModel.from_json(text).coef_.tolist() == dpsql.install(con).model(model).coef_.tolist()
 
 
+@pytest.mark.long
 def test_the_workflow_in_python(tmp_path: Any) -> None:
     """Releases stand for their names; what one connection released another one reads."""
     path = str(tmp_path / "mail.duckdb")
@@ -683,7 +684,7 @@ ODD_SCORES = {
 }
 
 
-@cases("kind", ODD_SCORES)
+@cases("kind", ODD_SCORES, quick=2)
 @cases("case", few_quick(SCORING, "dp_roc", "dp_auc", "dp_confusion"))
 def test_no_score_and_no_label_stops_a_curve(con: Any, case: str, kind: str) -> None:
     function = case.partition(",")[0]
@@ -769,7 +770,7 @@ def counting(con: Any, case: str, epsilon: float) -> list[tuple[Any, ...]]:
     return found
 
 
-@cases("rows", BESIDE)
+@cases("rows", BESIDE, quick=1)
 @cases("case", few_quick(COUNTING, "filter, gaussian", "naive bayes", "logistic"))
 def test_odd_tokens_and_labels_change_nothing(con: Any, case: str, rows: str) -> None:
     con.execute(f"CREATE OR REPLACE TABLE odd AS {BASE} UNION ALL {BESIDE[rows]}")
@@ -787,7 +788,7 @@ def test_odd_tokens_and_labels_change_nothing(con: Any, case: str, rows: str) ->
         assert [row[1] for row in found] == pytest.approx([row[1] for row in plain], abs=0.1)
 
 
-@cases("rows", ALONE)
+@cases("rows", ALONE, quick=3)
 @cases("case", few_quick(COUNTING, "filter, private names", "naive bayes", "logistic"))
 def test_no_token_and_no_label_stops_a_call(con: Any, case: str, rows: str) -> None:
     con.execute(f"CREATE OR REPLACE TABLE odd AS {ALONE[rows]}")
@@ -799,7 +800,7 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@cases("part", ["turn", "prepare", "draw"])
+@cases("part", ["turn", "prepare", "draw"], quick=1)
 @cases("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()], ids=["own", "interrupt"])
 def test_a_private_vocabulary_that_fails_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException

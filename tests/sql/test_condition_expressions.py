@@ -75,6 +75,7 @@ def trial() -> Iterator[Trial]:
         yield opened
 
 
+@pytest.mark.long
 def test_a_row_decides_nothing_but_its_own_value(trial: Trial) -> None:
     """One case of each entry, and a few more; all of them are tried in the long tests."""
     for case in sampled(1 / 100):
@@ -93,6 +94,7 @@ def con() -> Any:
         yield opened
 
 
+@pytest.mark.long
 @cases("setting", HOSTILE)
 def test_no_setting_moves_a_verdict(con: Any, setting: str) -> None:
     before = {condition: kept(con, condition) for condition in SETTLED}
@@ -130,6 +132,7 @@ def test_what_types_alone_decide_is_refused_before_rows_are_read(con: Any) -> No
     assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(0.0,)]
 
 
+@pytest.mark.long
 def test_random_conditions_are_answered_or_refused_by_a_code(con: Any) -> None:
     assert fuzz(con, 1, 80) > 5
 

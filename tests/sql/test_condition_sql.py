@@ -84,7 +84,7 @@ def refuse(con: Any, code: str, condition: str, more: str = "target := 'age'") -
     return str(refused.value)
 
 
-@cases("condition", RAISING)
+@cases("condition", RAISING, quick=1)
 def test_a_row_whose_condition_raises_does_not_count(con: Any, condition: str) -> None:
     expected = con.execute(f"SELECT count(*) FROM people WHERE {RAISING[condition]}").fetchone()[0]
     assert summed(con, "people", condition) == expected
@@ -94,6 +94,7 @@ def test_most_rows_may_raise(con: Any) -> None:
     assert summed(con, "people", "CAST(place.city AS INTEGER) = 1 OR CAST(typed AS INTEGER) = 1") == 0
 
 
+@pytest.mark.long
 def test_a_foreign_row_moves_no_other_row(con: Any) -> None:
     """Whatever it holds: a verdict is of one row."""
     seen = {
@@ -108,8 +109,8 @@ def test_a_foreign_row_moves_no_other_row(con: Any) -> None:
         assert summed(con, "people", condition, ", privacy_unit := 'person', max_rows_per_unit := 9") == before
 
 
-@pytest.mark.parametrize("by", ["pyarrow", "duckdb"])
-@pytest.mark.parametrize("values", [[1.0, 2.0, math.nan, 3.0], [5.0, 5.0, math.nan, 5.0]], ids=["range", "constant"])
+@cases("by", ["pyarrow", "duckdb"], quick=1)
+@cases("values", [[1.0, 2.0, math.nan, 3.0], [5.0, 5.0, math.nan, 5.0]], ids=["range", "constant"])
 def test_statistics_of_a_file_decide_nothing(con: Any, tmp_path: Path, by: str, values: list[float]) -> None:
     """NaN is larger than every number, and no minimum or maximum in a file knows of it."""
     given = pa.table({"id": [1] * 4, "one": [1.0] * 4, "x": values, "y": pa.array(values, pa.float32())})
@@ -186,6 +187,7 @@ def test_it_comes_before_ids_and_caps(con: Any) -> None:
         "elsewhere = 1",
         "nope IS NULL",
     ],
+    quick=1,
 )
 @cases("layout", ["column", "wide", "array", "long"])
 def test_a_column_is_one_of_the_source(con: Any, condition: str, layout: str) -> None:
@@ -268,7 +270,7 @@ def test_explain_shows_it() -> None:
         ).value["value"][0].as_py() > 40  # fmt: skip
 
 
-@pytest.mark.parametrize("fault", broken.FAULTS)
+@cases("fault", broken.FAULTS, quick=1)
 def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None:
     with planted((source, "kept", broken.FAULTS[fault])), pytest.raises((AssertionError, duckdb.Error)):
         for condition in RAISING:
@@ -284,7 +286,7 @@ GROUPED = (
 )
 
 
-@pytest.mark.parametrize("call", GROUPED)
+@cases("call", GROUPED, quick=1)
 def test_a_column_that_the_source_lacks_is_refused_in_groups(call: str) -> None:
     """It would be NULL for every row, and a release of no rows would be charged."""
     with dpsql.connect() as connection:

@@ -61,7 +61,7 @@ LAYOUTS = {
 }
 
 
-@cases("layout", LAYOUTS)
+@cases("layout", LAYOUTS, quick=3)
 @cases("budget", [EXACT, LARGE])
 def test_without_noise_it_is_the_matrix_of_the_complete_clipped_rows(con: Any, layout: str, budget: str) -> None:
     rows, close = complete(con), 1e-5 if budget == EXACT else 3e-3
@@ -189,7 +189,7 @@ REFUSED = {
 }
 
 
-@cases("case", REFUSED)
+@cases("case", REFUSED, quick=9)
 def test_a_refused_call_charges_nothing(con: Any, case: str) -> None:
     call, code = REFUSED[case]
     before = con.execute("SELECT count(*) FROM dp_ledger()").fetchall()

@@ -91,6 +91,7 @@ def test_sources_and_shape(con: duckdb.DuckDBPyConnection) -> None:
     assert con.sql("SELECT concordant - discordant FROM exact_kendall_sql('plain', 'a', 'a')").fetchall() == [(190,)]
 
 
+@pytest.mark.long
 def test_threads_and_row_order_do_not_matter(con: duckdb.DuckDBPyConnection) -> None:
     con.execute(
         "CREATE OR REPLACE TABLE long AS SELECT hash(i) % 5000 AS x, hash(i + 1) % 300 AS y FROM range(100000) AS r(i)"

@@ -240,6 +240,7 @@ def arguments_of(name: str) -> list[str]:
     return ["source", *FUNCTIONS[name].plan.arguments]
 
 
+@pytest.mark.long
 @cases(("name", "share"), TRIED)
 def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
@@ -247,6 +248,7 @@ def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, shar
     watch.nothing()
 
 
+@pytest.mark.long
 @cases(("name", "share"), TRIED)
 def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = valid(duck, name)
@@ -257,6 +259,7 @@ def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, n
     watch.nothing()
 
 
+@pytest.mark.long
 def test_queries(watch: Watch, duck: dpsql.Context) -> None:
     given = {"sql": "SELECT b, count(*) AS n FROM t GROUP BY b", "epsilon": 1, "keys": {"b": [True, False]}}
     names = inspect.signature(duck.query).parameters
@@ -429,6 +432,7 @@ def test_a_boundary_that_keeps_where_an_error_came_from_is_caught(
     assert any("in its locals" in one for one in watch.found)
 
 
+@pytest.mark.long
 def test_a_boundary_that_shows_elements_is_caught(
     watch: Watch, duck: dpsql.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

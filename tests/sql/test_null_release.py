@@ -36,7 +36,7 @@ def entries(connection: Any) -> int:
     return int(connection.execute("SELECT count(*) FROM dp_ledger()").fetchall()[0][0])
 
 
-@cases("name", NULLS)
+@cases("name", NULLS, quick=1)
 @cases("governed", [False, True])
 def test_a_name_that_is_null_is_refused_and_charges_nothing(connection: Any, name: str, governed: bool) -> None:
     if governed:
@@ -62,6 +62,7 @@ def test_a_parameter_that_is_null_is_refused(connection: Any) -> None:
     assert entries(connection) == 2
 
 
+@pytest.mark.long
 def test_a_call_without_a_name_is_one(connection: Any) -> None:
     for written in ("", ", release := false"):
         connection.execute(f"FROM dp_count('t', epsilon := 1{written})").fetchall()

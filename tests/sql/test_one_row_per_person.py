@@ -29,6 +29,7 @@ def guarantee(con: Any) -> str:
     return str(con.execute("SELECT guarantee FROM dp_ledger() ORDER BY sequence DESC LIMIT 1").fetchall()[0][0])
 
 
+@pytest.mark.long
 @cases(
     ("call", "rows"),
     [
@@ -131,12 +132,14 @@ def keyed() -> Iterator[Any]:
             40,
         ),
     ],
+    quick=1,
 )
 def test_a_primary_key_on_the_person_is_one_row_each(keyed: Any, call: str, rows: int) -> None:
     keyed.execute(f"FROM {call}").fetchall()
     assert f"(at most {rows} row" in guarantee(keyed)
 
 
+@pytest.mark.long
 def test_a_table_that_is_made_anew_without_its_key_has_the_stated_limit(keyed: Any) -> None:
     call = "SELECT value FROM dp_count('patients', epsilon := 1e6)"
     query = "FROM dp_query('SELECT count(*) FROM patients', epsilon := 1e6, fresh := true)"

@@ -9,6 +9,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.collecting import Collecting
+from support.cases import cases
 
 ROWS = 400_000
 CALLS = {
@@ -24,7 +25,7 @@ CALLS = {
 }
 
 
-@pytest.mark.parametrize("call", CALLS)
+@cases("call", CALLS, quick=1)
 def test_one_thread_hands_every_row_over(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """With four threads, and row groups enough for each of them."""
     con = dpsql.connect()

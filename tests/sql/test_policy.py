@@ -91,6 +91,7 @@ def test_what_is_read_back_can_be_stated_again(ctx: dpsql.Context) -> None:
     assert ctx.dp_ledger().num_rows == before
 
 
+@pytest.mark.long
 def test_a_later_declaration_takes_the_place_of_an_earlier_one(ctx: dpsql.Context) -> None:
     ctx.dp_protect("visits", epsilon=5, replace=True, upper={"cost": 20})
     assert _rows(ctx, "visits")["epsilon", None] == "5"
@@ -112,6 +113,7 @@ def test_nothing_stated_is_no_row() -> None:
         assert ctx.dp_policy().num_rows == 0
 
 
+@pytest.mark.long
 def test_the_receipt_of_a_call_holds_what_bound_it(ctx: dpsql.Context, tmp_path: Path) -> None:
     release = ctx.dp_avg("visits", target="cost", by="ward", epsilon=1, release="mean")
     used = release.policy
@@ -138,6 +140,7 @@ def test_the_receipt_of_a_call_holds_what_bound_it(ctx: dpsql.Context, tmp_path:
     assert [row["value"] for row in told["rows"]] == release.value.column("value").to_pylist()
 
 
+@pytest.mark.long
 def test_the_shell_and_the_command_show_it(
     ctx: dpsql.Context, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,7 +25,7 @@ def ctx() -> Iterator[dpsql.Context]:
         yield context
 
 
-@cases("function", _FUNCTIONS)
+@cases("function", _FUNCTIONS, quick=5)
 @cases("features", [["age"], ["flag", "age"], None, "numbers"])
 def test_numbers_need_a_limit(ctx: dpsql.Context, function: str, features: Any) -> None:
     given = {"target": "y", "epsilon": 1, "features": features, **_FUNCTIONS[function]}

@@ -77,6 +77,7 @@ def test_a_statement_of_two_cores_is_one_charge(con: Any) -> None:
     assert spent(con) == 1e8
 
 
+@pytest.mark.long
 def test_a_core_that_nothing_reads_is_drawn_and_charged_with_the_others(con: Any) -> None:
     """What was asked is one question: what it costs does not depend on what of it is looked at."""
     both = "SELECT n FROM (SELECT count(*) AS n FROM visits), (SELECT count(*) AS m FROM patients)"
@@ -87,6 +88,7 @@ def test_a_core_that_nothing_reads_is_drawn_and_charged_with_the_others(con: Any
     assert spent(con) == 10
 
 
+@pytest.mark.long
 def test_looking_at_a_query_is_free(con: Any) -> None:
     call = private(COUNT)
     con.execute(f"DESCRIBE {call}").fetchall()
@@ -100,6 +102,7 @@ def test_looking_at_a_query_is_free(con: Any) -> None:
     assert releases(con) == 1
 
 
+@pytest.mark.long
 @cases(
     "other",
     [
@@ -119,6 +122,7 @@ def test_the_same_cores_are_a_free_replay(con: Any, other: str) -> None:
     assert con.execute("FROM dp_budget()").fetchall() == before
 
 
+@pytest.mark.long
 @cases(
     ("other", "more"),
     [
@@ -136,6 +140,7 @@ def test_other_cores_are_charged(con: Any, other: str, more: str) -> None:
     assert releases(con) == 2
 
 
+@pytest.mark.long
 def test_the_text_of_a_view_is_part_of_a_name(con: Any) -> None:
     con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")
     sql = "SELECT count(*) FROM long"
@@ -145,6 +150,7 @@ def test_the_text_of_a_view_is_part_of_a_name(con: Any) -> None:
     assert releases(con) == 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "condition",
     [
@@ -177,6 +183,7 @@ def test_an_answer_is_replayed_for_as_long_as_it_may(con: Any) -> None:
     assert releases(con) == 2
 
 
+@pytest.mark.long
 def test_what_fails_afterwards_leaves_the_answer(con: Any) -> None:
     """The charge stays, and so does the release: the corrected query is free."""
     with pytest.raises(duckdb.Error):
@@ -186,6 +193,7 @@ def test_what_fails_afterwards_leaves_the_answer(con: Any) -> None:
     assert releases(con) == max(after, 1)
 
 
+@pytest.mark.long
 def test_errors_stand_beside_the_numbers(con: Any) -> None:
     sql = "SELECT ward, count(*) AS n, avg(days) AS mean, sum(count(*)) OVER () AS total FROM visits GROUP BY ward"
     call = f"FROM dp_query({literal(sql)}, epsilon := 1, errors := true)"
@@ -205,6 +213,7 @@ def test_errors_stand_beside_the_numbers(con: Any) -> None:
     assert row["total_upper"] - row["total_lower"] > 2 * (row["n_upper"] - row["n_lower"])
 
 
+@pytest.mark.long
 def test_intervals_hold_what_they_claim_in_most_calls(con: Any) -> None:
     """Of 60 answers, 95 % of intervals hold the exact count; fewer than 50 would happen once in a million."""
     call = f"SELECT n_lower <= 450 AND 450 <= n_upper FROM dp_query({literal(COUNT)}, epsilon := 1, errors := true, fresh := true) WHERE ward <> 'C'"
@@ -244,6 +253,7 @@ KEYS = {
 }
 
 
+@pytest.mark.long
 @cases("name", KEYS)
 def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
     """They are the same whether there are rows or not, and counts are right where there are."""
@@ -261,6 +271,7 @@ def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
         assert len(full) == groups
 
 
+@pytest.mark.long
 def test_private_keys_need_a_delta(con: Any) -> None:
     sql = "SELECT tag AS k, count(*) FROM visits GROUP BY 1"
     assert code(con, private(sql)) == "P065"
@@ -301,20 +312,20 @@ def test_a_call_within_a_call_is_refused(con: Any) -> None:
     assert code(con, private("SELECT * FROM dp_count('visits', epsilon := 1)")) in {"P019", "P101", "P104"}
 
 
-@pytest.mark.parametrize(
-    "argument", ["epsilon := 0", "epsilon := -1", "epsilon := NULL", "epsilon := 1, confidence := 2"]
-)
+@cases("argument", ["epsilon := 0", "epsilon := -1", "epsilon := NULL", "epsilon := 1, confidence := 2"], quick=1)
 def test_arguments_are_judged_first(con: Any, argument: str) -> None:
     assert code(con, f"FROM dp_query({literal(COUNT)}, {argument})").startswith("P")
     assert releases(con) == 0
 
 
+@pytest.mark.long
 def test_the_text_may_be_a_bound_parameter(con: Any) -> None:
     found = con.execute("FROM dp_query(?, epsilon := 1e8) ORDER BY ward", [COUNT]).fetchall()
     assert found == sorted(ask(con, COUNT))
     assert releases(con) == 1
 
 
+@pytest.mark.long
 def test_today_is_read_once_when_the_statement_is_bound(con: Any) -> None:
     con.execute("UPDATE visits SET day = CURRENT_DATE - CAST(vid % 40 AS INTEGER)")
     sql = (
@@ -326,6 +337,7 @@ def test_today_is_read_once_when_the_statement_is_bound(con: Any) -> None:
     assert sum(row[1] for row in answered) == con.execute(f"SELECT sum(n) FROM ({sql})").fetchone()[0]
 
 
+@pytest.mark.long
 def test_python_and_sql_are_one(con: Any) -> None:
     with dpsql.Context(con) as context:
         first = context.dp_query(COUNT, epsilon=1e8).to_arrow().to_pylist()
@@ -333,6 +345,7 @@ def test_python_and_sql_are_one(con: Any) -> None:
         assert releases(con) == 1
 
 
+@pytest.mark.long
 def test_periods_of_a_query_are_charged_alone() -> None:
     with dpsql.connect() as opened:
         opened.execute(
@@ -356,6 +369,7 @@ def test_periods_of_a_query_are_charged_alone() -> None:
         assert opened.execute("SELECT releases FROM dp_budget() WHERE block = '2026-03'").fetchall() == [(1,)]
 
 
+@pytest.mark.long
 def test_dated_and_undated_tables_of_a_query() -> None:
     """Rows without a date have a block of their own; in one query both would be charged to one."""
     with dpsql.connect() as opened:
@@ -389,7 +403,7 @@ def test_dated_and_undated_tables_of_a_query() -> None:
         )
 
 
-@pytest.mark.parametrize(
+@cases(
     "sql",
     [
         "SELECT (SELECT count(*) FROM visits) + (SELECT count(*) FROM beds)",
@@ -398,6 +412,7 @@ def test_dated_and_undated_tables_of_a_query() -> None:
         "SELECT count(*) FROM visits WHERE vid IN (SELECT bed FROM beds)",
         "SELECT count(*) FROM (SELECT vid FROM visits UNION ALL SELECT bed FROM beds)",
     ],
+    quick=1,
 )
 def test_a_table_without_a_privacy_unit_beside_one_with_it_says_what_the_owner_writes(con: Any, sql: str) -> None:
     con.execute("CREATE TABLE beds AS SELECT i AS bed FROM range(9) AS r(i)")
@@ -406,6 +421,7 @@ def test_a_table_without_a_privacy_unit_beside_one_with_it_says_what_the_owner_w
         con.execute(private(sql)).fetchall()
 
 
+@pytest.mark.long
 def test_what_the_owner_writes_then_is_answered(con: Any) -> None:
     con.execute("CREATE TABLE stays AS SELECT i AS stay, i % 300 AS who FROM range(900) AS r(i)")
     con.execute("SELECT dp_protect('stays', epsilon := 10)")

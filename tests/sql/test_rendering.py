@@ -226,6 +226,7 @@ def con() -> Iterator[Any]:
         yield opened
 
 
+@pytest.mark.long
 def test_statements_name_every_function_in_full(con: Any) -> None:
     seen = {name: functions(con, text) for name, text in statements()}
     assert {name.split(",")[0] for name in seen} == {*FUNCTIONS, *EXACT}
@@ -320,7 +321,7 @@ def test_names_of_one_statement_are_no_names_of_another() -> None:
     assert not names[0] & names[1]
 
 
-@cases("name", ["__dpsql__gate", "dpsql_source", "found", "input", "dpsql_row", "gate", "s", "j"])
+@cases("name", ["__dpsql__gate", "dpsql_source", "found", "input", "dpsql_row", "gate", "s", "j"], quick=1)
 def test_a_source_or_column_may_be_called_as_a_part_of_ours(name: str) -> None:
     with dpsql.connect() as opened:
         opened.execute(f'CREATE TABLE "{name}" AS SELECT i % 2 AS y, i AS "{name}" FROM range(10) AS r(i)')
@@ -353,6 +354,7 @@ def divisors(text: str) -> Iterator[str]:
         yield inside[start:].strip()
 
 
+@pytest.mark.long
 def test_no_row_makes_a_statement_divide_by_zero() -> None:
     """DuckDB 2.0 fails there, and may divide before a CASE decides: a row would decide an error."""
     assert list(divisors('a."//"(f(b, c), n0), "%"(x, greatest(y, 1))')) == ["n0", "greatest(y, 1)"]

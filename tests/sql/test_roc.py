@@ -81,7 +81,7 @@ WAYS = [
 ]
 
 
-@cases("more", WAYS)
+@cases("more", WAYS, quick=2)
 def test_a_huge_epsilon_gives_the_exact_curve(con: Any, more: str) -> None:
     found = rows(con, "dp_roc", more=more)
     thresholds = [row[0] for row in found]
@@ -164,7 +164,7 @@ def crowded(shape: str) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     return y, 1 / (1 + np.exp(-rng.normal(np.where(y, lead, -lead), spread)))
 
 
-@cases("thresholds", ["recursive", "smooth_medians"])
+@cases("thresholds", ["recursive", "smooth_medians"], quick=1)
 @cases("shape", [*SPIKES, "constant", "beta", "nearly perfect", "log odds"])
 def test_the_area_of_crowded_scores(shape: str, thresholds: str) -> None:
     """Once the upper half's median fell in the last cell, all further thresholds fell there: errors up to 0.23."""
@@ -221,7 +221,7 @@ def test_a_huge_epsilon_gives_exact_confusion_matrices(con: Any, more: str) -> N
         assert 0 <= error < 0.1
 
 
-@cases("label", LABELS)
+@cases("label", LABELS, quick=2)
 @cases("function", FUNCTIONS)
 def test_labels_of_every_kind(con: Any, function: str, label: str) -> None:
     """Booleans and 0/1 as they are, text by its levels; levels may be turned round."""
@@ -236,6 +236,7 @@ def test_labels_of_every_kind(con: Any, function: str, label: str) -> None:
         assert turned == pytest.approx(1 - expected[0][0], abs=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", ["table", "view", "frame"])
 def test_odd_rows(con: Any, form: str) -> None:
     """Scores that are missing count as the middle, others outside as a bound; labels that are no level as no row."""
@@ -287,7 +288,7 @@ def test_labels_outside_of_the_levels(con: Any) -> None:
         rows(con, "dp_auc", "three")
 
 
-@cases("where", ["y", "NOT y", "false", "id = 5"])
+@cases("where", ["y", "NOT y", "false", "id = 5"], quick=1)
 @cases("epsilon", [1, HUGE])
 def test_one_level_or_no_row(con: Any, where: str, epsilon: float) -> None:
     """Nothing fails, and every answer is one of a ROC curve."""
@@ -309,6 +310,7 @@ def aggregate(function: str, more: str = "") -> str:
     return f"{function}(y, p, epsilon := {HUGE}, dataset := 't'{more})"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_aggregate_form(con: Any, function: str) -> None:
     """Per group, as the table form does of each group alone."""
@@ -327,6 +329,7 @@ def test_aggregate_form(con: Any, function: str) -> None:
     assert [round(count) for count in list(found[0].values())[1:5]] == [2, 0, 0, 1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", FUNCTIONS)
 def test_replay_by_name(function: str) -> None:
     """The same call again under its release's name costs nothing; another call under that name is refused."""
@@ -362,7 +365,7 @@ def test_views_of_a_released_curve(con: Any) -> None:
     assert sum(one["rows"] for one in bins) == pytest.approx(ROWS, abs=0.5)
 
 
-@cases("function", FUNCTIONS)
+@cases("function", FUNCTIONS, quick=2)
 @cases("neighbours", ["add_remove", "replace"])
 def test_user_level(con: Any, function: str, neighbours: str) -> None:
     """Units with more rows than count are cut, and rows without a unit left out."""
@@ -377,6 +380,7 @@ def test_user_level(con: Any, function: str, neighbours: str) -> None:
     assert found
 
 
+@pytest.mark.long
 def test_charges(con: Any) -> None:
     """Pure without delta; with it the counts alone are Gaussian, where that noise is smaller; thresholds cost what they do."""
     session = dpsql.install(con)
@@ -431,7 +435,7 @@ REFUSED = [
 ]
 
 
-@cases(("function", "more", "code"), REFUSED)
+@cases(("function", "more", "code"), REFUSED, quick=1)
 def test_refusals(con: Any, function: str, more: str, code: str) -> None:
     """By public values alone, and before anything is charged."""
     session = dpsql.install(con)

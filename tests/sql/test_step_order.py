@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from test_rendering import statements
 
 # Functions that check, learn or draw, and that the release must come after.
@@ -28,6 +29,7 @@ def handed_on(text: str) -> list[str]:
             rest = rest[called.end() :]
 
 
+@pytest.mark.long
 def test_the_ticket_of_a_release_came_through_every_step() -> None:
     seen: set[str] = set()
     for name, text in statements():

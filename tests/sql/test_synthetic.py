@@ -39,6 +39,7 @@ def rows(con: Any, sql: str) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_names_types_and_counts(con: Any) -> None:
     types = "SELECT column_name, column_type FROM (DESCRIBE {})"
     assert rows(con, types.format("FROM dp_synthetic_rows('twin')")) == rows(
@@ -102,7 +103,7 @@ def test_rows_are_free_and_repeat(con: Any) -> None:
         ("dp_synthetic('t', columns := ['g'], private_keys := true, epsilon := 1000, delta := 1e-6)", "P001"),
         ("dp_synthetic('t', columns := ['x'], lower := -1e300, upper := 1e300, epsilon := 1, delta := 1e-6)", "P036"),
     ],
-)  # fmt: skip
+quick=10)  # fmt: skip
 def test_what_is_refused_charges_nothing(con: Any, call: str, code: str) -> None:
     before = rows(con, "SELECT releases, epsilon_spent FROM dp_budget()")
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):
@@ -138,6 +139,7 @@ def test_owners_state_keys_and_bounds() -> None:
         assert rows(con, "SELECT round(epsilon_spent, 9) FROM dp_budget()") == [(5,)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, {"privacy_unit": "person", "max_rows_per_unit": 3}])
 def test_on_polars(more: dict[str, Any]) -> None:
     with dpsql.Context() as context:

@@ -19,6 +19,7 @@ def rows(con: Any, sql: str) -> list[Any]:
     return found
 
 
+@pytest.mark.long
 def test_on_a_period_its_rows_are_those_and_its_budget_is_charged() -> None:
     with dpsql.connect() as con:
         con.execute("CREATE TABLE nights AS SELECT i % 500 AS person, DATE '2026-01-01' + (i % 59)::INTEGER AS day, "
@@ -44,6 +45,7 @@ def test_on_a_period_its_rows_are_those_and_its_budget_is_charged() -> None:
         assert (blocks["2026-01"], blocks["2026-02"], blocks["every other"]) == (1e-6, 1e-6, 0.0)
 
 
+@pytest.mark.long
 def test_on_tables_of_one_person() -> None:
     """A table at the end of a path, and a view over several, are charged to their one budget."""
     with dpsql.connect() as con:
@@ -81,6 +83,7 @@ def released() -> Any:
         return context.dp_synthetic(table, lower=0, upper=9, epsilon=10, delta=1e-6, dataset="d", release="d")
 
 
+@pytest.mark.long
 def test_its_picture_has_a_cell_for_each_pair(tmp_path: Path) -> None:
     release = released()
     picture = release.plot()
@@ -98,6 +101,7 @@ def test_its_picture_has_a_cell_for_each_pair(tmp_path: Path) -> None:
         release.plot("bars")
 
 
+@pytest.mark.long
 def test_a_job_makes_a_table_of_it_and_a_second_run_charges_nothing(tmp_path: Path) -> None:
     with dpsql.connect(tmp_path / "d.duckdb") as con:
         con.execute("CREATE TABLE t AS SELECT i % 10 AS a, ['x', 'y'][1 + i % 2] AS g FROM range(3000) AS r(i)")

@@ -44,6 +44,7 @@ def _judged(values: list[bytes], form: str, expression: str = "{}") -> list[Any]
         return [row[0] for row in plain.execute(f"SELECT {expression.format(valid_text('s'))} FROM given").fetchall()]
 
 
+@pytest.mark.long
 def test_it_is_text_exactly_where_python_decodes_it() -> None:
     short = [bytes(each) for length in (1, 2) for each in itertools.product(range(256), repeat=length)]
     edges = [
@@ -57,7 +58,7 @@ def test_it_is_text_exactly_where_python_decodes_it() -> None:
     assert None in expected
 
 
-@pytest.mark.parametrize("form", FORMS)
+@cases("form", FORMS, quick=1)
 def test_functions_that_would_end_the_instance_do_not_meet_it(form: str) -> None:
     values = [b"good", *DAMAGED.values(), b"\xc3\xbcber"] * 300  # so that chunks are full, and dictionaries repeat
     expected = [None if not _is_text(value) else value.decode().upper() for value in values]
@@ -66,7 +67,7 @@ def test_functions_that_would_end_the_instance_do_not_meet_it(form: str) -> None
     assert _judged(values, form, "count(*) FILTER ({} ILIKE '%O%')") == [sum("o" in one for one in texts)]
 
 
-@cases("kind", SQL_TYPES)
+@cases("kind", SQL_TYPES, quick=2)
 def test_a_column_keeps_its_type_and_its_values(kind: str) -> None:
     samples = {
         "ENUM": "'b'", "BOOLEAN": "true", "DATE": "'2020-02-29'", "TIMESTAMP": "'2020-02-29 01:02:03'", "TIME": "'01:02:03'",
@@ -108,6 +109,7 @@ CALLS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("form", FORMS)
 def test_other_rows_count_as_they_would_beside_null(form: str) -> None:
     rows = [b"a", b"b", b"a", b"", "ß".encode()] * 40
@@ -123,7 +125,7 @@ def test_other_rows_count_as_they_would_beside_null(form: str) -> None:
             assert seen[0].groups == seen[1].groups, call
 
 
-@cases("label", DAMAGED)
+@cases("label", DAMAGED, quick=1)
 def test_a_label_that_is_no_text_is_no_label(label: str) -> None:
     with dpsql.connect() as connection:
         connection.execute("SET default_collation = 'nocase'")
@@ -159,6 +161,7 @@ def test_nothing_of_it_is_quoted() -> None:
     context.close()
 
 
+@pytest.mark.long
 def test_a_table_of_duckdb_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     call = "dp_count('{}', \"by\" := 's', keys := ['a'], epsilon := 0.1, condition := 's IS NOT NULL')"
     plans = []
@@ -174,7 +177,7 @@ def test_a_table_of_duckdb_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     assert ["system.main.decode" in release_sql(plan, "dp_count") for plan in plans] == [False, True, True]
 
 
-@cases("kind", DAMAGED)
+@cases("kind", DAMAGED, quick=3)
 @cases("what", ["s", "[s]", "{'a': s}", "union_value(a := s)"])
 def test_duckdb_stores_no_such_text(kind: str, what: str) -> None:
     """What `Placement.checked` rests on."""

@@ -53,7 +53,7 @@ def spent(con: Any) -> float:
     return float(found)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@cases("method", METHODS, quick=1)
 def test_a_feature_that_noise_hides_is_left_out(con: Any, method: str) -> None:
     model, rows = next(
         (f"rare {method} {call}", rows)
@@ -76,7 +76,7 @@ def test_a_feature_that_noise_hides_is_left_out(con: Any, method: str) -> None:
     assert LinearModel.from_json(text).left_out == [1]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@cases("method", METHODS, quick=1)
 def test_a_target_that_noise_hides_gives_no_model_and_is_charged(con: Any, method: str) -> None:
     """Bounds and fit keep epsilon and delta, one point for both branches; rho is that of the bounds.
 
@@ -97,7 +97,7 @@ def test_a_target_that_noise_hides_gives_no_model_and_is_charged(con: Any, metho
     assert rho < whole_rho / 2
 
 
-@cases("method", METHODS)
+@cases("method", METHODS, quick=2)
 @cases("feature", ["empty", "same", "zero", "infinite", "unknown"])
 def test_odd_columns_leave_the_others_as_they_are(con: Any, method: str, feature: str) -> None:
     rows = fit(con, f"'a', '{feature}', 'b'", method=method)
@@ -106,8 +106,8 @@ def test_odd_columns_leave_the_others_as_they_are(con: Any, method: str, feature
     assert abs(found[feature]) * (2.0**65 if feature == "infinite" else 1.0) < 1e6
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("rows", [0, 1])
+@cases("method", METHODS, quick=3)
+@cases("rows", [0, 1])
 def test_without_rows_there_is_no_model(con: Any, method: str, rows: int) -> None:
     con.execute(f"CREATE OR REPLACE VIEW few AS FROM t LIMIT {rows}")
     assert NOTHING in (fit(con, "'a', 'b'", method=method, source="few") for _ in range(CALLS))
@@ -150,6 +150,7 @@ def test_logistic_regression_without_delta_needs_bounds(con: Any) -> None:
     assert spent(con) == before
 
 
+@pytest.mark.long
 def test_a_standard_error_covers_what_the_noise_does(con: Any) -> None:
     """Forty boosted fits of the same rows, in public bounds: 95 % of the coefficients within 1.96 of them, or nearly so."""
     bounds = {"lower": 0, "upper": 10, "target_lower": 0, "target_upper": 40}

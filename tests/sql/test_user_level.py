@@ -81,7 +81,7 @@ UNITS = [
 ]
 
 
-@cases("layout", LAYOUTS)
+@cases("layout", LAYOUTS, quick=2)
 @cases("cap", [1, 2, 3, 5, 9])
 def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout: str, cap: int) -> None:
     load(con, UNITS)
@@ -95,7 +95,7 @@ def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout:
         assert kept(con, layout, None, 11) == [1] * 11, "without a unit every row counts"
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS, quick=1)
 def test_row_order_and_threads_do_not_choose(con: Any, layout: str) -> None:
     rows = [(f"p{mark % 3}", mark) for mark in range(30)]
     load(con, rows)
@@ -109,6 +109,7 @@ def test_row_order_and_threads_do_not_choose(con: Any, layout: str) -> None:
     con.execute("RESET threads")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_other_units_keep_their_rows(con: Any, layout: str) -> None:
     """Adding, removing or rewriting one unit, or rows without a unit, moves no row of another."""
@@ -127,7 +128,7 @@ def test_other_units_keep_their_rows(con: Any, layout: str) -> None:
         assert sum(more[19:]) == 0
 
 
-@cases("layout", LAYOUTS)
+@cases("layout", LAYOUTS, quick=1)
 @cases("relation", ["add_remove", "replace"])
 def test_one_unit_moves_no_sum_beyond_the_scaled_sensitivity(con: Any, layout: str, relation: str) -> None:
     draw = random.Random(3)
@@ -171,7 +172,7 @@ def test_values_that_compare_equal_do_not_let_the_place_choose(con: Any) -> None
         assert exact(con, "z", **b, max_rows_per_unit=cap) == exact(con, "zz", **b, max_rows_per_unit=cap)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@cases("layout", LAYOUTS, quick=1)
 def test_which_rows_are_kept_is_the_secret_of_each_call(layout: str) -> None:
     """Six calls of a session keep the same 1 of 40 rows with probability 40**-5."""
     con = dpsql.connect()
@@ -180,6 +181,7 @@ def test_which_rows_are_kept_is_the_secret_of_each_call(layout: str) -> None:
     con.close()
 
 
+@pytest.mark.long
 def test_the_sample_is_uniform_over_a_units_rows() -> None:
     """Chi-square of the kept row over 200 calls, 4 cells: above 40 with probability below 1e-7.
 

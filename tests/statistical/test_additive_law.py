@@ -30,6 +30,7 @@ from dpsql.mechanisms.gaussian import GaussianRelease, gaussian_counts
 from dpsql.statistics.additive import CELLS, SIZES
 from dpsql.testing.bits import SeededBits
 from dpsql.testing.distribution import fit, runs_needed
+from support.cases import cases
 
 FALSE_ALARM, MISS = 1e-8, 1e-8
 MU = Fraction(1, 2)
@@ -94,7 +95,7 @@ def test_the_noise_of_bins(noise: Callable[..., list[np.ndarray]], relation: str
     check(draw)
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("relation", ["add_remove", "replace"], quick=1)
 def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     source, sizes = SeededBits(4), np.arange(len(SIZES) + 1, dtype=np.int64)
 
@@ -107,8 +108,8 @@ def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: st
     check(draw)
 
 
-@pytest.mark.parametrize("features", [3, 40])
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("features", [3, 40], quick=1)
+@cases("relation", ["add_remove", "replace"])
 def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relation: str, features: int) -> None:
     """All rounds of all features together spend mu, whether they are summed one by one or several at once."""
     source, most = SeededBits(5), int(SIZES[6])
@@ -134,7 +135,7 @@ def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relati
     check(draw)
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("relation", ["add_remove", "replace"], quick=1)
 def test_the_noise_of_a_classifier(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     """Weights are at most 1, residuals too: the noise of each release, in rows, is that of its share of mu."""
     weights = COUNTS * (FIXED_POINT_ONE // 8)

@@ -59,7 +59,7 @@ def tail(weights: tuple[float, ...], size: int, far: float) -> float:
     return float(2.0 * (density * chance).sum() * (radius[1] - radius[0]))
 
 
-@cases(("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))])
+@cases(("size", "weights"), [(1, (1.0,)), (6, (2.0,)), (2, (1.0, 1.0)), (5, (3.0, 1.0)), (7, (1.0, 0.0))], quick=1)
 @cases("chance", [0.2, 0.05, 0.001])
 def test_quantiles_of_weighted_sums(size: int, weights: tuple[float, ...], chance: float) -> None:
     found = float(cube_quantile(np.array(weights), size, chance))
@@ -75,7 +75,7 @@ def test_quantiles_of_three_coordinates_cover() -> None:
         assert np.mean(np.abs(np.array(weights) @ noise) > found) == pytest.approx(0.05, abs=0.003)
 
 
-@pytest.mark.parametrize("size", [1, 2, 6, 20])
+@cases("size", [1, 2, 6, 20], quick=2)
 def test_deviation(size: int) -> None:
     noise = cube_noise(Fraction(1 << 30), size, 400_000 // size)
     assert noise.std() == pytest.approx(cube_deviation(Fraction(1 << 30), size), rel=0.02)

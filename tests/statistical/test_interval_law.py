@@ -15,6 +15,7 @@ from dpsql.mechanisms import interval_scan as module
 from dpsql.mechanisms.interval_scan import IntervalNoise, interval_scan, noisy_counts, stop
 from dpsql.noise.entropy import SYSTEM
 from support.audits import judge
+from support.cases import cases
 from support.laws.interval import interval_law, scan_law
 from support.laws.roc import discrete_laplace_law
 
@@ -23,7 +24,7 @@ COUNTS = [3, 9, 1, 6, 4, 2]
 ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
 
 
-@pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(2, "add_remove", 1), (8, "replace", 2)])
+@cases(("epsilon", "neighbours", "rows"), [(2, "add_remove", 1), (8, "replace", 2)], quick=1)
 def test_scans(epsilon, neighbours, rows):
     def sampler(at, runs):
         counts, noise = np.array(COUNTS), IntervalNoise(at, neighbours, rows, FAILURE)
@@ -53,7 +54,7 @@ def test_far_cells_stop_a_scan_sooner():
     judge(sampler, law_of, Fraction(2))
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(("epsilon", "neighbours", "rows"), [(8, "add_remove", 1), (20, "replace", 2)])
 def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
     """The ends are seen whether or not the interval is found."""
@@ -74,7 +75,7 @@ def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
     judge(sampler, law_of, Fraction(epsilon))
 
 
-@pytest.mark.parametrize(("neighbours", "rows"), [("add_remove", 1), ("replace", 3)])
+@cases(("neighbours", "rows"), [("add_remove", 1), ("replace", 3)], quick=1)
 def test_counts(neighbours, rows):
     def sampler(at, runs):
         noise, found = IntervalNoise(at, neighbours, rows, FAILURE), []

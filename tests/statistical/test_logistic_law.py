@@ -53,10 +53,7 @@ def check(draw: Callable[[float, int], np.ndarray], distribution: Distribution, 
     assert fit(found.tolist(), law, false_alarm=FALSE_ALARM).accepted
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize(
-    "width", [1, pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(40, marks=pytest.mark.slow)]
-)
+@cases("width", [1, pytest.param(2, marks=pytest.mark.slow), 5, pytest.param(40, marks=pytest.mark.slow)], quick=1)
 def test_the_norm_is_gamma(width: int) -> None:
     source = SeededBits(width)
 
@@ -68,7 +65,7 @@ def test_the_norm_is_gamma(width: int) -> None:
     check(draw, lambda x: gammainc(width, x), np.maximum(width + spread * np.linspace(-1.5, 2, 15), 0.05 * width))
 
 
-@pytest.mark.parametrize("width", [1, 2, 3])
+@cases("width", [1, 2, 3], quick=1)
 def test_the_direction_is_uniform(width: int) -> None:
     """The sign; the angle; in three dimensions every coordinate is uniform."""
     source = SeededBits(width)

@@ -24,8 +24,7 @@ from support.cases import cases
 from support.laws.selection import canonical_lipschitz_law, select_law
 
 
-@pytest.mark.long_but_one
-@cases("noise", ["exponential", "gumbel"])
+@cases("noise", ["exponential", "gumbel"], quick=1)
 @cases(
     ("utility", "k", "epsilon"),
     [([5, 3, 3, 1, 0], 2, 5), ([8, 0, 1], 1, 1), ([2, 9, 4, 4], 3, 7), ([10**25 + 3, 10**25], 2, 2)],
@@ -40,7 +39,7 @@ def test_select(noise, utility, k, epsilon):
     judge(sampler, law, Fraction(epsilon), runs=1000)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("utility", "k", "gamma", "epsilon"),
     [
@@ -90,7 +89,7 @@ def levels_law(scores, k, coefficient, gamma):
     return dict(zip(levels, law.tolist(), strict=True))
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("repeats", "k", "epsilon"),
     [

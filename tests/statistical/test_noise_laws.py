@@ -67,7 +67,7 @@ def draw(sampler, spread, width, runs):
     return (sampler(parameter, runs) // width).tolist()
 
 
-@cases(("spread", "width"), CASES)
+@cases(("spread", "width"), CASES, quick=7)
 @cases(
     ("sampler", "cells"),
     [(discrete_laplace, laplace_cells), (discrete_gaussian, gaussian_cells), (geometric, geometric_cells)],

@@ -80,7 +80,7 @@ def every_call() -> Iterator[Any]:
             yield pytest.param(unit, setting, marks=[] if fast else pytest.mark.slow, id=f"{unit} {setting}")
 
 
-@cases("law", LAWS)
+@cases("law", LAWS, quick=1)
 @cases("relation", RELATIONS)
 @cases(("unit", "setting"), list(every_call()))
 def test_delta_holds_with_noisy_counts_for_every_mix_of_keys(
@@ -160,9 +160,8 @@ def test_thresholds_of_sums_of_noisy_numbers() -> None:
     assert found[3] / steps == pytest.approx(17.99, abs=0.01)
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-3), pytest.param(0.6, 0.3, marks=pytest.mark.slow)])
+@cases("relation", RELATIONS, quick=1)
+@cases(("epsilon", "delta"), [(1, 1e-3), pytest.param(0.6, 0.3, marks=pytest.mark.slow)])
 def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: float, relation: Relation) -> None:
     """A row adds (y, 2 - y): the vector decides the noise, the law of its sum decides the threshold."""
     both = relation == "replace"
@@ -182,7 +181,7 @@ def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: floa
     assert 0.8 * delta * math.exp(-epsilon / 2) < worst <= delta * (1 + 1e-9)
 
 
-@cases("epsilon", [0.01, 0.1, 1, 8])
+@cases("epsilon", [0.01, 0.1, 1, 8], quick=4)
 @cases("delta", [1e-9, 1e-3, 0.1])
 @cases("relation", RELATIONS)
 @cases("groups", [1, 2, 7])
@@ -259,7 +258,7 @@ def test_counts_of_random_neighbouring_tables_keep_the_limits(seed: int) -> None
         assert sum(count**2 for count in drawn[split:]) <= limits.left(split) * limits.squares
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases(
     ("law", "epsilon", "counts"),
     [
@@ -284,8 +283,7 @@ def test_draws_follow_the_exact_law(law: str, epsilon: int, counts: tuple[int, .
     follow(sampler, exact, right)
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize("law", LAWS)
+@cases("law", LAWS, quick=1)
 def test_noisy_counts_follow_the_exact_law(law: str) -> None:
     """Of one key: nothing, or the whole count that the noisy one is in."""
     right, count = selection(law, 1, 0.05, "add_remove", limits_by_group(1)), 4
@@ -359,7 +357,7 @@ def test_the_law_with_the_lowest_threshold_is_taken() -> None:
         assert partition_selection(limits=limits, **options) == partition_selection(limits=limits, law=law, **options)
 
 
-@pytest.mark.parametrize("law", LAWS)
+@cases("law", LAWS, quick=1)
 def test_bad_arguments_are_refused(law: str) -> None:
     good: dict[str, Any] = {
         "epsilon": Fraction(1),

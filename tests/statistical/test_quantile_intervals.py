@@ -63,7 +63,7 @@ def asked(at: Any, epsilon: float, bounds: Any = None, **more: Any) -> QuantileP
     return QuantilePlan.from_arguments("t", {**given, **ends})
 
 
-@cases("rows", [5, 50, 400])
+@cases("rows", [5, 50, 400], quick=1)
 @cases("column", COLUMNS)
 def test_intervals_hold_the_quantile(column: str, rows: int) -> None:
     """95 % of them do; 300 draws of each kind, of which 93 % at least."""
@@ -73,7 +73,7 @@ def test_intervals_hold_the_quantile(column: str, rows: int) -> None:
     assert np.mean(found) >= 0.93, np.mean(found)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("column", ["lognormal", "few values"])
 def test_intervals_without_bounds_hold_the_quantile(column: str) -> None:
     kind, sample, _ = COLUMNS[column]
@@ -162,7 +162,7 @@ def tail(scale: float, bins: int, below: int, quantile: float, reach: float) -> 
     return float((first[:, None] * second[None, :])[noise > reach].sum())
 
 
-@cases("scale", [0.05, 0.2, 0.5, 1.0, 2.0, 5.0])
+@cases("scale", [0.05, 0.2, 0.5, 1.0, 2.0, 5.0], quick=1)
 @cases("quantile", [HALF, MOST, Fraction(1, 100)])
 def test_the_reach_is_right_for_discrete_noise(scale: float, quantile: Fraction) -> None:
     """With half a row on top, each side fails with a chance of at most 2.5 %; with less reach, with more."""
@@ -218,6 +218,7 @@ def test_spans_without_noise() -> None:
     assert (nothing.first, nothing.last, nothing.lower_open, nothing.upper_open) == (0, 99, True, True)
 
 
+@pytest.mark.long
 def test_verdicts() -> None:
     plan = asked(0.5, 1)
     few, many = ScaleCounts(DOUBLE), ScaleCounts(DOUBLE)
@@ -261,7 +262,7 @@ def test_rows_needed_close_both_ends() -> None:
     assert shares[1] <= 0.6
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("more", [{}, {"curve": "tree"}, {"noise": "gaussian", "delta": 1e-6}], ids=str)
 def test_quantiles_read_off_a_histogram_have_intervals(more: dict[str, Any]) -> None:
     from dpsql.functions.grouped.histogram import HistogramPlan, draw_histogram

@@ -13,6 +13,7 @@ import pytest
 
 from dpsql.mechanisms.prefix_sums import noisy_prefix_sums, prefix_strategy
 from support.audits import judge
+from support.cases import cases
 
 COUNTS = np.array([[3, 0, 7, 1], [0, 0, 5, 2]])
 
@@ -29,9 +30,10 @@ def noise_in_products(name, runs, given):
     return found[:runs]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "neighbours", "rows", "factor"),
     [("identity", "add_remove", 1, 1), ("identity", "replace", 3, 6), ("wavelet", "add_remove", 2, 6)],
+    quick=2,
 )
 def test_laplace_noise(name, neighbours, rows, factor):
     """Scale: rows per unit, twice that under replace, times the noisy counts per row (three for a wavelet of four)."""
@@ -50,8 +52,8 @@ def test_laplace_noise(name, neighbours, rows, factor):
     judge(sampler, law_of, Fraction(2))
 
 
-@pytest.mark.parametrize(("neighbours", "rows"), [("add_remove", 1), ("replace", 2)])
-@pytest.mark.parametrize("name", ["toeplitz", "wavelet"])
+@cases(("neighbours", "rows"), [("add_remove", 1), ("replace", 2)], quick=1)
+@cases("name", ["toeplitz", "wavelet"])
 def test_gaussian_noise(name, neighbours, rows):
     """Standard deviation: the norm of the longest column, times rows per unit, times sqrt(2) under replace, over mu."""
     longest = {"toeplitz": math.sqrt(1 + 1 / 4 + (3 / 8) ** 2 + (5 / 16) ** 2), "wavelet": math.sqrt(3)}[name]

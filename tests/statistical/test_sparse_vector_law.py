@@ -38,7 +38,7 @@ def loss(first: Sequence[int], second: Sequence[int], chosen: SparseVector, leve
     return log_ratio(*(sparse_vector_law(list(scores), chosen, level=level) for scores in (first, second)))
 
 
-@cases("cutoff", [1, 2, 3])
+@cases("cutoff", [1, 2, 3], quick=6)
 @cases("epsilon", [Fraction(1, 10), Fraction(1), Fraction(3)])
 def test_the_loss_of_five_scores_reaches_epsilon_and_no_more(cutoff: int, epsilon: Fraction) -> None:
     """Scores above that fall, after one below that rises: the case of the proof."""
@@ -55,7 +55,7 @@ def test_the_loss_of_five_scores_reaches_epsilon_and_no_more(cutoff: int, epsilo
     assert max(loss(*rising, narrow), loss(*falling, narrow)) <= float(epsilon) * (1 + 1e-9)
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @cases("monotone", [False, True])
 @cases("cutoff", [1, 2, 3])
 def test_the_loss_stays_below_epsilon(cutoff: int, monotone: bool) -> None:
@@ -118,7 +118,7 @@ def word(chance_below: float) -> int:
     return int(chance_below * 2.0**64)
 
 
-@pytest.mark.parametrize("nudge", [-3, -1, 0, 1, 3])
+@cases("nudge", [-3, -1, 0, 1, 3], quick=3)
 def test_close_comparisons_are_decided_by_more_bits(nudge: int) -> None:
     """Both noises within some 2**-60 of a tie: doubles cannot tell, and the exact path agrees with 60 digits."""
     from decimal import Decimal, localcontext
@@ -160,6 +160,7 @@ def test_it_stops_at_the_cutoff() -> None:
     assert far.above == (0,)
 
 
+@pytest.mark.long
 def test_the_order_is_uniform() -> None:
     chosen = parameters(cutoff=3, epsilon=Fraction(10**4))
     orders = [sparse_vector([9, 9, 9], chosen, level=0).above for _ in range(3000)]

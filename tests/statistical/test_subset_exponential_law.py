@@ -78,8 +78,7 @@ def exhaustive():
         yield pytest.param(scores_of, *SCORES[scores_of], listed, loose, marks=[] if fast else pytest.mark.slow)
 
 
-@pytest.mark.long_but_one
-@cases(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()))
+@cases(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()), quick=1)
 def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     """Utility range 100; the bound is tight, or too low by the slack."""
     scores = scores_of()
@@ -112,13 +111,13 @@ def strata(scores, listed, slack):
     return Strata(classes, rows[:, -1], rows[:, :-1], bounds - slack)
 
 
-@pytest.mark.long_but_one
 @cases(
     ("listed", "slack"),
     [
         *(("empty", 0), ("best", 0), ("arbitrary", 0), ("arbitrary", 10)),
         *(pytest.param(listed, 10, marks=pytest.mark.slow) for listed in ("empty", "best")),
     ],
+    quick=1,
 )
 @cases(("scores_of", "epsilon"), [(additive, 8), pytest.param(flat, 9, marks=pytest.mark.slow)])
 def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
@@ -144,7 +143,7 @@ def test_strata(monkeypatch, scores_of, epsilon, listed, slack):
     judge(sampler, law, Fraction(epsilon))
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("rank", "gap", "epsilon"), [(60, None, 14), (60, 40, 20), (1000, 25, 40), (len(SUBSETS), None, 10)]
 )

@@ -18,6 +18,7 @@ from dpsql.released.crosstab import crosstab_record, entry_weights, estimated_ma
 from dpsql.released.histogram import histogram_counts, histogram_record
 from dpsql.statistics.counts import MarginalCounts, marginals_up_to
 from support.audits import judge
+from support.cases import cases
 from support.laws.quantile import group_quantile_law
 
 UNIT = {"privacy_unit": "p", "max_groups_per_unit": 2, "max_rows_per_unit_group": 1}
@@ -67,9 +68,10 @@ def test_margins(more: dict[str, Any], factor: int) -> None:
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(4))
 
 
-@pytest.mark.long_but_one
-@pytest.mark.parametrize(
-    ("relation", "rows"), [("add_remove", 1), pytest.param("replace", 1, marks=pytest.mark.slow), ("replace", 2)]
+@cases(
+    ("relation", "rows"),
+    [("add_remove", 1), pytest.param("replace", 1, marks=pytest.mark.slow), ("replace", 2)],
+    quick=1,
 )
 def test_quantiles_of_groups(relation: str, rows: int) -> None:
     counts = np.array([[3, 0, 2, 1], [0, 0, 0, 4]])

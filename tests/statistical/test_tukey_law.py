@@ -41,7 +41,7 @@ def samples(name: str) -> list[Any]:
     return [exact.piece(None if point is None else point.tolist()) for point in draws]
 
 
-@pytest.mark.long_but_one
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_draws_follow_the_exact_law(name: str) -> None:
     exact = law(TABLES[name]).pieces()
@@ -50,8 +50,7 @@ def test_draws_follow_the_exact_law(name: str) -> None:
     assert fit(samples(name), exact).accepted
 
 
-@pytest.mark.long_but_one
-@cases("name", ["line", "plane"])
+@cases("name", ["line", "plane"], quick=1)
 @cases("scale", [0.7, 1.3])
 @cases("what", ["noise", "growth"])
 def test_rescaled_laws_are_rejected(name: str, scale: float, what: str) -> None:

@@ -229,7 +229,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     found, test = every(held), metafunc.function.__name__
     quick = min((one.quick for one in held if one.quick is not None), default=None)
     if quick is not None:
-        first = sorted(found, key=lambda case: case.place(test))[:quick]
+        first = sorted((case for case in found if not case.marks), key=lambda case: case.place(test))[:quick]
         found = [
             case if case in first else Case(case.name, case.values, (*case.marks, pytest.mark.long), case.places)
             for case in found

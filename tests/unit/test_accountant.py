@@ -19,6 +19,7 @@ from support.cases import cases
 amounts = st.fractions(min_value=0, max_value=10**6, max_denominator=10**25)
 
 
+@pytest.mark.long
 @given(amounts)
 def test_a_charge_is_rounded_up_and_a_limit_down_by_less_than_one_unit(amount: Fraction) -> None:
     up, down = units_up(amount), units_down(amount)

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+import pytest
+
 from support.cases import cases
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -124,6 +126,7 @@ def listed() -> list[tuple[str, list[str]]]:
     return rows
 
 
+@pytest.mark.long
 def test_the_page_lists_every_store_once_and_no_other() -> None:
     names = [name for name, _ in listed()]
     assert sorted(found() - set(names)) == [], "not listed: say why rows cannot decide the key"
@@ -167,6 +170,7 @@ def test_a_new_store_is_found(source: str, name: str) -> None:
     assert list(stores(source, "gateway.new")) == [name]
 
 
+@pytest.mark.long
 def test_objects_that_derive_of_themselves_keep_nothing_else() -> None:
     """A `cached_property` is of an object that never changes: its class has no store, and assigns to no attribute."""
     for path in sorted((ROOT / "dpsql").rglob("*.py")):

@@ -63,12 +63,14 @@ def _raises() -> tuple[dict[str, list[str]], list[str]]:
     return found, other
 
 
+@pytest.mark.long
 def test_every_raised_code_is_registered():
     found, other = _raises()
     assert sorted(set(found) - set(CODES)) == [], {code: found[code] for code in set(found) - set(CODES)}
     assert len(other) == _from_tables, other
 
 
+@pytest.mark.long
 def test_every_registered_code_is_raised():
     assert sorted(set(CODES) - set(_raises()[0])) == []
 

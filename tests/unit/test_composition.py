@@ -22,6 +22,7 @@ from dpsql.ledger.budget import Budget
 from dpsql.ledger.composition import Composition, begin, best_order, pure_renyi_loss, renyi_loss
 from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.ledger.spent import Spent, refuse_overspend
+from support.cases import cases
 
 RDP = {"epsilon": 3, "delta": 1e-6, "accountant": "rdp"}
 
@@ -156,7 +157,7 @@ def worst_strategy(limit: float, tail: Fraction, conversion: float, order: Fract
     return value(0, (0, 0, 0))
 
 
-@pytest.mark.parametrize("limit", [0.8, 1.0, 1.5])
+@cases("limit", [0.8, 1.0, 1.5], quick=1)
 def test_no_adaptive_strategy_exceeds_the_tail(limit: float) -> None:
     """The theorem, exactly, on every strategy of a small game; half of the conversion would break it."""
     tail = Fraction(1, 100)

@@ -183,6 +183,7 @@ def _random(chosen: random.Random, depth: int) -> str:
     return f"{_random(chosen, depth - 1)} {chosen.choice(['AND', 'OR'])} {_random(chosen, depth - 1)}"
 
 
+@pytest.mark.long
 def test_precedence_is_that_of_duckdb(rows: Any) -> None:
     chosen = random.Random(5)
     for _ in range(400):
@@ -207,7 +208,7 @@ def test_columns_are_named_once() -> None:
     assert columns_of("Day > DATE '2020-01-01' AND year(day) = 1 AND lower(t) = 'a' AND \"T\" <> 'day'") == ("Day", "t")
 
 
-@cases("name", sorted(KNOWN))
+@cases("name", sorted(KNOWN), quick=9)
 def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, name: str) -> None:
     found = rows.execute(
         "SELECT function_type, stability, schema_name, internal, parameter_types FROM duckdb_functions() "
@@ -223,7 +224,7 @@ def test_functions_are_built_in_and_look_at_their_arguments_alone(rows: Any, nam
     assert mine == {("scalar", "CONSISTENT", "main", True)}
 
 
-@cases("name", ["replace", "regexp_replace"])
+@cases("name", ["replace", "regexp_replace"], quick=6)
 @cases("put", ["", "_", "é", "abc" * 20])
 def test_no_number_of_calls_makes_a_text_too_long(rows: Any, name: str, put: str) -> None:
     """Else calls within calls would make a text so long that a row could end the statement."""

@@ -94,6 +94,7 @@ def test_frames_as_source(ctx: dpsql.Context) -> None:
     assert left.num_rows == 0, "the frame's name goes with the call"
 
 
+@pytest.mark.long
 def test_budget_ledger_and_estimate(ctx: dpsql.Context) -> None:
     ctx.dp_protect("t", epsilon=2, delta=1e-6, lower=0, upper=1)
     release = ctx.dp_sis("t", target="y", k=1, epsilon=1, features=["a", "b"])
@@ -113,6 +114,7 @@ def test_budget_ledger_and_estimate(ctx: dpsql.Context) -> None:
     assert {row["quantity"]: row["value"] for row in in_sql.to_pylist()} == rows
 
 
+@pytest.mark.long
 def test_the_owners_policy(ctx: dpsql.Context) -> None:
     ctx.dp_protect(
         "t", epsilon=100, neighbours="replace", privacy_unit="u", max_rows_per_unit=2, lower=0, upper=[1, 1, 1],
@@ -144,6 +146,7 @@ def test_sql_runs_once_and_raises_our_errors(ctx: dpsql.Context) -> None:
     assert ctx.sql("CREATE TABLE made AS SELECT 1 AS a").num_columns in (0, 1)
 
 
+@pytest.mark.long
 def test_an_open_connection_stays_the_callers(tmp_path: Path) -> None:
     connection = duckdb.connect(str(tmp_path / "x.duckdb"))
     connection.execute("CREATE TABLE t AS SELECT 1.0 AS a, true AS y")
@@ -156,6 +159,7 @@ def test_an_open_connection_stays_the_callers(tmp_path: Path) -> None:
     connection.close()
 
 
+@pytest.mark.long
 def test_contexts_on_cursors_in_threads(ctx: dpsql.Context) -> None:
     outcomes: list[int] = []
 

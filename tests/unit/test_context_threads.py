@@ -49,6 +49,7 @@ OPENED: dict[str, tuple[Callable[[], dpsql.Context], object]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", OPENED)
 def test_a_budget_that_just_suffices_is_spent_exactly(kind: str) -> None:
     opened, source = OPENED[kind]
@@ -70,6 +71,7 @@ def _released(ctx: dpsql.Context) -> Any:
     return pc.equal(ctx.dp_ledger()["status"], "released")
 
 
+@pytest.mark.long
 def test_a_budget_for_half_answers_half() -> None:
     with dpsql.Context() as ctx:
         ctx.dp_protect("people", epsilon=THREADS / 16, source=False)
@@ -80,6 +82,7 @@ def test_a_budget_for_half_answers_half() -> None:
         assert len({one.ledger_id for one in answered}) == THREADS // 2
 
 
+@pytest.mark.long
 def test_every_thread_gets_its_own_answer() -> None:
     """Different calls at once: releases, SQL, predictions and declarations."""
     with of_duckdb() as ctx:

@@ -77,6 +77,7 @@ def test_the_tail_of_coarse_gaussian_noise_is_exact(variance: Fraction) -> None:
             assert float(GaussianCountNoise(variance=variance).tail(steps)) == pytest.approx(exact, rel=1e-12)
 
 
+@pytest.mark.long
 def test_the_tail_of_fine_gaussian_noise() -> None:
     """Summed weights just below the limit, the bound by the continuous law just above, and both are above the law."""
     just = 1 << 26
@@ -138,7 +139,7 @@ def test_truncated_noise_keeps_its_bound() -> None:
             truncated_laplace(scale, bound, size)
 
 
-@cases("digits", [0, 3, 12, 18, 40, 200])
+@cases("digits", [0, 3, 12, 18, 40, 200], quick=10)
 @cases("failure", [Fraction(1, 2), Fraction(1, 20), Fraction(1, 10**12)])
 def test_a_reach_is_found_however_wide_the_noise_is(digits: int, failure: Fraction) -> None:
     scale = Fraction(7 * 10**digits, 3)

@@ -110,6 +110,7 @@ def here() -> dict[str, object]:
     return exact({})
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_what_is_exact_is_the_same_on_every_path(here: dict[str, object], setting: str) -> None:
     assert exact(SETTINGS[setting]) == here

@@ -30,7 +30,7 @@ def lines(name: str, epsilon: float, rows: int | None = None) -> dict[str, float
     return {str(row["quantity"]): float(row["value"]) for row in found}
 
 
-@cases("rows", [300, 40_000])
+@cases("rows", [300, 40_000], quick=1)
 @cases("name", CALLS)
 def test_rows_and_epsilon_are_inverse(name: str, rows: int) -> None:
     found = lines(name, 1.0, rows)

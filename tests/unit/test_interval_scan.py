@@ -69,6 +69,7 @@ def test_no_rows_are_never_found_but_for_the_noise(values: list[float], epsilon:
     assert all(interval_scan(counted(values), noise).ends is None for _ in range(5))
 
 
+@pytest.mark.long
 def test_few_rows_are_undetermined_and_many_are_found() -> None:
     column = COLUMNS["normal"][:200]
     # Two noises lift 60 rows by 80 with a chance below 1e-5; they take 60 from 200 with one of 2e-3.

@@ -61,6 +61,7 @@ def in_fits(values: Doubles, assigned: NDArray[np.int64], block: int) -> Doubles
     return values[(assigned == block) & np.isfinite(values[:, -1])]
 
 
+@pytest.mark.long
 def test_ranges_are_of_ordinary_values(path: str) -> None:
     values, assigned = table(400, 5)
     middle, scale = feed(BlockRanges(BLOCKS, 5), values, assigned).maps()

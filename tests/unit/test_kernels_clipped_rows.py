@@ -32,6 +32,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.data())
 def test_norms_hold_in_integers(data: st.DataObject) -> None:
@@ -131,7 +132,7 @@ def table(count: int, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, target
 
 
-@cases("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan])
+@cases("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan], quick=9)
 def test_products_are_exact(kernels: str, scale: float) -> None:
     rows, target = table(300, 5, 1)
     with np.errstate(invalid="ignore"):
@@ -141,6 +142,7 @@ def test_products_are_exact(kernels: str, scale: float) -> None:
     assert kept.residual_products(theta).tolist() == exact_products(rows, target, theta)
 
 
+@pytest.mark.long
 def test_neither_order_nor_batches_nor_threads_matter(kernels: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipped_rows, "_JOB_ROWS", 5000)
     rows, target = table(30_000, 7, 3)

@@ -38,6 +38,7 @@ def counted(rows: list[Row], most: int) -> list[int]:
     return counts.tolist()
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(ROWS, st.integers(1, 12), st.randoms(use_true_random=False))
 def test_counts_are_those_of_a_loop(rows: list[Row], most: int, chance: Any) -> None:

@@ -103,7 +103,7 @@ COLUMNS = {
 }
 
 
-@cases("column", COLUMNS)
+@cases("column", COLUMNS, quick=1)
 def test_sql_tells_apart_what_the_bytes_do(column: str) -> None:
     """Numbers and texts in DuckDB's own form, everything else by the kernel: equal in one exactly when in the other."""
     kind, values = COLUMNS[column]

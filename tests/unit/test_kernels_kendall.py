@@ -99,17 +99,17 @@ def check(x: list[np.ndarray], expected: Any, bases: Any = None) -> None:
         assert found == [expected(x[base], column) for column in x], base
 
 
-@cases("n", [0, 1, 2, 3, 16, 17, 63, 64, 65, 127, 129, 200])
+@cases("n", [0, 1, 2, 3, 16, 17, 63, 64, 65, 127, 129, 200], quick=20)
 def test_small_tables_against_brute_force(path: str, n: int) -> None:
     check(columns_of(n, n), brute)
 
 
-@cases("n", [1, 2, 3, 4])
+@cases("n", [1, 2, 3, 4], quick=4)
 def test_every_pair_of_tiny_columns(path: str, n: int) -> None:
     check([np.array(values) for values in itertools.product([NAN, 0.0, 1.0], repeat=n)], brute)
 
 
-@cases("n", [1023, 1024, 1025, 2047, 2048, 2049])
+@cases("n", [1023, 1024, 1025, 2047, 2048, 2049], quick=1)
 def test_around_the_first_boundaries(path: str, n: int) -> None:
     check(columns_of(n, n), in_order, bases=(0, 2, 4))
 
@@ -143,7 +143,7 @@ def test_long_columns_agree_between_the_paths(monkeypatch: pytest.MonkeyPatch, n
     assert found[0] == found[1] == found[2]
 
 
-@cases("size", [2**21, 2**21 + 1, 2**25 + 1, 2**27])
+@cases("size", [2**21, 2**21 + 1, 2**25 + 1, 2**27], quick=1)
 @cases("tied", [False, True])
 def test_sparse_far_ranks(size: int, tied: bool) -> None:
     """The counts at the widest distances, on ranks as a table of `size` rows would have them."""
@@ -321,7 +321,7 @@ def test_ranking_can_be_interrupted(path: str, monkeypatch: pytest.MonkeyPatch) 
     assert len(taken) < 1000
 
 
-@cases("threads", [1, 2])
+@cases("threads", [1, 2], quick=2)
 def test_progress_rises_to_one(path: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.setattr(kendall, "_WORTH_THREADS", 0)
     shares: list[float] = []
@@ -377,6 +377,7 @@ def test_kernels_are_compiled_for_one_type_each(monkeypatch: pytest.MonkeyPatch)
         assert len(getattr(kernels, name).signatures) == 1, name
 
 
+@pytest.mark.long
 def test_small_work_loads_no_compiler() -> None:
     code = (
         "import sys, threading, numpy as np; from dpsql.kernels.kendall import RankedTable; "

@@ -57,6 +57,7 @@ TIED = np.array([[position % 3, position] for position in range(WIDTH)], dtype=n
 WORDS = text_words([b"name %d" % position for position in range(WIDTH)], KEY)
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(ROWS, st.integers(1, 12), st.sampled_from([TIED, WORDS]), st.randoms(use_true_random=False))
 def test_counts_are_those_of_a_loop(rows: list[Row], most: int, words: Any, chance: Any) -> None:
@@ -68,6 +69,7 @@ def test_counts_are_those_of_a_loop(rows: list[Row], most: int, words: Any, chan
     assert counted(again, most, words) == truth
 
 
+@pytest.mark.long
 @settings(max_examples=150)
 @given(ROWS, st.tuples(st.integers(0, 9), st.lists(st.integers(0, 39))))
 def test_a_row_moves_its_most_by_one_each(rows: list[Row], row: Row) -> None:

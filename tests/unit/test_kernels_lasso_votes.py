@@ -99,7 +99,7 @@ def sklearn_vote(x: Doubles, y: Doubles, k: int, penalty: float, standardize: bo
     return {int(j) for j in np.argsort(-size)[:k] if size[j] > 1e-8}
 
 
-@cases("standardize", [True, False])
+@cases("standardize", [True, False], quick=1)
 @cases("intercept", [True, False])
 @cases("kind", ["normal", "walk"])
 def test_votes_are_those_of_sklearn(standardize: bool, intercept: bool, kind: str) -> None:
@@ -214,6 +214,7 @@ def chi_square(counts: NDArray[np.int64]) -> float:
     return float(((counts - expected) ** 2).sum() / expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["copies", "scaled copies", "equal coefficients"])
 def test_ties_are_broken_uniformly(case: str) -> None:
     """Chi square over the columns that tie; 36.0 is exceeded by chance with probability 1e-7 (3 degrees of freedom)."""
@@ -238,6 +239,7 @@ def test_ties_are_broken_uniformly(case: str) -> None:
     assert chi_square(votes[columns] + np.array([300, 0, -300, 0])) > 36.0  # a bias of a few percent would show
 
 
+@pytest.mark.long
 def test_a_tie_of_unlike_columns_is_broken_uniformly() -> None:
     """Two equal coefficients, of a column that is correlated with a third one and of one that is not."""
     blocks = 3000

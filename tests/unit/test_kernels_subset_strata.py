@@ -83,7 +83,7 @@ def stratum_of(strata):
     return inside.argmax(axis=0)
 
 
-@cases("design", DESIGNS)
+@cases("design", DESIGNS, quick=2)
 @cases(("radius", "ridge", "forced"), [("11/10", 0, 0), ("11/10", "1/3", 1), ("1/10", 0, 0), ("1/20", 2, 1)])
 @cases(("count", "node_limit", "most"), [(30, None, None), (1, 1, 60), (5, None, 400), (2, 3, 1)])
 def test_every_subset_is_in_one_stratum_and_keeps_its_bound(
@@ -134,6 +134,7 @@ def test_a_bound_that_is_too_high_is_noticed(monkeypatch, by):
 @cases(
     ("width", "size", "most"),
     [(5, 5, 20_000), (5, 1, 20_000), (40, 3, 20_000), (40, 20, 20_000), (30, 4, 5), (6, 3, 2)],
+    quick=1,
 )
 def test_any_shape(width, size, most):
     rng = np.random.default_rng(width)

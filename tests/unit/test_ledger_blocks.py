@@ -92,11 +92,12 @@ def follow(ledger: Ledger, seed: int, calls: int = 40) -> None:
     assert ledger.verify().ok
 
 
-@cases("seed", range(3))
+@cases("seed", range(3), quick=1)
 def test_a_ledger_keeps_the_accounts_of_the_model(ledger: Ledger, seed: int) -> None:
     follow(ledger, seed)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "seed"),
     [(broken.BLOCK_CHARGED_ONCE_FOR_MANY, 0), (broken.TOTAL_NOT_CHECKED, 1)],

@@ -110,7 +110,7 @@ def follow(ledger: Ledger, seed: int) -> None:
     assert ledger.verify().ok
 
 
-@pytest.mark.parametrize("seed", range(4))
+@cases("seed", range(4), quick=1)
 def test_blocks_of_merged_datasets_begin_with_the_sum(seed: int) -> None:
     follow(Ledger.open(None), seed)
 
@@ -154,7 +154,7 @@ def test_undated_rows_begin_with_nothing_of_dated_ones(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-@cases("accountant", ["basic", "rdp"])
+@cases("accountant", ["basic", "rdp"], quick=1)
 def test_deltas_add_up_and_every_accountant_begins_anew(ledger: Ledger, accountant: str) -> None:
     dated, deltas = two(ledger, delta="0.001", accountant=accountant)
     assert deltas >= 0.006
@@ -199,7 +199,7 @@ def test_merges_follow_on_each_other(ledger: Ledger) -> None:
     assert spent(ledger, "region")["2026-01"] == 70
 
 
-@pytest.mark.parametrize(
+@cases(
     "forge",
     [
         lambda row: {**row, "lineage": json.dumps({"merged": "stays"})} if row["status"].endswith("merge") else row,
@@ -208,6 +208,7 @@ def test_merges_follow_on_each_other(ledger: Ledger) -> None:
         lambda row: {**row, "arguments": '{"begun":"2020-01-01"}'} if row["block"] == "*" else row,
     ],
     ids=["another dataset", "less", "a block with less", "blocks that begin later"],
+    quick=1,
 )
 def test_a_forged_merge_is_found(forge: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Even where whoever forged it computed every hash anew."""

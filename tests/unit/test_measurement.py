@@ -327,7 +327,7 @@ def test_the_check_of_imports_sees_samplers() -> None:
 FOLDER = Path(dpsql.functions.__path__[0])
 
 
-@cases("name", [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))])
+@cases("name", [str(path.relative_to(FOLDER)) for path in sorted(FOLDER.rglob("*.py"))], quick=28)
 def test_functions_sample_through_parts_alone(name: str) -> None:
     found = names_of(FOLDER / name)
     assert not {each for each in found if each.startswith("dpsql.noise.")} - NO_NOISE

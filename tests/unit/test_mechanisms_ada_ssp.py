@@ -205,6 +205,7 @@ def test_singular_gram_without_noise() -> None:
     assert np.abs(fitted).max() / S < 0.01
 
 
+@pytest.mark.long
 def test_covariance_of_the_noise_of_the_gram_matrix() -> None:
     """``E theta`` over many draws of E, against the formula; a wrong split of the diagonal is far off."""
     theta = np.array([2.0, -1.0, 0.25, 0.0])
@@ -295,6 +296,7 @@ def test_standard_errors_are_roots_of_the_diagonal() -> None:
     assert fit.std_errors.tolist() == [2.0, 3.0]
 
 
+@pytest.mark.long
 def test_errors_of_boosting_allow_for_a_gram_matrix_of_noise() -> None:
     """The mean of M C M' over matrices that the noisy one may come from; with little noise what the rounds alone give."""
     rng, width, sigma = np.random.default_rng(2), 4, 0.3

@@ -54,6 +54,7 @@ def test_multipliers() -> None:
     assert [math.ceil(number * 100) / 100 for number in found[2:]] == [7.32, 73.18]
 
 
+@pytest.mark.long
 def test_delta_against_many_digits() -> None:
     mpmath = pytest.importorskip("mpmath")
     generator = random.Random(1)
@@ -147,6 +148,7 @@ def discrete_delta(sigma: float, shift: int, epsilon: float) -> float:
     return math.fsum(np.exp(log_mass) * -np.expm1(np.minimum(0.0, epsilon - loss)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sigma", [2.0, 5.0, 16.0, 40.0])
 def test_the_discrete_profile_is_within_the_margin(sigma: float) -> None:
     """In one dimension, with the A and B of this sigma; without them the discrete profile is above the continuous."""

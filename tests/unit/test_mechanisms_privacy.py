@@ -49,12 +49,14 @@ def canonical_of(gamma, utility_range):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", ["exponential", "gumbel"])
 def test_select_spends_at_most_epsilon(noise):
     assert 0.8 < search(select_of(noise, 2), monotone=False) <= 1.0 + 1e-9
     assert 0.8 < search(select_of(noise, 1), monotone=True) <= 1.0 + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("gamma", [Fraction(1, 4), Fraction(1, 2), Fraction(9, 10)])
 def test_canonical_lipschitz_spends_at_most_epsilon(gamma):
     assert 0.65 < search(canonical_of(gamma, 2), monotone=False) <= 1.0 + 1e-9
@@ -67,6 +69,7 @@ def test_canonical_lipschitz_spends_all_of_epsilon_at_worst():
     assert 0.99 < largest_ratio(law([40, 0, 0], 1), law([39, 1, 1], 1)) <= 1.0 + 1e-9
 
 
+@pytest.mark.long
 def test_the_search_would_find_a_range_that_is_too_small():
     assert search(select_of("exponential", 1), monotone=False) > 1.5
     assert search(select_of("gumbel", 1), monotone=False) > 1.5

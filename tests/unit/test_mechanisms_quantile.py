@@ -65,7 +65,7 @@ def path_law(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], **arguments
     return law
 
 
-@cases("max_rows_per_unit", [1, 3])
+@cases("max_rows_per_unit", [1, 3], quick=5)
 @cases("neighbours", ["add_remove", "replace"])
 @cases("chosen", LISTS, ids=str)
 def test_the_path_has_the_law(
@@ -274,8 +274,8 @@ def test_quantiles_of_tied_rows(neighbours: str, values: list[int], at: list[Fra
         assert min(low) <= cell <= max(high)
 
 
-@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
-@pytest.mark.parametrize("parts", [2, 3])
+@cases("neighbours", ["add_remove", "replace"], quick=2)
+@cases("parts", [2, 3])
 def test_parts_of_cells_keep_the_guarantee(neighbours: str, parts: int) -> None:
     """A row counts in every part of its cell; the noise is for that many rows."""
     at = [Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)]

@@ -32,7 +32,7 @@ def test_infinite_epsilon_gives_the_top_k_in_order(noise):
     assert chosen.tolist() == [3, 4, 6, 2]
 
 
-@pytest.mark.parametrize("noise", NOISES)
+@cases("noise", NOISES, quick=1)
 def test_vanishing_epsilon_is_uniform(noise):
     law = select_law([9, 0, 4, 0], utility_range=1, epsilon=Fraction(1, 10**12), k=2, noise=noise)
     assert max(abs(p - 1 / 12) for p in law.values()) < 1e-11

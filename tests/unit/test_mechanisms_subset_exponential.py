@@ -117,7 +117,7 @@ def implied_law(sampler, scores):
         return {A: weight / total for A, weight in weights.items()}
 
 
-@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
+@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)], quick=35)
 @cases("seed", range(12))
 def test_law_is_the_exponential_mechanism_for_any_list_and_bound(seed, coefficient):
     generator = np.random.default_rng(seed)
@@ -135,7 +135,7 @@ def test_law_is_the_exponential_mechanism_for_any_list_and_bound(seed, coefficie
         assert abs(found[A] / probability - 1) <= Decimal("1e-12")
 
 
-@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)])
+@cases("coefficient", [Fraction(1, 7), Fraction(3), Fraction(40)], quick=25)
 @cases("seed", range(12))
 def test_law_is_the_exponential_mechanism_for_any_strata(seed, coefficient):
     generator = np.random.default_rng(seed)
@@ -175,6 +175,7 @@ def strata_of(classes=CLASSES, counts=COUNTS, bounds=(0, 0, 0, 0), division=None
     return Strata(np.array(classes), division, np.array(counts), bounds)
 
 
+@pytest.mark.long
 def test_overlapping_strata_give_a_wrong_law(monkeypatch):
     """A subset in two strata is twice as likely, were the strata not checked."""
     scores = dict.fromkeys(itertools.combinations(range(4), 2), 0)
@@ -243,7 +244,7 @@ def test_strata_with_bounds_of_any_size(shift):
     assert sampler.draw() in scores
 
 
-@cases("gap", [None, 0, 3, 100])
+@cases("gap", [None, 0, 3, 100], quick=2)
 @cases("seed", range(6))
 def test_top_r_is_the_exponential_mechanism_for_cut_scores(monkeypatch, seed, gap):
     scores = table(6, 3, seed)
@@ -511,7 +512,7 @@ def test_a_score_below_the_bound_is_an_error_that_says_nothing():
     assert "1000" not in str(error.value)
 
 
-@pytest.mark.parametrize("unit", [1, 10**30])
+@cases("unit", [1, 10**30], quick=1)
 def test_a_floor_saves_scores_and_changes_nothing(unit):
     """The same words give the same subset, whatever the lower bounds are; below the common bound they say nothing."""
     scores = {A: score * unit for A, score in table(9, 3, 1, top=40).items()}

@@ -93,6 +93,7 @@ def test_ties_and_equal_models_have_positive_volumes() -> None:
         assert boxes.volume(boxes.deepest + 1) == 0
 
 
+@pytest.mark.long
 def test_reach_is_that_of_the_definition() -> None:
     generator = random.Random(4)
     delta = Fraction(1, 50)
@@ -136,6 +137,7 @@ def test_too_few_models_are_not_released(models: int) -> None:
     assert tukey(np.ones((models, 2)), **BUDGET) is None
 
 
+@pytest.mark.long
 def test_the_deepest_region_for_a_large_budget() -> None:
     models = np.random.default_rng(5).normal(size=(1001, 3))
     for seed in range(5):
@@ -179,6 +181,7 @@ def test_extreme_coordinates_do_not_fail() -> None:
     assert np.isfinite(point).all()
 
 
+@pytest.mark.long
 def test_unsafe_models_pass_with_probability_delta_at_most() -> None:
     models = np.random.default_rng(13).normal(size=(80, 1))
     unsafe = models.copy()

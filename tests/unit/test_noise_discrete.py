@@ -65,7 +65,7 @@ class TestBoth:
         assert {-1, 0, 1} <= set(sampler(Fraction(1), 2000).tolist())
 
 
-@cases("scale", [scale for scale in SCALES if scale <= 2**20])
+@cases("scale", [scale for scale in SCALES if scale <= 2**20], quick=1)
 def test_fast_floor_is_the_exact_floor(scale):
     """The vectorised path and the exact scalar path give the same integer on the same bits."""
     words = SeededBits(5).words(3000) >> np.uint64(1)
@@ -112,9 +112,7 @@ def test_low_part_on_a_boundary_is_refined(word, accepted):
     assert values.tolist() == [1 if accepted else 0]
 
 
-@pytest.mark.parametrize(
-    "variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(5, 2), Fraction(10**6), Fraction(2**98)]
-)
+@cases("variance", [Fraction(1, 1000), Fraction(1, 2), Fraction(5, 2), Fraction(10**6), Fraction(2**98)], quick=1)
 def test_fast_acceptance_is_the_exact_acceptance(variance):
     scale = math.isqrt(math.floor(variance)) + 1
     proposals = discrete_laplace(Fraction(scale), 2000, source=SeededBits(8))
@@ -134,6 +132,7 @@ def test_acceptance_on_a_boundary_is_refined(word, accepted):
     assert discrete._accepted(proposal, Fraction(1), 2, source).tolist() == [accepted]
 
 
+@pytest.mark.long
 def test_logarithms_are_far_inside_the_radius():
     """The bound that the samplers assume, on this machine's libraries: 2**-40; required here: 2**-47."""
     context = decimal.Context(prec=40)

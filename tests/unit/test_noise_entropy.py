@@ -26,6 +26,7 @@ def test_system_source_keeps_no_state():
     assert not getattr(SYSTEM, "__dict__", {})
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_processes_draw_different_words():
     from dpsql.noise.discrete import discrete_laplace  # imported before the fork, as in a server

@@ -19,6 +19,7 @@ def scaled(value: Decimal, digits: int) -> Decimal:
     return REFERENCE.scaleb(value, digits)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("digits", [5, 29, 80])
 def test_log_bounds_enclose_tightly(digits):
     generator = random.Random(0)
@@ -30,6 +31,7 @@ def test_log_bounds_enclose_tightly(digits):
         assert high - low <= 12
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("digits", [5, 29, 80])
 def test_exp_bounds_enclose_tightly(digits):
     generator = random.Random(1)

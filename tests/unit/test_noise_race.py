@@ -29,7 +29,7 @@ def exact_order(utility, coefficient, words, noise):
     return sorted(range(len(scores)), key=lambda j: -scores[j])
 
 
-@cases("noise", NOISES)
+@cases("noise", NOISES, quick=9)
 @cases("seed", range(40))
 def test_same_order_as_high_precision_arithmetic(noise, seed):
     generator = np.random.default_rng(seed)
@@ -47,6 +47,7 @@ def test_same_order_as_high_precision_arithmetic(noise, seed):
         assert winners.tolist() == exact_order(utility, coefficient, words.tolist(), noise)[:k]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", NOISES)
 def test_intervals_hold_the_noise(noise):
     words = SeededBits(0).words(3000)
@@ -72,7 +73,7 @@ def test_intervals_hold_the_noise(noise):
     assert (high[narrow] - low[narrow]).max() < 2.0**-25
 
 
-@cases("noise", NOISES)
+@cases("noise", NOISES, quick=1)
 @cases("word", [0, 1, 1 << 20, MIDDLE, ALL_ONES - 1, ALL_ONES])
 def test_equal_prefixes_are_refined(noise, word):
     """Five candidates with equal scores and equal prefixes: only further bits can order them."""

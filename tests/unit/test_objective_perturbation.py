@@ -54,7 +54,7 @@ def slow_epsilon(rate: float, ridge: float) -> float:
     return float(np.max(rate * q + np.log1p(q * (1 - q) / ridge)))
 
 
-@cases("ridge", [0.01, 0.3, 1.0, 7.0])
+@cases("ridge", [0.01, 0.3, 1.0, 7.0], quick=3)
 @cases("rate", [0.0, 0.02, 0.7, 1.0, 2.0, 9.0])
 def test_the_loss_is_the_maximum(rate: float, ridge: float) -> None:
     found = objective_epsilon(Fraction(rate), Fraction(ridge))
@@ -62,7 +62,7 @@ def test_the_loss_is_the_maximum(rate: float, ridge: float) -> None:
     assert objective_epsilon(Fraction(rate), Fraction(ridge), "replace") == found + Fraction(rate)
 
 
-@cases("neighbours", ["add_remove", "replace"])
+@cases("neighbours", ["add_remove", "replace"], quick=17)
 @cases("epsilon", EPSILONS)
 @cases("times", [1.01, 1.5, 10.0, 1000.0])
 def test_the_rate_is_the_largest(epsilon: Fraction, times: float, neighbours: str) -> None:
@@ -161,6 +161,7 @@ def test_the_usual_ridge_costs_nothing(epsilon: Fraction, width: int) -> None:
         assert normal.regularization <= noise.regularization
 
 
+@pytest.mark.long
 def test_any_epsilon_gives_noise_or_a_plain_error() -> None:
     for power in range(-30, 31, 3):
         for delta in (None, Fraction("1e-6")):
@@ -250,7 +251,7 @@ def test_the_solver_always_arrives() -> None:
                 assert np.linalg.norm(store.gradient(found.at, ridge, linear).value) <= 2.0**-20
 
 
-@pytest.mark.parametrize("at", [0.0, 0.3, -7.5, 2.0**20])
+@cases("at", [0.0, 0.3, -7.5, 2.0**20], quick=2)
 def test_sums_of_a_step_are_those_of_rows_that_are_kept(at: float) -> None:
     """The same integers, so the same gradient and the same certificate, however the rows are divided."""
     rows, linear = signed(9000, 5), np.linspace(-1, 1, 5)
@@ -283,6 +284,7 @@ def last_of(steps: Descent, rows: np.ndarray, most: int) -> FineGradient:
     raise AssertionError("the descent takes too many passes")
 
 
+@pytest.mark.long
 def test_the_descent_by_passes_always_arrives() -> None:
     """Separable rows, huge and tiny ridges, linear terms of any size, no row at all: within the passes of an engine."""
     rows = signed(200, 3)
@@ -346,7 +348,7 @@ def test_a_tick_is_told_nothing_and_may_stop_the_search() -> None:
         minimise(kept(signed(500, 3)), tick=stop, **options)
 
 
-@cases("epsilon", [10**6, 10**9])
+@cases("epsilon", [10**6, 10**9], quick=1)
 @cases("ridge", [None, 1e-3, 0.5, 20.0])
 @cases(("count", "width", "share"), [(20_000, 5, 1.0), (4000, 300, 0.02)])
 def test_a_huge_epsilon_gives_scikit_learns_fit(

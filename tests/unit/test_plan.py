@@ -19,6 +19,7 @@ GOOD: dict[str, Any] = {"target": "y", "k": 2, "epsilon": 0.1, "lower": 0, "uppe
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=8)
 
 
+@pytest.mark.long
 @given(
     names=st.lists(TEXT, min_size=2, max_size=4, unique=True),
     release=st.none() | TEXT,

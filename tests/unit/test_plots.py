@@ -68,6 +68,7 @@ def replayed(ctx: dpsql.Context, name: str) -> Any:
     return release
 
 
+@pytest.mark.long
 def test_a_curve_shows_its_points_within_a_band(ctx: dpsql.Context) -> None:
     release = replayed(ctx, "curve")
     ax = release.plot()
@@ -83,12 +84,13 @@ def test_a_curve_shows_its_points_within_a_band(ctx: dpsql.Context) -> None:
     assert band.get_extents().get_points().max() <= 1
 
 
-@pytest.mark.parametrize(
+@cases(
     ("kind", "view", "x", "y"),
     [
         ("precision_recall", "dp_precision_recall", "recall", "precision"),
         ("calibration", "dp_calibration", "mean_score", "positive_rate"),
     ],
+    quick=1,
 )
 def test_views_of_a_curve(ctx: dpsql.Context, kind: str, view: str, x: str, y: str) -> None:
     release = replayed(ctx, "curve")
@@ -108,6 +110,7 @@ def test_scores_stand_over_their_noise(ctx: dpsql.Context) -> None:
     assert (high - low) / 2 == pytest.approx(1.96 * release.result["std_error"])
 
 
+@pytest.mark.long
 def test_coefficients_by_size(ctx: dpsql.Context) -> None:
     release = replayed(ctx, "bayes")
     sizes = np.abs(release.plot().containers[0].lines[0].get_xdata())
@@ -121,6 +124,7 @@ def test_draws_where_it_is_told(ctx: dpsql.Context) -> None:
     assert replayed(ctx, "curve").plot(ax=ax) is ax
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("release", "kind"), [("top", None), ("curve", "scores"), ("filter", "roc")])
 def test_no_such_picture(ctx: dpsql.Context, release: str, kind: str | None) -> None:
     with pytest.raises(ParameterError, match="P034" if kind is None else "P005"):
@@ -142,6 +146,7 @@ def test_budgets(ctx: dpsql.Context) -> None:
         plot_budgets([])
 
 
+@pytest.mark.long
 def test_empty_curve_and_selection() -> None:
     with dpsql.Context() as ctx:
         ctx.sql("CREATE TABLE s (y BOOLEAN, p DOUBLE)")
@@ -169,6 +174,7 @@ def test_can_be_read_on_both_grounds(ground: str) -> None:
     assert _contrast(GRID, ground) >= 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
 def test_the_command(database: Path, tmp_path: Path, ending: str) -> None:
     output = tmp_path / f"roc.{ending}"
@@ -199,6 +205,7 @@ def test_the_command_refuses(database: Path, tmp_path: Path, arguments: list[str
     assert not output.exists()
 
 
+@pytest.mark.long
 def test_the_command_draws_budgets_and_numbers(database: Path, tmp_path: Path) -> None:
     for arguments in (["--budget"], ["3", "--kind", "calibration"]):
         output = tmp_path / f"{arguments[0]}.png"
@@ -207,11 +214,13 @@ def test_the_command_draws_budgets_and_numbers(database: Path, tmp_path: Path) -
         assert output.stat().st_size > 1000
 
 
+@pytest.mark.long
 def test_only_known_endings(ctx: dpsql.Context, tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="P058"):
         save(replayed(ctx, "curve").plot(), tmp_path / "roc.docx")
 
 
+@pytest.mark.long
 def test_a_matrix_has_a_square_per_pair() -> None:
     with dpsql.Context() as ctx:
         ctx.sql("CREATE TABLE m AS SELECT i % 10 AS a, i % 7 AS b, 3 AS c FROM range(5000) AS r(i)")

@@ -135,6 +135,7 @@ def test_parts_follow_their_rows_however_these_are_cut() -> None:
     assert task.part_of(rows.slice(0, 0)).to_pylist() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("most", [1, 100, 1 << 17])
 def test_whole_parts_are_read_together(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dpsql.engines.task._PART_ROWS", most)
@@ -245,6 +246,7 @@ def test_a_batch_of_another_pass_is_found() -> None:
             whole(reported)
 
 
+@pytest.mark.long
 def test_nothing_but_the_engine_imports_duckdb() -> None:
     """What a worker needs comes without DuckDB, in a process where it cannot be imported."""
     program = f"""

@@ -135,7 +135,7 @@ def test_zeros_are_undetermined_whatever_the_noise() -> None:
     assert bounds(np.repeat([0.0, 3 * SMALLEST], [ROWS, ROWS // 3]), source=SeededBits(3)) == [None]
 
 
-@cases("ones", [0, 1, 3, 30, 300, 3000, ROWS // 2])
+@cases("ones", [0, 1, 3, 30, 300, 3000, ROWS // 2], quick=5)
 @cases("mu", [Fraction(1, 50), Fraction(1), Fraction(50)])
 def test_no_interval_of_a_rare_flag_is_narrower_than_it(ones: int, mu: Fraction) -> None:
     """Zeros and r ones in TINYINT: the width is in {2 .. 255}, and at least 1 whatever the noise."""
@@ -196,13 +196,14 @@ def test_few_rows_give_an_interval_that_is_not_clear() -> None:
     assert sum(one.clear for one in found) <= 5
 
 
-@pytest.mark.parametrize("values", [[], [math.nan] * 9, [4.5] * 5], ids=str)
+@cases("values", [[], [math.nan] * 9, [4.5] * 5], ids=str, quick=1)
 def test_without_rows_no_bounds_are_clear(values: Any) -> None:
     for _ in range(100):
         found = drawn(values, values, neighbours="replace", max_rows_per_unit=2)
         assert not any(one.clear for one in found)
 
 
+@pytest.mark.long
 def test_noise_alone_is_clear_as_rarely_as_stated(monkeypatch: pytest.MonkeyPatch) -> None:
     """No rows in 1,000 columns: at most 1 % by the statement; with a tenth of the margin, nearly all that is seen is clear."""
 

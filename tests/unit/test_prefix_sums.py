@@ -28,8 +28,10 @@ def of(cells, name, noise="gaussian"):
     return prefix_strategy(cells, name=name, noise=noise)
 
 
-@pytest.mark.parametrize(
-    ("cells", "identity", "wavelet", "tree"), [(16, 17, 37.7, 16.9), (64, 65, 87.9, 38.2), (256, 257, 171, 71.4)]
+@cases(
+    ("cells", "identity", "wavelet", "tree"),
+    [(16, 17, 37.7, 16.9), (64, 65, 87.9, 38.2), (256, 257, 171, 71.4)],
+    quick=2,
 )
 def test_variances_with_laplace_noise(cells, identity, wavelet, tree):
     """Mean variance at epsilon 1, from the exact covariance, for noise of variance 2 per unit of sensitivity."""
@@ -37,9 +39,10 @@ def test_variances_with_laplace_noise(cells, identity, wavelet, tree):
     assert found == pytest.approx([identity, wavelet, tree], rel=2e-3)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("cells", "identity", "wavelet", "toeplitz"),
     [(16, 8.5, 3.8, 3.23), (64, 32.5, 6.3, 4.97), (256, 128.5, 9.5, 7.12), (1024, 512.5, 13.45, 9.67)],
+    quick=1,
 )
 def test_variances_with_gaussian_noise(cells, identity, wavelet, toeplitz):
     """Mean variance at mu 1."""
@@ -66,7 +69,7 @@ def test_trees_with_a_root_are_worse(cells, branching, expected):
     assert 2 * of(cells, "tree").mean_variance("laplace") < variance
 
 
-@cases("name", STRATEGIES)
+@cases("name", STRATEGIES, quick=7)
 @cases("cells", [1, 2, 7, 8, 9, 33, 100])
 def test_reconstruction_is_exact_and_variances_are_its_own(name, cells):
     strategy = of(cells, name)

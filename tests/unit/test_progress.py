@@ -74,6 +74,7 @@ def run(call: str, different: bool, told: list[Any]) -> list[Any]:
     return list(told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BY_SEARCH)
 def test_a_search_tells_no_share(told: list[Any], name: str) -> None:
     for different in (False, True):
@@ -82,6 +83,7 @@ def test_a_search_tells_no_share(told: list[Any], name: str) -> None:
         assert set(seen) == {(name, None)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BY_SHARE)
 def test_shares_are_the_same_for_unlike_tables_of_one_size(told: list[Any], name: str) -> None:
     """Threads are looked at by the clock: what they may tell is a share of columns, blocks or rounds, or an eighth of shuffling."""

@@ -27,7 +27,7 @@ def exchanges(relation: Relation, terms: list[tuple[int, ...]]) -> list[tuple[in
     return [tuple(a - b for a, b in zip(new, old, strict=True)) for new in sums for old in sums]
 
 
-@cases("rows", [1, 2, 3])
+@cases("rows", [1, 2, 3], quick=1)
 @cases("kind", NEIGHBOURS)
 def test_bounds_are_attained_and_never_passed(kind: str, rows: int) -> None:
     relation = relation_of(kind, rows)

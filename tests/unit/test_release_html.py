@@ -53,6 +53,7 @@ def html(release: Release) -> str:
     return release._repr_html_()
 
 
+@pytest.mark.long
 def test_receipt_rows_and_picture(ctx: dpsql.Context) -> None:
     release = ctx.dp_count("t", by="k", keys=list(range(40)), epsilon=1, release="<b>")
     page = Page(html(release))
@@ -68,6 +69,7 @@ def test_receipt_rows_and_picture(ctx: dpsql.Context) -> None:
     assert f"nothing: {again.replay}" in Page(html(again)).texts
 
 
+@pytest.mark.long
 def test_values_are_text_and_not_markup(ctx: dpsql.Context) -> None:
     key = "<script>alert(1)</script>&amp;"
     ctx.sql(f"CREATE TABLE s AS SELECT '{key}' AS k")
@@ -77,6 +79,7 @@ def test_values_are_text_and_not_markup(ctx: dpsql.Context) -> None:
     assert key in page.texts
 
 
+@pytest.mark.long
 def test_a_model_is_drawn_on_one_scale(ctx: dpsql.Context) -> None:
     ctx.sql("CREATE VIEW scaled AS SELECT x, 1000 * k AS k, y FROM t")
     release = ctx.dp_linear_regression(
@@ -107,6 +110,7 @@ def test_a_model_is_drawn_on_one_scale(ctx: dpsql.Context) -> None:
     assert "lower to upper bound" in html(release)
 
 
+@pytest.mark.long
 def test_without_matplotlib_or_a_picture(ctx: dpsql.Context, monkeypatch: pytest.MonkeyPatch) -> None:
     selected = ctx.dp_sis("t", target="y", k=1, epsilon=1, lower=0, upper=40, target_lower=0, target_upper=8)
     assert "svg" not in Page(html(selected)).tags

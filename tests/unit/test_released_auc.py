@@ -125,6 +125,7 @@ def missed(positives: int, negatives: int, shift: float, more: dict[str, Any], r
     return found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("positives", "negatives", "shift", "more"), SETTINGS)
 def test_coverage(positives: int, negatives: int, shift: float, more: dict[str, Any]) -> None:
     """At least 95 %: 19 or more misses of 100 have a chance of at most 1e-6."""

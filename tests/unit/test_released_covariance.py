@@ -81,6 +81,7 @@ def test_intervals_cover(rows: int, middle: float, width: float) -> None:
         assert held[form].min() >= 950, (form, held[form])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("middle", [0.0, 0.6])
 def test_standard_errors_are_the_spread_of_releases(middle: float) -> None:
     z, generator = table(5000, 3, middle=middle, width=0.3), np.random.default_rng(5)
@@ -92,6 +93,7 @@ def test_standard_errors_are_the_spread_of_releases(middle: float) -> None:
         assert stated[upper] == pytest.approx(spread[upper], rel=0.2)
 
 
+@pytest.mark.long
 def test_matrices_are_positive_semidefinite_and_within_bounds() -> None:
     generator = np.random.default_rng(1)
     for rows, features, deviation in [(3, 4, 20.0), (50, 8, 10.0), (2000, 20, 30.0)]:

@@ -100,6 +100,7 @@ def test_noise_is_made_consistent():
     assert rows[2] == {"threshold": 0.5, "fpr": 0.0, "tpr": pytest.approx(1 / 12), **noise, "verdict": "unclear"}
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(st.lists(st.tuples(st.floats(0, 300), st.floats(0.1, 20)), min_size=1, max_size=20))
 def test_isotonic_regression_is_that_of_scipy(numbers):
@@ -130,6 +131,7 @@ def test_shares_of_nothing_are_none():
         assert [row[name] for name in ("accuracy", "precision", "recall", "f1")] == [None] * 4
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(
     st.lists(

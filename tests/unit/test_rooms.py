@@ -104,6 +104,7 @@ def reads_entropy(tree: ast.AST) -> bool:
     return bool({"os.urandom", "np.random"} & used or generators & set(imported(tree)))
 
 
+@pytest.mark.long
 @cases("room", UNKNOWN)
 def test_a_room_imports_from_those_that_it_may_know(room: str) -> None:
     wrong = [
@@ -118,6 +119,7 @@ def test_a_module_does_not_import_what_is_handed_in(module: str) -> None:
     assert not [name for name in imported(tree) if f"{name}.".startswith(f"{HANDED_IN[module]}.")]
 
 
+@pytest.mark.long
 def test_no_modules_import_each_other_in_circles() -> None:
     assert in_circles(importing()) == set()
 
@@ -153,6 +155,7 @@ def late(tree: ast.AST) -> set[int]:
     return {node.lineno for node in inside if isinstance(node, ast.Import | ast.ImportFrom)}
 
 
+@pytest.mark.long
 def test_few_imports_stand_inside_functions() -> None:
     """Of packages that are optional or slow to load, and of modules that load one; the number only gets smaller."""
     assert sum(len(late(tree)) for _, _, tree in modules()) <= MOST_LATE
@@ -166,6 +169,7 @@ def test_the_rule_sees_circles() -> None:
     assert in_circles({"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": set()}) == {"b", "c"}
 
 
+@pytest.mark.long
 def test_few_rooms_know_duckdb() -> None:
     wrong = [
         str(path)
@@ -177,6 +181,7 @@ def test_few_rooms_know_duckdb() -> None:
     assert not wrong
 
 
+@pytest.mark.long
 def test_only_noise_reads_entropy() -> None:
     """Keys, tickets and names come from `secrets`, and are no noise; `dpsql doctor` looks whether there is entropy."""
     wrong = [

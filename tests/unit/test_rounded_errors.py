@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import dpsql
 from dpsql.released.shapes import rounded_up
+from support.cases import cases
 
 
 @given(st.floats(min_value=1e-300, max_value=1e300))
@@ -31,7 +32,7 @@ def test_what_is_no_number_stays() -> None:
     assert rounded_up(pa.array([], type=pa.float64())).to_pylist() == []
 
 
-@pytest.mark.parametrize(("method", "library"), [("to_pandas", "pandas"), ("to_polars", "polars")])
+@cases(("method", "library"), [("to_pandas", "pandas"), ("to_polars", "polars")], quick=1)
 def test_a_missing_library_is_named(method: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with dpsql.Context() as ctx:
         ctx.sql("CREATE TABLE t AS SELECT 1 AS x")

@@ -57,7 +57,7 @@ EVERY: list[dict[str, Any]] = [
 ]
 
 
-@cases("more", EVERY, ids=str)
+@cases("more", EVERY, ids=str, quick=5)
 def test_the_event_costs_what_the_call_says(more: dict[str, Any]) -> None:
     found = plan(**more)
     cost = found.event.cost
@@ -131,7 +131,7 @@ def test_more_rows_than_the_limit_cannot_be() -> None:
     draw_once(draw_features, chosen, Counts(nothing, nothing, 29, 20), ["a", "b", "c"])
 
 
-@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@cases("relation", ["add_remove", "replace"], quick=1)
 def test_the_applied_threshold(relation: str) -> None:
     options = {"max_features_per_row": 4, "neighbours": relation, "threshold": 1}
     both = 2 if relation == "replace" else 1

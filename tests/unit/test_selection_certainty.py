@@ -34,7 +34,7 @@ def test_the_lead_that_is_possible_at_all(k: int, count: int, lead: float) -> No
     assert missed("exponential", lead - 0.1, k, count) > 0.05 > missed("exponential", lead + 0.1, k, count)
 
 
-@cases("noise", ["exponential", "gumbel"])
+@cases("noise", ["exponential", "gumbel"], quick=3)
 @cases(("k", "count", "lead"), [(1, 2, 0.5), (2, 6, 1.0), (3, 40, 2.5), (1, 200, 5.0), (4, 5, 0.0)])
 def test_the_chance_to_miss_is_that_of_the_noise(noise: str, k: int, count: int, lead: float) -> None:
     """A false alarm has a chance below 1e-6: five standard deviations of 40,000 draws."""
@@ -48,6 +48,7 @@ def test_the_chance_to_miss_is_that_of_the_noise(noise: str, k: int, count: int,
     assert abs(share - wrong) > 5 * math.sqrt(expected * (1 - expected) / 40_000), "0.7 times the lead shows"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("noise", ["exponential", "gumbel"])
 def test_the_mechanism_has_that_noise(noise: Any) -> None:
     """The sampler of the selections, at the lead that should be missed in 5 % of calls, within five deviations."""
@@ -196,6 +197,7 @@ def test_estimates_of_others() -> None:
     assert far["rows_needed"] > 40 * near["rows_needed"]  # type: ignore[operator]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", ["dp_sis", "dp_kendall"])
 def test_a_public_number_of_rows_decides_and_a_counted_one_does_not(function: str) -> None:
     """Fewer rows than needed make every row 'unclear', by the argument alone: the table has more, or none."""

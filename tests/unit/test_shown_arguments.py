@@ -79,6 +79,7 @@ def wrong(path: str, text: str) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_messages_show_arguments_by_one_renderer() -> None:
     found = []
     for folder in ("dpsql", "udfs"):

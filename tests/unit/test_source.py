@@ -18,6 +18,7 @@ from support.cases import cases
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1, max_size=20)
 
 
+@pytest.mark.long
 @given(TEXT)
 def test_quoted_text_is_that_text(value: str) -> None:
     connection = duckdb.connect()

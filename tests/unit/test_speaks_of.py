@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import dpsql
 from dpsql.contract.speaks_of import speaks_of
 from dpsql.functions.registry import FUNCTIONS
@@ -42,6 +44,7 @@ def test_words(function: str, given: dict[str, Any], words: str) -> None:
     assert words in speaks_of(plan.public_arguments)
 
 
+@pytest.mark.long
 def test_the_words_are_those_of_the_arguments_and_not_of_rows() -> None:
     ctx = dpsql.Context()
     for rows in (0, 50):
@@ -57,6 +60,7 @@ def test_the_words_are_those_of_the_arguments_and_not_of_rows() -> None:
         assert repr(release).count(words) == 1
 
 
+@pytest.mark.long
 def test_every_release_says_it() -> None:
     ctx = dpsql.Context()
     ctx.connection.execute("CREATE TABLE t AS SELECT i % 7 AS x, i % 5 AS y FROM range(400) AS r(i)")

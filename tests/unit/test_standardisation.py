@@ -57,7 +57,7 @@ def test_a_missing_value_is_the_middle_of_the_bounds_to_the_moments_and_the_mean
     assert rows[0] / STANDARD_ONE == pytest.approx(weight * np.array([1, 0, 0, 3]), abs=1e-5)
 
 
-@cases("rows", [0, 1, 40])
+@cases("rows", [0, 1, 40], quick=6)
 @cases("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
 def test_they_are_always_usable(rows: int, mu: Fraction) -> None:
     for _ in range(20):
@@ -120,7 +120,7 @@ def test_a_row_far_out_in_a_whole_feature_counts_less_and_stays_in_line() -> Non
     assert counted[0][1] < 1.0
 
 
-@pytest.mark.parametrize("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)])
+@cases("mu", [Fraction(1, 1000), Fraction(1), Fraction(1000)], quick=2)
 def test_whole_features_are_counted_all_the_way_to_their_bounds(mu: Fraction) -> None:
     """Whatever was drawn, no value within the bounds is clipped, and the bounds come out as they were given."""
     for _ in range(20):

@@ -91,6 +91,7 @@ def test_doubles_have_four_cells_in_an_octave(kind: pa.DataType) -> None:
     assert (-cells.high[: cells.zero][::-1] == up).all()
 
 
+@pytest.mark.long
 def test_golden_ends() -> None:
     """Of small types all cells; of larger ones how many, and the outermost."""
     one = TypedCells.of(pa.uint8())
