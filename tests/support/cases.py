@@ -166,7 +166,7 @@ def _name(part: object, ids: object, argument: str, number: int) -> str:
     if own is not None:
         part = own
     if part is None or isinstance(part, (str, bool, int, float)):
-        return str(part)
+        return str(part).encode("unicode_escape").decode("ascii")
     return str(getattr(part, "__name__", f"{argument}{number}"))
 
 
