@@ -2,9 +2,17 @@
 
 unset PYTHONDONTWRITEBYTECODE  # or each of hundreds of processes compiles what another one has compiled
 
+# What needs Sail, an engine of Spark's protocol without a JVM; and what needs a browser, the site's builder or a notebook.
+SAIL="tests/engines tests/conformance/test_engines.py tests/docs/test_engines_page.py tests/unit/test_stubs.py"
+SITE="tests/docs/test_site.py tests/docs/test_notebook.py"
+
 packages() {  # COMMAND PACKAGE…: of Debian, where the command is missing and they can be installed
   command -v "$1" >/dev/null || [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null && return
   apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${@:2}" >/dev/null
+}
+
+services() {  # a PostgreSQL server, for the ledgers that are kept there
+  ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || packages initdb postgresql
 }
 
 readme() {  # NAME: run the first ```sh block after the marker <!-- NAME --> of the README as it stands
@@ -15,7 +23,24 @@ readme() {  # NAME: run the first ```sh block after the marker <!-- NAME --> of 
   bash -euc "$command"
 }
 
+pinned() {  # oldest|newest: a version of DuckDB that `duckdb.json` names
+  .venv/bin/python -c 'import json, sys; print(json.load(open(".ci/duckdb.json"))[sys.argv[1]])' "$1"
+}
+
+install() {  # EXTRAS: into the environment that README's commands made
+  if [[ $1 == *site* ]]; then packages chromium chromium; fi
+  .venv/bin/python -m pip install -q ".[$1]"
+}
+
 tests() { .venv/bin/python -m pytest -q -n 2 "$@"; }  # ARGUMENTS…: in the environment that README's commands made
+
+python() { .venv/bin/python ".ci/$1" "${@:2}"; }  # SCRIPT ARGUMENTS…
+
+oldest() {  # ARGUMENTS…: tests on the oldest DuckDB supported, in an environment of its own
+  [ -d .venv-oldest ] || { python3 -m venv .venv-oldest &&
+    .venv-oldest/bin/python -m pip install -q '.[test]' "duckdb==$(pinned oldest)"; }
+  .venv-oldest/bin/python -m pytest -q -n 2 "$@"
+}
 
 lint() {
   .venv/bin/python -m ruff check . &&
@@ -28,7 +53,7 @@ lint() {
 dbt() {  # ARGUMENTS…: its tests, in an environment that dbt can live in
   python3 -m venv .venv-dbt
   .venv-dbt/bin/python -m pip install -q '.[dbt,plot]' pytest pytest-xdist pytest-timeout hypothesis
-  .venv-dbt/bin/python -m pytest -q -n 2 -m long tests/integration/test_dbt.py "$@"
+  .venv-dbt/bin/python -m pytest -q -n 2 tests/integration/test_dbt.py "$@"
 }
 
 jvm() {  # ARGUMENTS…: the tests on Apache Spark
@@ -36,5 +61,5 @@ jvm() {  # ARGUMENTS…: the tests on Apache Spark
   packages ip iproute2
   python3 -m venv .venv-jvm
   .venv-jvm/bin/python -m pip install -q -e . pytest pytest-xdist pytest-timeout hypothesis 'pyspark[connect]==4.3.0' 'pandas<3'
-  .venv-jvm/bin/python -m pytest -q tests/engines -m jvm "$@"
+  .venv-jvm/bin/python -m pytest -q tests/engines "$@"
 }
