@@ -156,7 +156,7 @@ def test_a_ledger_that_is_gone_is_missed(path: Path) -> None:
     assert answers(path) == 0
 
 
-@cases("note", ["lost", "earlier", "empty", "cut", "noise"], quick=3)
+@cases("note", ["lost", "earlier", "empty", "cut", "noise"], quick=3, most=1)
 def test_a_note_that_is_lost_or_earlier_stops_nobody(path: Path, note: str) -> None:
     place = Path(f"{path}.head")
     content = place.read_bytes()

@@ -270,7 +270,7 @@ def test_explain_shows_it() -> None:
         ).value["value"][0].as_py() > 40  # fmt: skip
 
 
-@cases("fault", broken.FAULTS, quick=1)
+@cases("fault", broken.FAULTS, quick=1, most=1)
 def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None:
     with planted((source, "kept", broken.FAULTS[fault])), pytest.raises((AssertionError, duckdb.Error)):
         for condition in RAISING:

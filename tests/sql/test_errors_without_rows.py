@@ -261,6 +261,7 @@ def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, n
 
 @pytest.mark.long
 def test_queries(watch: Watch, duck: dpsql.Context) -> None:
+    dpsql.polars.use()
     given = {"sql": "SELECT b, count(*) AS n FROM t GROUP BY b", "epsilon": 1, "keys": {"b": [True, False]}}
     names = inspect.signature(duck.query).parameters
     watch.each("query", duck.query, given, names, share=15)
@@ -397,6 +398,7 @@ def test_messages_keep_the_words_of_the_caller(duck: dpsql.Context) -> None:
         with pytest.raises(DpsqlError) as caught:
             duck.dp_count("t", **{"epsilon": 1, **given})
         assert text in str(caught.value)
+    dpsql.polars.use()  # not what an earlier test uses
     with pytest.raises(DpsqlError, match="by 'wrad' is not a column"):
         table().dp.of("people").dp.count(by="wrad", keys=["A"], epsilon=1)
     with pytest.raises(DpsqlError, match=r"'\.\.\.' is by\[0\]"):

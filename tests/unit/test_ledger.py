@@ -153,7 +153,7 @@ def test_datasets_have_budgets_of_their_own_and_names_without_case(ledger: Ledge
     assert len(ledger.entries()) == 4
 
 
-@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2)
+@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2, most=1)
 def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     ledger.protect(name, Budget.of(epsilon=1))
     entry = charge(ledger, name, name=name, epsilon=1, draw=lambda: name)
@@ -228,6 +228,7 @@ def test_a_refused_charge_draws_nothing(ledger: Ledger) -> None:
     ],
     ids=["error", "nan", "no JSON", "our own error", "memory"],
     quick=2,
+    most=1,
 )
 def test_a_draw_that_fails_stays_charged_and_says_nothing(ledger: Ledger, draw: Callable[[], Any]) -> None:
     ledger.protect("patients", Budget.of(epsilon=0.1))
@@ -241,7 +242,7 @@ def test_a_draw_that_fails_stays_charged_and_says_nothing(ledger: Ledger, draw: 
     assert ledger.verify().ok
 
 
-@cases("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit], quick=3)
+@cases("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit], quick=3, most=1)
 def test_an_interrupted_draw_stays_charged(ledger: Ledger, interrupt: type[BaseException]) -> None:
     with pytest.raises(interrupt):
         charge(ledger, draw=lambda: _raise(interrupt()))

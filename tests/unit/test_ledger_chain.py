@@ -65,7 +65,10 @@ def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
 
 
 @cases(
-    "column", ["name", "event", "epsilon", "rho", "epsilon_spent", "rho_spent", "budget_sequence", "result"], quick=2
+    "column",
+    ["name", "event", "epsilon", "rho", "epsilon_spent", "rho_spent", "budget_sequence", "result"],
+    quick=2,
+    most=1,
 )
 def test_a_column_set_to_null_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
@@ -73,7 +76,7 @@ def test_a_column_set_to_null_is_seen(ledger: Ledger, column: str) -> None:
     assert ledger.verify().first_bad == 2
 
 
-@cases("sequence", [1, 2, 4], quick=2)
+@cases("sequence", [1, 2, 4], quick=2, most=1)
 def test_a_removed_row_is_seen(ledger: Ledger, sequence: int) -> None:
     filled(ledger)
     statement(ledger, f"DELETE FROM dpsql_ledger WHERE sequence = {sequence}")
@@ -186,6 +189,7 @@ def test_a_rewritten_chain_is_seen_against_a_remembered_head_and_the_note_only(l
         ("kind", "protect"),
     ],
     quick=2,
+    most=1,
 )
 def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger, column: str, value: str) -> None:
     filled(ledger)
@@ -209,6 +213,7 @@ def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger,
         {"pure": "x"},
     ],
     quick=2,
+    most=1,
 )
 @cases("sequence", [1, 2])
 def test_a_state_of_the_accountant_that_does_not_follow_is_seen(

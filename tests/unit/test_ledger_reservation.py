@@ -121,7 +121,7 @@ OPEN: list[dict[str, Any]] = [
 ]
 
 
-@cases("change", OPEN, quick=2)
+@cases("change", OPEN, quick=2, most=1)
 def test_only_the_very_call_of_an_open_reservation_completes_it(ledger: Ledger, change: dict[str, Any]) -> None:
     name = None if change == {"name": None} else "weekly"  # without a name no two calls are the same
     first = ledger.reserve(Charge("patients", **CALL | {"name": name}))
@@ -143,7 +143,7 @@ def test_two_drivers_with_one_name_get_one_result_for_one_charge(ledger: Ledger)
     assert ledger.verify().ok
 
 
-@cases("other", ["fails", "releases"], quick=3)
+@cases("other", ["fails", "releases"], quick=3, most=1)
 def test_a_driver_that_finds_its_reservation_ended_is_charged_itself(ledger: Ledger, other: str) -> None:
     """A failure tells something, too: with it two outcomes were seen."""
     ledger.protect("patients", Budget.of(epsilon=0.15))
@@ -204,7 +204,7 @@ OTHER_CALLS: list[dict[str, Any]] = [
 ]
 
 
-@cases("change", OTHER_CALLS, quick=2)
+@cases("change", OTHER_CALLS, quick=2, most=1)
 def test_only_the_call_that_was_reserved_may_use_a_reservation(ledger: Ledger, change: dict[str, Any]) -> None:
     ledger.charge(Charge("patients", **CALL), lambda: 1)  # an entry of the same call that is no reservation
     reserved = ledger.reserve(Charge("patients", **CALL))

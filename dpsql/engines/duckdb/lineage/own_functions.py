@@ -10,7 +10,7 @@ may be called in place of it, in a source and in dpsql's own statements, and is 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Set
 from functools import lru_cache
 
 import duckdb
@@ -68,8 +68,9 @@ def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str
     loaded = () if _is_own(found, own, known) else tuple(sorted(extensions()))
     if loaded:
         own, known = fresh(loaded)
-    foreign = sorted(line for line in found - own if _named(line) in known)
-    mine = Counter(_named(line) for line in found if _named(line).startswith(_OWN))
+    added = sorted(found - own)
+    foreign = [line for line in added if _named(line) in known]
+    mine = Counter(_named(line) for line in added if _named(line).startswith(_OWN))
     names = [*map(_named, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
     if names:
         raise SourceError(
@@ -86,8 +87,8 @@ def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str
         )
 
 
-def _is_own(found: Collection[str], own: frozenset[str], known: frozenset[str]) -> bool:
-    return own <= set(found) and not any(_named(line) in known for line in found if line not in own)
+def _is_own(found: Set[str], own: frozenset[str], known: frozenset[str]) -> bool:
+    return own <= found and not any(_named(line) in known for line in found - own)
 
 
 def _named(line: str) -> str:
