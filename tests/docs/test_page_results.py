@@ -15,6 +15,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("page", "database", "spent"),
     [

@@ -63,6 +63,7 @@ def test_a_directory_that_others_enter_is_refused(tmp_path: Path) -> None:
         listen(str(place / "broker"))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(socket, "SO_PEERCRED"), reason="no peer credentials here")
 def test_another_user_is_sent_away(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
     from dpsql.gateway import broker

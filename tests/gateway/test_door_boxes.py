@@ -58,6 +58,7 @@ def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
     assert set(again.table.column("mean").to_pylist()) <= set(first.table.column("mean").to_pylist())
 
 
+@pytest.mark.long
 def test_an_enum_is_a_text_whether_a_box_computes_with_it_or_not(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dictionary of a column is no part of Flight's stream, and HTTP told its type."""
     release = pa.table({"ward": pa.array(["A", None, "B"]).dictionary_encode(), "n": [1, 2, 3]})

@@ -75,6 +75,7 @@ def test_postgresql_that_isolates_transactions_more_strictly_sees_the_newest_row
     ledger.close()
 
 
+@pytest.mark.long
 def test_a_charge_survives_a_crash_of_the_server(postgres: PostgresServer) -> None:
     url = postgres.new_url(synchronous_commit="off")
     ledger = Ledger.open(url)

@@ -318,7 +318,7 @@ def leaks(con: Any, name: str) -> bool:
     return False
 
 
-@cases("name", REFUSED, quick=2)
+@cases("name", REFUSED, quick=1)
 def test_what_is_refused_would_change_elsewhere(con: Any, name: str) -> None:
     assert leaks(con, name)
 

@@ -168,6 +168,7 @@ def test_a_spelling(z: Any, case: Case, door: Callable[[Case, Any, Path], None])
     door(case, z, folder(z))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 12])
 def test_through_the_shell(tmp_path: Path, step: int) -> None:
     con = stage(tmp_path, [*FILE["stage"]])

@@ -169,6 +169,7 @@ def test_own_rows_means_rows_of_the_unit(con: Any, share: int) -> None:
                 assert all(row[place] in (unit, None) for place in places), (query, unit, row)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "share", [120, pytest.param(500, marks=pytest.mark.long), pytest.param(1 << 30, marks=pytest.mark.slow)]
 )

@@ -72,6 +72,7 @@ def test_wheel_holds_every_module_and_sql_file_once(distributions: dict[str, Pat
     assert set(packaged) == expected_modules()
 
 
+@pytest.mark.long
 def test_sdist_holds_tests_and_licence(distributions: dict[str, Path]) -> None:
     with tarfile.open(distributions["sdist"]) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}

@@ -48,6 +48,7 @@ def worst(law: Any, features: int, relation: Relation, max_rows: int = 3) -> flo
     return check_exhaustively(lambda table: law(full(table)), signs(features), max_rows, relation, key=full).log_ratio
 
 
+@pytest.mark.long
 @cases("relation", RELATIONS, quick=1)
 def test_half_scale_noise(relation: Relation) -> None:
     utility_range = {"add_remove": 2, "replace": 4}[relation]

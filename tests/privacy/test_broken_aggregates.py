@@ -168,6 +168,7 @@ def test_a_squared_norm_of_another_cap(broken, shape):
     assert broken(stated) < most
 
 
+@pytest.mark.long
 @cases(
     "block",
     [TransformedPair(-1.0, 1.0, 1), DirectSum(-1.0, 1.0, 1), Bernstein(-1.0, 1.0, 1)],

@@ -257,6 +257,7 @@ def test_an_interval_of_a_pass_before_is_a_release_like_the_others(connection: A
             pair_loss(first, ranged(connection, function, "more", first))
 
 
+@pytest.mark.long
 @cases("given", [{}, {"target_lower": -2, "target_upper": 2}], ids=["drawn", "given"], quick=1)
 def test_predictions_are_clipped_to_what_is_released_or_public(connection: Any, given: dict[str, float]) -> None:
     def fitted(table: str, answers: Observation | None = None) -> Observation:

@@ -84,6 +84,7 @@ MANY = (ONE.format(60), ONE.format(61))
 TURNED = tuple(f"CREATE TABLE t AS SELECT unnest({keys}) AS h" for keys in (["a", "a", "b"], ["a", "b", "b"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "sql", "tables", "delta"),
     [

@@ -121,6 +121,7 @@ def test_the_constant_of_the_median_below_the_first_level() -> None:
     assert share(law, [32, 66], 1, epsilon, "replace", public) <= 1 + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("law", "max_rows", "loss"),
     [(closed_cells_law, 3, 1.13), pytest.param(rank_split_law, 4, 1.51, marks=pytest.mark.long)],

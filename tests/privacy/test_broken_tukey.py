@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pytest
 
 from dpsql.kernels.block_gram import BlockGram, BlockRanges
 from dpsql.mechanisms.tukey import growth_per_level
@@ -59,6 +60,7 @@ CASES = {
 }
 
 
+@pytest.mark.long
 @cases("name", CASES, quick=1)
 def test_a_broken_law_exceeds_the_claim_and_the_right_one_does_not(name: str) -> None:
     law, pair, budget = CASES[name]
@@ -71,6 +73,7 @@ def test_the_noise_of_the_test_costs_what_it_claims() -> None:
     assert loss(law, pair, *budget) > 0.5
 
 
+@pytest.mark.long
 @cases("sampler", [too_deep_point, inner_slabs_point], quick=1)
 def test_a_broken_sampler_does_not_have_the_law(sampler: Callable[..., Any]) -> None:
     models: Models = [(float(i), float(7 * i % 16) ** 2) for i in range(16)]

@@ -100,7 +100,7 @@ def scores_of(score: str, counts: np.ndarray, d: int) -> np.ndarray:
     }[score]
 
 
-@cases("relation", RELATIONS, quick=3)
+@cases("relation", RELATIONS, quick=1)
 @cases(
     ("d", "r", "unit"),
     [

@@ -136,6 +136,7 @@ def test_an_added_row_moves_tau_within_its_interval() -> None:
     assert min(moves) == Fraction(-3, 2)
 
 
+@pytest.mark.long
 @cases("relation", RELATIONS, quick=1)
 @cases("blocked", [False, True])
 def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> None:
@@ -147,6 +148,7 @@ def test_random_neighbours_stay_in_range(relation: Relation, blocked: bool) -> N
             assert spread(changes(*with_blocks, selected, blocked)) <= limit
 
 
+@pytest.mark.long
 @cases("relation", RELATIONS, quick=1)
 @cases("blocked", [False, True])
 def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
@@ -159,6 +161,7 @@ def test_small_domain_exhaustively(relation: Relation, blocked: bool) -> None:
         assert report.range <= utility_range(relation, first=not selected, blocked=blocked)
 
 
+@pytest.mark.long
 @cases("relation", RELATIONS, quick=1)
 @cases("blocked", [False, True])
 @cases("rows", [2, 3])

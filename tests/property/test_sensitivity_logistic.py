@@ -141,6 +141,7 @@ def test_an_added_row_under_normal_noise(epsilon: float, delta: float, ridge: fl
     assert hockey_stick(points, cell, TABLES[3].plus([1.0]), TABLES[3], loose, epsilon) > delta
 
 
+@pytest.mark.long
 @cases("relation", ["add_remove", "replace"], quick=1)
 def test_normal_noise_in_two_columns(relation: str) -> None:
     epsilon, delta, ridge = 1.0, Fraction("0.01"), 0.8

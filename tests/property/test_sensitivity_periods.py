@@ -172,6 +172,7 @@ MANY = (("A", DATES[1], 0), ("A", DATES[1], 1), ("A", DATES[2], 0), ("A", None, 
 ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
 
 
+@pytest.mark.long
 @cases(
     ("fault", "call", "table"),
     [

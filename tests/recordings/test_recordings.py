@@ -39,7 +39,7 @@ def test_every_function_is_recorded() -> None:
     assert [name for name in FUNCTIONS if f" {name}(" not in statements] == []
 
 
-@cases("case", CASES, ids=lambda case: case.name, quick=153)
+@cases("case", CASES, ids=lambda case: case.name, quick=60)
 def test_as_recorded(case: Case, replay: Replay) -> None:
     found, recorded = json.loads(json.dumps(replay.run(case))), RECORDED[case.name]
     if not same(found, recorded, exactly=EXACTLY):

@@ -68,6 +68,7 @@ def test_numbers_of_the_literature() -> None:
     assert float(gaussian_delta(total, Fraction(1))) == pytest.approx(1.312e-13, rel=1e-3)
 
 
+@pytest.mark.long
 @cases("multipliers", [[1.0], [2.0, 3.0, 1.5], [42.67] * 102, [7.32, 7.32] + [73.18] * 100], quick=1)
 @cases("epsilon", ["0.5", "1"])
 def test_composition_of_gaussians(multipliers: list[float], epsilon: str) -> None:

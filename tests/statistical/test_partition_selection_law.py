@@ -283,6 +283,7 @@ def test_draws_follow_the_exact_law(law: str, epsilon: int, counts: tuple[int, .
     follow(sampler, exact, right)
 
 
+@pytest.mark.long
 @cases("law", LAWS, quick=1)
 def test_noisy_counts_follow_the_exact_law(law: str) -> None:
     """Of one key: nothing, or the whole count that the noisy one is in."""

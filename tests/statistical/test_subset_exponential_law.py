@@ -78,6 +78,7 @@ def exhaustive():
         yield pytest.param(scores_of, *SCORES[scores_of], listed, loose, marks=[] if fast else pytest.mark.slow)
 
 
+@pytest.mark.long
 @cases(("scores_of", "epsilon", "slack", "listed", "loose"), list(exhaustive()), quick=1)
 def test_subset_exponential(scores_of, epsilon, slack, listed, loose):
     """Utility range 100; the bound is tight, or too low by the slack."""
@@ -111,6 +112,7 @@ def strata(scores, listed, slack):
     return Strata(classes, rows[:, -1], rows[:, :-1], bounds - slack)
 
 
+@pytest.mark.long
 @cases(
     ("listed", "slack"),
     [

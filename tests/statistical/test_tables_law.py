@@ -68,6 +68,7 @@ def test_margins(more: dict[str, Any], factor: int) -> None:
     judge(sampler, lambda epsilon: geometric(factor / float(epsilon)), Fraction(4))
 
 
+@pytest.mark.long
 @cases(
     ("relation", "rows"),
     [("add_remove", 1), pytest.param("replace", 1, marks=pytest.mark.slow), ("replace", 2)],

@@ -50,6 +50,7 @@ def test_draws_follow_the_exact_law(name: str) -> None:
     assert fit(samples(name), exact).accepted
 
 
+@pytest.mark.long
 @cases("name", ["line", "plane"], quick=1)
 @cases("scale", [0.7, 1.3])
 @cases("what", ["noise", "growth"])

@@ -254,6 +254,7 @@ def test_the_ledger_spends_under_the_accountant(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
+@pytest.mark.long
 def test_nothing_that_was_charged_is_charged_again_or_forgotten(ledger: Ledger) -> None:
     """Basic, then rdp, then a larger rdp budget, then basic again: each phase begins with what was spent."""
     ledger.protect("patients", Budget.of(epsilon=3, delta=1e-6))
@@ -289,6 +290,7 @@ def test_nothing_that_was_charged_is_charged_again_or_forgotten(ledger: Ledger) 
     assert ledger.verify().ok
 
 
+@pytest.mark.long
 def test_each_dataset_that_a_release_is_charged_to_has_its_own_accountant(ledger: Ledger) -> None:
     ledger.protect("patients", Budget.of(**RDP))
     ledger.protect("visits", Budget.of(epsilon=3, delta=1e-6))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dpsql.functions.estimate import estimate
 from support.cases import cases
 
@@ -30,6 +32,7 @@ def lines(name: str, epsilon: float, rows: int | None = None) -> dict[str, float
     return {str(row["quantity"]): float(row["value"]) for row in found}
 
 
+@pytest.mark.long
 @cases("rows", [300, 40_000], quick=1)
 @cases("name", CALLS)
 def test_rows_and_epsilon_are_inverse(name: str, rows: int) -> None:

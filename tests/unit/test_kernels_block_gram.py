@@ -212,6 +212,7 @@ def test_many_rows_of_one_block(path: str) -> None:
     assert gram.gram(0)[0, 0] == 20_000
 
 
+@pytest.mark.long
 def test_no_rows_at_all(path: str) -> None:
     assert (models(np.empty((0, 3)), np.empty(0, dtype=np.int64)) == 0).all()
     nothing = np.full((5, 3), np.nan)

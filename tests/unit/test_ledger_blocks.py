@@ -92,6 +92,7 @@ def follow(ledger: Ledger, seed: int, calls: int = 40) -> None:
     assert ledger.verify().ok
 
 
+@pytest.mark.long
 @cases("seed", range(3), quick=1)
 def test_a_ledger_keeps_the_accounts_of_the_model(ledger: Ledger, seed: int) -> None:
     follow(ledger, seed)

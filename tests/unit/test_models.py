@@ -155,6 +155,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False)
 names = st.lists(st.text(min_size=1), unique=True, min_size=1, max_size=5)
 
 
+@pytest.mark.long
 @settings(max_examples=30)
 @given(st.data(), names, st.sampled_from([None, "x"]))
 def test_json_round_trip(data: Any, features: list[str], vector: str | None) -> None:

@@ -235,6 +235,7 @@ def test_a_sort_is_stable_or_has_a_reason():
     assert not missing, f'say kind="stable", or add a reason to ALLOWED: {missing}'
 
 
+@pytest.mark.long
 def test_no_reason_outlives_its_sort():
     assert not sorted(set(ALLOWED) - found_calls())
 

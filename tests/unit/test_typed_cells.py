@@ -79,6 +79,7 @@ def test_cells_are_unions_of_fine_cells(kind: pa.DataType) -> None:
     assert cells is TypedCells.of(kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", DOUBLES, ids=str)
 def test_doubles_have_four_cells_in_an_octave(kind: pa.DataType) -> None:
     cells, edges = TypedCells.of(kind), fine_edges()
