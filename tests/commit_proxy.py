@@ -22,7 +22,7 @@ class CommitLink(Link):
     committed : Event
         Set once the server has answered COMMIT.
     silent : bool
-        Whether the server's answers are kept from the client.
+        Whether the client hears nothing of the server: neither its answers nor that the server has hung up.
     """
 
     def __init__(self, client: socket.socket, server: socket.socket) -> None:
@@ -101,4 +101,4 @@ class CommitProxy(Proxy):
                         link.committed.set()
                 else:
                     link.client.sendall(data)
-        link.hang_up()
+        link.hang_up(*([link.server] if link.silent else []))

@@ -20,6 +20,7 @@ from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger.ledger import Ledger
 from support.cases import Case, parametrize
+from support.fixed_bits import BITS
 
 # How long an example takes says how busy the machine is.
 settings.register_profile("dpsql", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -81,6 +82,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--case", default=None, metavar="NAME", help="run this case of the tests, see support/cases.py")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Fix the bits of noise, and leave tests out if the command says so.
+
+    Raises
+    ------
+    pytest.UsageError
+        The share is none.
+    """
+    config.pluginmanager.register(BITS)
+    BITS.install()
+    share, case = config.getoption("--sample"), config.getoption("--case")
+    if not 0 < share <= 1:
+        raise pytest.UsageError(f"--sample must be in (0, 1]; got {share}.")
+    if share < 1 or case is not None:
+        config.pluginmanager.register(Sample(share, key_of(config), case))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run a test of engines on each that was chosen."""
     parametrize(metafunc)
@@ -105,7 +123,7 @@ class Sample:
                 return place_of(item, self.key) < self.share
             test = item.nodeid.partition("[")[0]
             cases = [case for case in cases if case.place(f"{self.key} {test}") < self.share]
-        if cases is not None:
+        if cases:
             call.params["cases"] = cases
         return cases is None or bool(cases)
 

@@ -27,6 +27,8 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import ParameterSet  # what pytest.param returns, which has no public name
 
+from support.fixed_bits import BITS
+
 # How many cases one test has at most, so that two processes share the work evenly.
 MOST = 50
 
@@ -191,7 +193,7 @@ def _with(mine: Cases, test: Callable[..., None]) -> Callable[..., None]:
         if "subtests" in needed:
             fixtures["subtests"] = subtests
         for case in cases:
-            with subtests.test(case.name):
+            with subtests.test(case.name), BITS.of_case(case.name):
                 try:
                     plain(**fixtures, **case.values)
                 except Exception as failed:
