@@ -38,6 +38,7 @@ def test_python_gives_releases_and_models() -> None:
     assert len(scope["model"].coef_) == 2
 
 
+@pytest.mark.odds("0: how many names are chosen is no noise")
 @pytest.mark.long
 def test_the_forms_of_a_call_answer() -> None:
     run_page(ROOT / "docs" / "calls.md")

@@ -150,6 +150,7 @@ def test_the_charge_stands_before_the_first_draw(
     assert seen == [(1.0, "held, charged before the first draw")]
 
 
+@pytest.mark.odds("0: a stored release is compared with itself")
 @pytest.mark.long
 def test_a_driver_that_died_is_completed_under_the_same_name(engine: ArrowEngine, tmp_path: Path) -> None:
     """The held entry has paid for the one release that comes of it, and it may be all that the budget allows."""

@@ -34,6 +34,7 @@ print(json.dumps(peaks))
 """
 
 
+@pytest.mark.odds("0: looks at memory and at no noise")
 @pytest.mark.long
 def test_the_driver_s_memory_does_not_grow_with_the_rows(sail_server: SparkServer, tmp_path: Path) -> None:
     generator = np.random.default_rng(5)

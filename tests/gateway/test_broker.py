@@ -197,6 +197,7 @@ def test_a_token_of_another_is_another_principal(gateway: Gateway) -> None:
     door.close()
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_killed_at_random_moments_every_question_is_charged_once(tmp_path: Path, seed: int) -> None:

@@ -59,6 +59,7 @@ def test_a_query_is_a_release_and_sorting_it_is_free(asked: Asked) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_an_enum_is_a_text_whether_a_box_computes_with_it_or_not(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
     """The dictionary of a column is no part of Flight's stream, and HTTP told its type."""
     release = pa.table({"ward": pa.array(["A", None, "B"]).dictionary_encode(), "n": [1, 2, 3]})
@@ -79,6 +80,7 @@ def test_an_enum_is_a_text_whether_a_box_computes_with_it_or_not(asked: Asked, m
     assert nested.to_pylist() == [{"l": ["A", None, "B"], "s": {"w": "B"}}]
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
     one = asked("SELECT value FROM dp_count('patients', epsilon := 0.3)")
     half = asked("SELECT value / 2 AS half FROM DP_COUNT('patients', \"epsilon\" => 3e-1)")
@@ -86,6 +88,7 @@ def test_calls_and_what_is_computed_of_them(asked: Asked) -> None:
     assert not half.receipts[0]["charged"]
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @cases(
     ("sql", "code"),
     [
@@ -114,6 +117,7 @@ def test_what_is_refused_charges_nothing(asked: Asked, sql: str, code: str) -> N
     assert asked.door.budget(token) == before
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_what_a_box_refuses_is_logged_and_counted(asked: Asked) -> None:
     with pytest.raises(DpsqlError):
         asked("SELECT * FROM patients -- mine")
@@ -135,6 +139,7 @@ class Reading:
         return self.boxes.open()
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.long
 def test_what_a_token_sent_before_is_not_read_again(asked: Asked) -> None:
     """And only for this token: how long it takes tells nobody what others ask."""
@@ -176,6 +181,7 @@ def test_what_is_kept_of_statements_is_bounded(asked: Asked) -> None:
     door.close()
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @cases(
     "call",
     [
@@ -254,6 +260,7 @@ def test_probes_of_columns_are_free(asked: Asked) -> None:
     assert asked("FROM dp_budget()").table.column("dataset").to_pylist() == ["patients"]
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_a_setting_is_given_back_and_taken(asked: Asked) -> None:
     settings = asked("SET epsilon = 0.07").settings
     assert settings == {"epsilon": "0.07"}
@@ -261,6 +268,7 @@ def test_a_setting_is_given_back_and_taken(asked: Asked) -> None:
     assert found.receipts[0]["epsilon"] == "0.07"
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.long
 def test_many_with_one_new_question(asked: Asked) -> None:
     with ThreadPoolExecutor(4) as pool:

@@ -51,6 +51,7 @@ def spent(gateway: Gateway, principal: str) -> float:
         return ledger.granted_budgets(principal)[0].epsilon_spent or 0.0
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_to_execute_charges_once_and_to_prepare_does_not(served: tuple[Gateway, Door, str]) -> None:
     gateway, door, address = served
     token = gateway.tokens["ana"]
@@ -72,6 +73,7 @@ def test_to_execute_charges_once_and_to_prepare_does_not(served: tuple[Gateway, 
     client.close()
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_a_driver_of_jdbc_is_told_columns_and_kinds_without_a_charge(served: tuple[Gateway, Door, str]) -> None:
     """The same question, written and bound, over JDBC and ADBC, is one number and one charge."""
     gateway, _, address = served
@@ -100,6 +102,7 @@ def test_a_driver_of_jdbc_is_told_columns_and_kinds_without_a_charge(served: tup
     client.close()
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 def test_a_bound_value_is_the_question_with_its_literal(served: tuple[Gateway, Door, str]) -> None:
     gateway, _, address = served
     token = gateway.tokens["ana"]

@@ -159,6 +159,7 @@ async def by_model(url: str, token: str, trusted: ssl.SSLContext, epsilons: list
         return [one.content[0].text for one in told]
 
 
+@pytest.mark.odds("0: a number is compared with its own replay")
 @pytest.mark.long
 def test_what_the_options_say_holds(folder: Path) -> None:
     """TLS, a fixed time, one release at a time, the model's cap and the log: all of one gateway."""

@@ -98,6 +98,7 @@ def test_every_process_has_given_up_what_it_does_not_need(served: Served) -> Non
     assert not [path for path in opened if "hospital" in path]
 
 
+@pytest.mark.odds("0: looks at no number")
 def test_a_locked_front_answers(served: Served) -> None:
     body = json.dumps({"sql": "SELECT count(*) AS n FROM patients", "epsilon": 0.5}).encode()
     headers = {"Authorization": f"Bearer {served.token}", "Content-Type": "application/json"}
@@ -107,6 +108,7 @@ def test_a_locked_front_answers(served: Served) -> None:
             assert json.load(answer)
 
 
+@pytest.mark.odds("0: looks at no number")
 @pytest.mark.skipif(shutil.which("strace") is None, reason="no strace here")
 def test_a_box_opens_no_path_once_it_is_locked(served: Served, tmp_path: Path) -> None:
     """Nothing is even tried: no file, no socket, no process."""

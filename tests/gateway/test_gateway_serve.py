@@ -96,6 +96,7 @@ def children(process: int) -> dict[str, int]:
     return found
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.long
 def test_one_question_is_one_number_by_every_way_charged_once(tmp_path: Path) -> None:
     with serving(tmp_path, "--demo") as (process, url, token):

@@ -129,6 +129,7 @@ def _becoming(name: str) -> str:
     return f"import os, pwd; {become}"
 
 
+@pytest.mark.odds("0: a number is compared with its own replay")
 @pytest.mark.long
 @as_root
 @locked

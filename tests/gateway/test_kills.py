@@ -167,6 +167,7 @@ def run(folder: Path, kills: int, seed: int) -> tuple[Counter[str], list[Client]
     return seen, clients, judged(location)
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("kills", [pytest.param(20, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_every_number_has_its_charge(tmp_path: Path, kills: int) -> None:

@@ -310,6 +310,7 @@ def test_planted_calls_that_are_judged_one_by_one_are_found(tmp_path: Path, monk
 # Every transport.
 
 
+@pytest.mark.odds("0: a number is compared with its own replays")
 @pytest.mark.long
 def test_all_transports_refuse_alike(tmp_path: Path) -> None:
     """Over HTTP, Flight SQL, MCP and the page, and with the owner's own least."""

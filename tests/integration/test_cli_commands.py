@@ -19,6 +19,8 @@ from cli_process import RELEASE, TABLE, dpsql, environment
 
 from support.cases import cases
 
+pytestmark = pytest.mark.odds("0: looks at charges, codes and names, and at no noisy number")
+
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -164,6 +164,7 @@ def test_another_day_is_another_release(project: Path) -> None:
     assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(0.2,)]
 
 
+@pytest.mark.odds("0: looks at charges and codes")
 def test_a_budget_that_is_used_up_fails_its_model_alone(project: Path) -> None:
     (project / "models" / "published" / "too_much.sql").write_text(
         "-- depends_on: {{ ref('stay_model') }}\n"
@@ -184,6 +185,7 @@ def test_a_budget_that_is_used_up_fails_its_model_alone(project: Path) -> None:
     assert rows(project, "SELECT epsilon_spent FROM dp_budget()") == [(2.5,)]
 
 
+@pytest.mark.odds("0: looks at charges and codes")
 def test_threads_and_catalogs_share_one_ledger(project: Path) -> None:
     """Eight models at once, of tables in three places, under one ledger elsewhere."""
     profile = (project / "profiles.yml").read_text(encoding="utf-8")
@@ -235,6 +237,7 @@ def test_two_builds_at_once_are_charged_once(project: Path) -> None:
     assert spent == [(5, 2.5)]
 
 
+@pytest.mark.odds("0: looks at charges and codes")
 def test_a_source_is_protected_when_a_run_starts(project: Path) -> None:
     con = dpsql.connect(project / "clinic.duckdb")
     con.execute("CREATE SCHEMA raw; CREATE TABLE raw.visits AS SELECT i AS visit FROM range(800) AS r(i)")
@@ -253,6 +256,7 @@ def test_a_source_is_protected_when_a_run_starts(project: Path) -> None:
     assert rows(project, "SELECT dataset, epsilon_spent FROM dp_budget()") == [("raw.visits", 0.25)]
 
 
+@pytest.mark.odds("0: looks at charges and codes")
 def test_what_stands_between_a_table_and_a_release(project: Path) -> None:
     """A copy is a source once it is declared, also when it is built anew; an ephemeral model never is."""
     derive = """post_hook="SELECT dp_derive('{{ this }}', '{{ ref("patients") }}', one_row_each := true)\""""
@@ -310,6 +314,7 @@ def test_a_table_whose_protection_fails_is_not_made(project: Path) -> None:
     assert rows(project, "SHOW TABLES") == []
 
 
+@pytest.mark.odds("0: looks at charges and codes")
 def test_a_strict_project_refuses_a_table_without_a_budget(project: Path) -> None:
     (project / "models" / "clinic" / "staff.sql").write_text(
         "{{ config(materialized='table') }} FROM range(9)", "utf-8"

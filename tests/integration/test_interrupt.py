@@ -50,6 +50,7 @@ print(json.dumps([outcome, took, ledger]))
 """
 
 
+@pytest.mark.odds("0: looks at the charge")
 @pytest.mark.parametrize("attempt", range(3))
 def test_interrupt_stops_the_work_and_keeps_the_charge(tmp_path: Path, attempt: int) -> None:
     done = subprocess.run(

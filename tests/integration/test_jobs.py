@@ -551,6 +551,7 @@ def process(*arguments: str, folder: Path, more: dict[str, str] | None = None, *
     )
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 def test_a_full_disk_tells_how_to_read_the_result_again(folder: Path) -> None:
     count = "FROM dp_count('t', epsilon := 0.1)"
@@ -569,6 +570,7 @@ def test_a_full_disk_tells_how_to_read_the_result_again(folder: Path) -> None:
     assert json.loads(cli("show", "3", "--db", "x.duckdb").stdout)["sequence"] == 3
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
 @pytest.mark.parametrize("log", ["text", "json"])
 def test_a_job_goes_on_where_its_log_cannot_be_written(log: str, folder: Path) -> None:
@@ -582,6 +584,7 @@ def test_a_job_goes_on_where_its_log_cannot_be_written(log: str, folder: Path) -
     assert len(entries()) == 2
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(os.name == "nt", reason="pipes")
 def test_a_broken_pipe_tells_how_to_read_the_result_again(folder: Path) -> None:
     reader, writer = os.pipe()
@@ -596,6 +599,7 @@ def test_a_broken_pipe_tells_how_to_read_the_result_again(folder: Path) -> None:
     )
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 def test_a_terminal_without_box_characters_gets_plain_ones(folder: Path) -> None:
     more = {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
     running = process("run", "job.sql", *GIVEN, "--db", "x.duckdb", folder=folder, more=more, stdout=subprocess.PIPE)
@@ -707,6 +711,7 @@ def test_a_job_in_python(folder: Path) -> None:
 # What is left when a job is killed.
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_sigterm_stops_a_running_statement_with_code_143(folder: Path) -> None:
     endless = f"{COUNT};\nSELECT sum(hash(i)) FROM range(100000000000000) AS r(i)"
@@ -727,6 +732,7 @@ def test_sigterm_stops_a_running_statement_with_code_143(folder: Path) -> None:
     assert [entry.status for entry in entries()] == ["released"]
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(os.name == "nt", reason="a shell script")
 def test_the_nightly_example_spends_once(folder: Path) -> None:
     with dpsql.connect("x.duckdb") as con:
@@ -763,6 +769,7 @@ SELECT count(*) AS done FROM dp_ledger() WHERE status = 'released';
 _RESULTS = {"counts-x", "sum-x", "sel-x"}
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.long
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -800,6 +807,7 @@ def test_a_job_that_is_killed_anywhere_and_started_again_is_paid_once(number: si
     assert json.loads((folder / "r.json").read_text())["outcome"] == "done"
 
 
+@pytest.mark.odds("0: looks at charges, and at numbers beside their own replays")
 @pytest.mark.skipif(os.name == "nt", reason="streams of a POSIX shell")
 def test_closed_streams_charge_nothing_and_replay(tmp_path: Path) -> None:
     """Without standard output nothing is charged; without standard error a release is returned as ever."""

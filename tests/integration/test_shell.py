@@ -103,6 +103,7 @@ def test_a_session_as_a_person_has_it(person: Person, tmp_path: Path) -> None:
     assert done.stdout.startswith("ok: 2 entries")
 
 
+@pytest.mark.odds("0: the one feature that there is is chosen")
 def test_ctrl_c_interrupts_a_query_and_keeps_session_and_ledger(person: Person, tmp_path: Path) -> None:
     person.types("CREATE TEMP TABLE t AS SELECT i % 7 AS a, i % 2 = 0 AS y FROM range(100) AS r(i);" + ENTER)
     person.sees(PROMPT)

@@ -388,6 +388,7 @@ connection.execute("FROM dp_count('visits', epsilon := 0.5)")
 """
 
 
+@pytest.mark.odds("0: looks at charges")
 @pytest.mark.long
 def test_a_process_that_ends_before_the_database_is_told_refuses_nothing(place: Place) -> None:
     protect(place, epsilon=3).close()

@@ -47,6 +47,7 @@ def _own(text: str) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith(noise)]
 
 
+@pytest.mark.odds("0: looks at standard error, where no number is written")
 @pytest.mark.parametrize("flags", [[], ["-W", "error"]])
 def test_nothing_reaches_standard_error(flags: list[str]) -> None:
     done = subprocess.run([sys.executable, *flags, "-c", _CALLS], capture_output=True, text=True, check=False)

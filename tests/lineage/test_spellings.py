@@ -169,6 +169,7 @@ def test_a_spelling(z: Any, case: Case, door: Callable[[Case, Any, Path], None])
 
 
 @pytest.mark.long
+@pytest.mark.odds("0: looks at charges")
 @pytest.mark.parametrize("step", [pytest.param(1, marks=pytest.mark.long), 12])
 def test_through_the_shell(tmp_path: Path, step: int) -> None:
     con = stage(tmp_path, [*FILE["stage"]])

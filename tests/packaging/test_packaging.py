@@ -63,6 +63,7 @@ def expected_modules() -> set[str]:
     return names
 
 
+@pytest.mark.odds("1e-17: the 8 words that the doctor draws are different ones")
 @pytest.mark.long
 def test_wheel_holds_every_module_and_sql_file_once(distributions: dict[str, Path]) -> None:
     with zipfile.ZipFile(distributions["wheel"]) as archive:
@@ -107,6 +108,7 @@ def test_import_is_light(tmp_path: Path) -> None:
     assert not heavy & set(loaded)
 
 
+@pytest.mark.odds("0: looks at what is imported")
 @pytest.mark.long
 def test_first_release_in_a_process_compiles_nothing(tmp_path: Path) -> None:
     code = (

@@ -254,6 +254,7 @@ def test_two_connections_to_a_file_share_a_session(tmp_path: Path) -> None:
     second.close()
 
 
+@pytest.mark.odds("0: looks at charges and at how many rows come")
 def test_a_cursor_that_outlives_its_connection_does_not_crash() -> None:
     """DuckDB frees a function with the connection that registered it, and then calls what it freed."""
     script = f"""
@@ -281,6 +282,7 @@ def run(script: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.odds("0: looks at charges and at how many rows come")
 def test_reopening_keeps_the_budget_and_closing_frees_the_file(tmp_path: Path) -> None:
     path = tmp_path / "x.duckdb"
     con = dpsql.connect(path)

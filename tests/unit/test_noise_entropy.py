@@ -13,6 +13,8 @@ from dpsql.testing.bits import ScriptedBits, SeededBits
 from dpsql.testing.distribution import fit
 from support.cases import cases
 
+pytestmark = pytest.mark.odds("1e-13: 2000 words of the operating system are different ones")
+
 
 def test_system_words_are_fresh_and_of_the_right_type():
     first, second = SYSTEM.words(1000), SYSTEM.words(1000)

@@ -12,7 +12,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FILE = "tests/unit/test_noise_race.py"
 GUARDING = "tests/property/test_sensitivity_roc.py"
-LONG_BUT_ONE = "tests/lineage/test_ties.py"
 
 
 def collected(*options: str, file: str = FILE) -> dict[str, list[str]]:
@@ -44,16 +43,12 @@ def test_a_sample_is_a_share_of_the_tests_that_the_key_chooses() -> None:
 
 @pytest.mark.long
 def test_a_sample_has_whatever_guards_privacy_and_is_not_long() -> None:
-    assert collected(file=GUARDING) == collected("--sample", "0.25", file=GUARDING)
+    quick = ("-m", "not long")
+    assert collected(*quick, file=GUARDING) == collected(*quick, "--sample", "0.25", file=GUARDING) != {}
 
 
 @pytest.mark.long
-def test_one_parameter_of_a_test_that_is_long_with_the_others_is_quick() -> None:
-    test = "test_random_databases_change_in_one_persons_rows"
-    whole, *quick = (
-        collected(*options, file=LONG_BUT_ONE)[test]
-        for options in ((), *(("-m", "not long", "--sample-key", key) for key in "abcdefgh"))
-    )
-    assert len(whole) > 1
-    assert all(len(chosen) == 1 and chosen[0] in whole for chosen in quick)
-    assert len({chosen for (chosen,) in quick}) > 1
+def test_a_case_is_chosen_by_its_name() -> None:
+    chosen = collected("--case", "7-gumbel")
+    assert [*chosen] == ["test_same_order_as_high_precision_arithmetic"]
+    assert chosen.keys() < collected().keys()
