@@ -6,7 +6,6 @@ time. Averaging of equal questions, and differences of filters, are older than t
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -284,57 +283,30 @@ def test_planted_answers_that_leave_when_they_are_ready_show_a_slow_row(
     assert one != other
 
 
-def taken(
-    folder: Path, patch: pytest.MonkeyPatch, fixed: float | None, runs: int, work: Callable[[Any, bool], None]
-) -> dict[bool, list[float]]:
-    """Return how long answers take in real time, with the victim and without; what was asked is charged."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    finish = Session.finish
-    for victim, times in found.items():
-        with desk_over(folder / str(victim), victim=victim, buckets=Buckets(fixed), cap=50) as asking:
-
-            def slow(self: Session, ticket: int, running: Any, statistic: Any, victim: bool = victim) -> Any:
-                self.guarded(ticket, lambda running: work(running, victim))
-                return finish(self, ticket, running, statistic)
-
-            with patch.context() as patched:
-                patched.setattr(Session, "finish", slow)
-                for run in range(runs):
-                    began = time.monotonic()
-                    asking(**counted(f"0.0{run + 100}"))
-                    times.append(time.monotonic() - began)
-            assert asking.context.ledger.granted_budgets("ana")[0].releases == runs
-    return found
-
-
 @pytest.mark.long
 def test_a_row_that_never_ends_is_answered_at_the_fixed_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stuck(running: Any, victim: bool) -> None:
-        if victim:
-            running.stopped.wait(60)
-            raise TimeoutError
+    """It is interrupted a fifth before it; the clock of the answers passes by as much."""
+    finish, interrupted = Session.finish, []
+    for victim in (True, False):
+        clock = Clock()
+        buckets = Buckets(4.0, lambda clock=clock: clock.now, clock.pass_by)  # type: ignore[misc]
+        with desk_over(tmp_path / str(victim), victim=victim, buckets=buckets, cap=50) as asking:
 
-    found = taken(tmp_path, monkeypatch, 4.0, 3, stuck)
-    assert all(4.0 <= each < 5.5 for each in found[True] + found[False]), found
+            def stuck(running: Any, clock: Clock = clock, buckets: Buckets = buckets) -> None:
+                interrupted.append(running.stopped.wait(60))
+                clock.pass_by(buckets.most(120.0))
+                raise TimeoutError
 
+            def work(self: Session, ticket: int, running: Any, statistic: Any, victim: bool = victim) -> Any:
+                if victim:
+                    self.guarded(ticket, stuck)
+                return finish(self, ticket, running, statistic)
 
-@pytest.mark.slow
-@pytest.mark.parametrize("fixed", [2.0, None])
-def test_times_with_a_slow_row_and_without_have_one_law(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fixed: float | None
-) -> None:
-    """200 runs in real time. Equal laws of 100 each are further apart than .4 once in 10^6 times."""
-
-    def slow(_: Any, victim: bool) -> None:
-        time.sleep(0.7 if victim else 0.0)
-
-    found = taken(tmp_path, monkeypatch, fixed, 100, slow)
-    assert (distance(found[True], found[False]) < 0.4) == (fixed is not None), found
-
-
-def distance(one: list[float], other: list[float]) -> float:
-    """Return the largest difference of two empirical distribution functions."""
-    return max(
-        abs(sum(each <= at for each in one) / len(one) - sum(each <= at for each in other) / len(other))
-        for at in (*one, *other)
-    )
+            with monkeypatch.context() as patched:
+                patched.setattr(Session, "finish", work)
+                for run in range(3):
+                    began = clock.now
+                    asking(**counted(f"0.0{run + 100}"))
+                    assert clock.now - began == pytest.approx(4.0)
+            assert asking.context.ledger.granted_budgets("ana")[0].releases == 3
+    assert interrupted == [True] * 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -199,21 +198,23 @@ def test_a_whole_answer_is_what_a_box_makes_of_it(asked: Asked, call: str) -> No
 
 
 class Counting:
-    """Boxes and a broker in one, which count how many work at once."""
+    """Boxes and a broker in one, which count how many work at once: each waits for a second one, if one may come."""
 
-    def __init__(self) -> None:
+    def __init__(self, serial: bool) -> None:
         self.now, self.most = 0, 0
-        self._lock = threading.Lock()
+        self._seconds = 0.01 if serial else 60.0
+        self._changed = threading.Condition()
 
     @contextmanager
     def works(self) -> Iterator[None]:
         """Count one who works."""
-        with self._lock:
+        with self._changed:
             self.now += 1
             self.most = max(self.most, self.now)
-        time.sleep(0.01)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.most > 1, self._seconds)
         yield
-        with self._lock:
+        with self._changed:
             self.now -= 1
 
     @contextmanager
@@ -235,7 +236,7 @@ class Counting:
 
 @pytest.mark.parametrize("serial", [False, True])
 def test_no_box_runs_while_another_statement_is_answered(serial: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    both = Counting()
+    both = Counting(serial)
     door = Door("nowhere", both, serial=serial)
 
     def ask(_: str, request: Mapping[str, object]) -> Any:

@@ -138,16 +138,16 @@ def test_public_names_are_of_any_spelling_and_port(origin: str) -> None:
     Listening(public_names=own).check()
 
 
-def asked(url: str, token: str, trusted: ssl.SSLContext, body: dict[str, Any]) -> tuple[int, Any, float]:
-    """Return status, answer and how long it took."""
+def asked(url: str, token: str, trusted: ssl.SSLContext, body: dict[str, Any]) -> tuple[int, Any]:
+    """Return status and answer."""
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request, began = urllib.request.Request(f"{url}/v1/query", json.dumps(body).encode(), headers), time.monotonic()
+    request = urllib.request.Request(f"{url}/v1/query", json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=120, context=trusted) as answer:
-            return answer.status, json.load(answer), time.monotonic() - began
+            return answer.status, json.load(answer)
     except urllib.error.HTTPError as error:
         with error:
-            return error.code, json.load(error), time.monotonic() - began
+            return error.code, json.load(error)
 
 
 async def by_model(url: str, token: str, trusted: ssl.SSLContext, epsilons: list[float]) -> list[str]:
@@ -171,11 +171,12 @@ def test_what_the_options_say_holds(folder: Path) -> None:
     trusted = ssl.create_default_context(cafile=str(folder / "cert.pem"))
     with serving(folder, "--demo", *options, safe=True) as (_, url, token):
         assert url.startswith("https://127.0.0.1:")
-        status, first, took = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
-        assert (status, took >= 8) == (200, True), first
-        _, again, sooner = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
+        began = time.monotonic()
+        status, first = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
+        assert status == 200, first
+        assert time.monotonic() - began >= 8  # never sooner; how much later says how busy the machine is
+        _, again = asked(url, token, trusted, {"sql": QUESTION, "epsilon": 0.1})
         assert again["rows"] == first["rows"]
-        assert sooner < 8
         assert asked(url, token, trusted, {"sql": "SELECT * FROM patients -- Zaphod"})[0] == 400
         told = anyio.run(by_model, url, token, trusted, [0.1, 0.2, 0.25])
         assert ["G042" in one for one in told] == [False, False, True]

@@ -18,11 +18,11 @@ from support.cases import cases
 
 # The presses come from a timer of the system, at random moments of the loop, also in C.
 PROGRAM = """
-import faulthandler, json, random, signal, sys, threading, time, traceback
+import contextlib, faulthandler, json, random, signal, sys, threading, time, traceback
 import dpsql
 from dpsql.ledger.charge import Charge
 
-faulthandler.dump_traceback_later(50, exit=True)
+faulthandler.dump_traceback_later(280, exit=True)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without it
 place, who, presses = sys.argv[1], sys.argv[2], int(sys.argv[3])
 context = dpsql.Context(place)
@@ -75,9 +75,12 @@ for _ in range(presses):
         outcome = "KeyboardInterrupt"
     outcomes[outcome] = outcomes.get(outcome, 0) + 1
 signal.setitimer(signal.ITIMER_REAL, 0)
-time.sleep(0.3)  # a thread may be there that its caller was kept from waiting for
-while any(thread.name == "charge" and thread.is_alive() for thread in threading.enumerate()):
-    time.sleep(0.01)
+# A thread may be there that its caller was kept from waiting for; one that was kept from beginning stays in the list.
+for thread in threading.enumerate():
+    if thread.name == "charge":
+        with contextlib.suppress(RuntimeError):
+            thread._started.wait(30)
+            thread.join()
 report = ledger.verify()
 releases = ledger.budgets()[0].releases
 charge()
@@ -97,7 +100,7 @@ print(json.dumps([outcomes, answered, releases, report.ok, ledger.budgets()[0].r
     ],
 )
 def test_presses_at_any_moment_lose_and_hang_nothing(tmp_path: Path, place: str, who: str, presses: int) -> None:
-    where = ":memory:" if place == "memory" else str(tmp_path / "t.duckdb")
+    where = ":memory:" if place == "memory" else str(tmp_path / f"{who}-{presses}.duckdb")
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, where, who, str(presses)], capture_output=True, text=True, check=False
     )

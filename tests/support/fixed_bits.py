@@ -88,7 +88,8 @@ class FixedBits:
 
     def _drawn(self, size: int) -> bytes:
         thread = threading._active.get(threading.get_ident())  # type: ignore[attr-defined]
-        if thread is not None and not isinstance(thread, threading._DummyThread):  # those of DuckDB take turns
+        # Threads of DuckDB and of kernels draw what settles ties alone, and as much in any order.
+        if not (thread is None or isinstance(thread, threading._DummyThread) or thread.name.startswith("dpsql-kernel")):
             self.threads.add(thread.ident)
         assert self._bits is not None
         return self._bits.words(-(-size // 8)).tobytes()[:size]
