@@ -1,9 +1,9 @@
 """Does the time of an answer show a slow row? Answers of a gateway's desk with a slow row and without, in real time.
 
 ``python benchmarks/gateway_times.py [runs]`` asks so many questions (100 by default) of each of two neighbours, of
-which one has a row that takes 0.7 s. It prints the distance of the two distributions of times: with ``--fixed-time 2`` equal
-laws are further apart than 0.4 once in 10⁶ times at 100 runs, and without it the distance is about 1. It takes ten
-minutes. ``tests/gateway/test_attacks.py`` asks the same on a clock of its own, where no machine can be busy.
+which one has a row that takes 0.7 s, and prints the distance of the two distributions of times. With a fixed time of
+2 s equal laws are further apart than 0.4 once in 10⁶ times at 100 runs; without one the distance is about 1. It takes
+ten minutes. ``tests/gateway/test_attacks.py`` asks the same on a clock of its own, where no machine can be busy.
 """
 
 from __future__ import annotations
