@@ -424,6 +424,7 @@ def test_duckdbs_words_about_rows_are_not_told(served: Served) -> None:
     assert "Bx" not in text
 
 
+@pytest.mark.odds("0: numbers are compared with their own replays")
 @pytest.mark.long
 def test_many_clients_with_one_new_question_are_one_draw_and_one_charge(served: Served) -> None:
     before = {row.dataset: row.releases for row in served.ledger.budgets()}["patients"]
@@ -436,6 +437,7 @@ def test_many_clients_with_one_new_question_are_one_draw_and_one_charge(served: 
     assert {row.dataset: row.releases for row in served.ledger.budgets()}["patients"] == before + 1
 
 
+@pytest.mark.odds("0: looks at codes and charges")
 @pytest.mark.long
 def test_a_cap_holds_under_many_clients(served: Served) -> None:
     served.ledger.grant(Grant.of("kim", "patients", epsilon=0.5))

@@ -116,6 +116,7 @@ def test_there_are_enough_games() -> None:
     assert len({game["name"] for game in FILE["game"]}) == len(FILE["game"])
 
 
+@pytest.mark.odds("1e-99: noise of epsilon 10,000 rounds to none")
 @pytest.mark.long
 def test_a_view_that_others_replace_meanwhile(tmp_path: Path) -> None:
     """Rows and budget are of one bind: 70 rows are charged to patients, and 5 never are."""

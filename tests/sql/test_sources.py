@@ -208,6 +208,7 @@ def test_cursors_see_the_macros_by_their_catalog(con: Any) -> None:
     cursor.close()
 
 
+@pytest.mark.odds("0: looks at charges")
 def test_threads(con: Any) -> None:
     con.execute(f"CREATE TABLE t AS {BODY}")
     con.execute("SELECT dp_protect('t', epsilon := 20)")

@@ -159,6 +159,7 @@ def test_an_open_connection_stays_the_callers(tmp_path: Path) -> None:
     connection.close()
 
 
+@pytest.mark.odds("0: looks at charges")
 @pytest.mark.long
 def test_contexts_on_cursors_in_threads(ctx: dpsql.Context) -> None:
     outcomes: list[int] = []
