@@ -125,6 +125,7 @@ def test_a_remark_and_a_semicolon_may_stand_around_it(ctx: Any) -> None:
     assert ctx.ledger.entries() == []
 
 
+@pytest.mark.odds("0: looks at codes")
 def test_other_threads_are_checked_as_ever(ctx: Any) -> None:
     ctx.dp_protect("patients", epsilon=0.5)
     session = session_of(ctx.connection)

@@ -1,6 +1,7 @@
 """No test fails by chance: its bits of noise are fixed (`support/fixed_bits.py`), or it states how often it may fail.
 
-Bits of another process are not fixed. So a test that starts one, and asks for noise, has the mark ``odds``.
+Bits of another process are not fixed, and threads get them in any order. So a test that starts one, and asks for noise, has
+the mark ``odds``. Tests of which threads drew in fact fail without it when they run.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from support.cases import cases
 from support.fixed_bits import FixedBits, stated
 
 TESTS = Path(__file__).resolve().parents[1]
-# What starts a process: by itself, as a function of `HELPERS`, or as the gateway that a fixture made.
-STARTS = r"\bsubprocess\.(?:run|Popen|check_output)\(|\bPopen\(|\bos\.fork\(|\bProcess\(|\.spawn\(|\bServing\(|[gG]ateway\.start\("
-HELPERS = {
-    *("cli_process", "page_runner", "support.gateway_command", "support.owners_door", "test_ledger_concurrency"),
-    "support.boxes_inside",
-}
+# What starts a process or a thread: by itself, as a function of `HELPERS`, or as the gateway that a fixture made.
+STARTS = (
+    r"\bsubprocess\.(?:run|Popen|check_output)\(|\bPopen\(|\bos\.fork\(|\bProcess\(|\.spawn\("
+    r"|\bServing\(|[gG]ateway\.start\(|\bThread(?:PoolExecutor)?\("
+)
+HELPERS = {"cli_process", "page_runner", "support.gateway_command", "test_ledger_concurrency"}
 # What asks for noise: a private function, a question to a gateway, or a text of `HELPERS`.
 PRIVATE = [name for name, function in FUNCTIONS.items() if function.spends]
 NOISE = [rf"\b(?:{'|'.join(PRIVATE)})\(", "[\"']sql[\"']", r"(?<!\.)\bcount\([\"'\w]", r"\bRELEASE\b"]
@@ -38,7 +39,7 @@ DOCSTRING = re.compile(r'^ +""".*?"""', re.DOTALL | re.MULTILINE)
 
 
 def unstated(source: str) -> Iterator[str]:
-    """Yield the tests of a file that start a process and ask for noise, without odds of their own or of the file.
+    """Yield the tests of a file that start a process or a thread and ask for noise, without odds of their own or of the file.
 
     A test has what it says, and what the functions, classes, fixtures and values of its file say that it names.
     """
@@ -88,6 +89,9 @@ def test_in_a_process(): assert run("query", ONE) == run("query", ONE)
 
 def test_through_a_fixture(counted): assert b"7" in counted.stdout
 
+def test_in_threads(con):
+    with ThreadPoolExecutor(2) as pool: assert [*pool.map(con.execute, [ONE] * 2)] == [7, 7]
+
 def test_through_a_text(): assert "a" in run("query", RELEASE).stdout
 
 @pytest.mark.odds("1e-9: noise of scale 1 is below 20")
@@ -99,8 +103,13 @@ def test_without_noise(): assert run("query", "SELECT 1").stdout == "1"
 '''
 
 
-def test_planted_noise_of_another_process_is_found() -> None:
-    assert [*unstated(PLANTED)] == ["test_in_a_process", "test_through_a_fixture", "test_through_a_text"]
+def test_planted_noise_of_another_process_or_thread_is_found() -> None:
+    assert [*unstated(PLANTED)] == [
+        "test_in_a_process",
+        "test_through_a_fixture",
+        "test_in_threads",
+        "test_through_a_text",
+    ]
     assert [*unstated(f'{PLANTED}\npytestmark = pytest.mark.odds("1e-9: why")')] == []
 
 
@@ -194,14 +203,14 @@ def pytest_configure(config):
     assert "odds are at most 1e-06" in ran(THREADS.replace("0: looks", "1e-3: looks"))
 
 
-def test_noise_of_other_processes_has_odds() -> None:
+def test_noise_of_other_processes_and_threads_has_odds() -> None:
     files = [file for file in sorted(TESTS.glob("*/test_*.py")) if file != Path(__file__)]
     found = [f"{file.relative_to(TESTS)}::{name}" for file in files for name in unstated_in(file)]
     assert not found, "these state no odds (tests/README.md, Rules):\n" + "\n".join(found)
 
 
 def unstated_in(file: Path) -> list[str]:
-    """Return the tests of a file that state no odds; a file that starts no process is not parsed."""
+    """Return the tests of a file that state no odds; a file that starts none is not parsed."""
     source = file.read_text(encoding="utf-8")
-    starts = ("subprocess", "Popen", "fork(", "Process(", "spawn(", "Serving(", "ateway.start(", *HELPERS)
+    starts = ("subprocess", "Popen", "fork(", "Process(", "spawn(", "Serving(", "ateway.start(", "Thread", *HELPERS)
     return [*unstated(source)] if any(word in source for word in starts) else []
