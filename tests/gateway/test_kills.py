@@ -171,7 +171,7 @@ def run(folder: Path, kills: int, seed: int) -> tuple[Counter[str], list[Client]
 @pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc")
 @pytest.mark.parametrize("kills", [pytest.param(20, marks=pytest.mark.long), pytest.param(200, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_every_number_has_its_charge(tmp_path: Path, kills: int) -> None:
-    seen, clients, (charges, names, lost) = run(tmp_path, kills, random.randrange(2**32))
+    seen, clients, (charges, names, lost) = run(tmp_path, kills, seed=kills)
     assert [client.failures for client in clients] == [[]] * CLIENTS
     assert seen.total() == kills
     for client in clients:

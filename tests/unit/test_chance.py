@@ -214,3 +214,15 @@ def unstated_in(file: Path) -> list[str]:
     source = file.read_text(encoding="utf-8")
     starts = ("subprocess", "Popen", "fork(", "Process(", "spawn(", "Serving(", "ateway.start(", "Thread", *HELPERS)
     return [*unstated(source)] if any(word in source for word in starts) else []
+
+
+# Randomness that no test fixes, and the files that need it: keys that must be others, and what replaces randomness.
+UNFIXED = re.compile(
+    r"default_rng\(\)|SystemRandom|(?<![\w.])random\.(?:random|choices?|sample|shuffle|rand\w+)\(|\bsecrets\.t"
+)
+MAY = {"conformance/test_engine_faults.py", "recordings/replay.py", "support/fixed_bits.py", "unit/test_chance.py"}
+
+
+def test_other_randomness_has_a_seed() -> None:
+    texts = {file.relative_to(TESTS).as_posix(): file.read_text(encoding="utf-8") for file in TESTS.rglob("*.py")}
+    assert {name for name, text in texts.items() if UNFIXED.search(text)} == MAY | {"unit/test_rooms.py"}

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.noise.discrete import discrete_laplace
+from dpsql.noise.entropy import SYSTEM
 
 
 def half_scale_laplace(value: int, *, l1_sensitivity: int, epsilon: Fraction) -> int:
@@ -34,7 +35,7 @@ def naive_laplace(value: float, *, l1_sensitivity: float, epsilon: float) -> flo
     - **Counter-example**: at epsilon = 1, outputs that are no multiple of ``2**-53``
       have probability 0.25 when the value is 0 and 0 when it is 1: infinite loss.
     """
-    uniform = random.SystemRandom().random() - 0.5
+    uniform = random.Random(int(SYSTEM.words(1)[0])).random() - 0.5
     noise = -math.copysign(math.log1p(-2.0 * abs(uniform)), uniform) * l1_sensitivity / epsilon
     return value + noise
 

@@ -12,6 +12,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.noise.entropy import SYSTEM
 from dpsql.testing.neighbours import Table
 from support.laws.races import ordered_race_law, race_law
 
@@ -93,7 +94,7 @@ def printed_canonical_lipschitz(
 ) -> list[int]:
     """Draw from `printed_canonical_lipschitz_law`; ascending positions."""
     outputs, weights = _printed_outputs(tuple(utility), utility_range, epsilon, k, gamma)
-    return list(random.SystemRandom().choices(outputs, weights)[0])
+    return list(random.Random(int(SYSTEM.words(1)[0])).choices(outputs, weights)[0])
 
 
 def algorithm_1_scores(table: Table) -> NDArray[np.float64]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.mechanisms.select import select
+from dpsql.noise.entropy import SYSTEM
 from support.broken.subsets import (
     Law,
     accepted_listed_law,
@@ -118,7 +119,7 @@ def _by_row(function: Callable[..., Any], *columns: Any) -> Any:
 def _subset_function(name: str) -> Callable[..., Any]:
     def draw(rows: list[list[float]], k: int, radius: float, epsilon: float, draws: int) -> list[tuple[int, ...]]:
         law = _subset_law(name, rows, k, radius, epsilon)
-        return random.SystemRandom().choices(list(law), list(law.values()), k=draws)
+        return random.Random(int(SYSTEM.words(1)[0])).choices(list(law), list(law.values()), k=draws)
 
     def run(rows: Any, k: Any, radius: Any, epsilon: Any, draws: Any) -> Any:
         return _by_row(draw, rows, k, radius, epsilon, draws)
