@@ -348,7 +348,6 @@ def place_of(connection: duckdb.DuckDBPyConnection) -> list[Totals]:
     return spending_record.read(connection, name, mark).totals
 
 
-@pytest.mark.long
 def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) -> None:
     with protect(place, epsilon=3) as connection:
         connection.execute("CREATE TABLE wards AS SELECT 1 AS beds; SELECT dp_protect('wards', epsilon := 3)")
