@@ -5,7 +5,11 @@ by default all. Each gets the test files that it names as likely killers, long t
 other tests that are not long. What was found is kept in ``.cache/mutants.jsonl``, so that a second run goes on where
 the first one ended; a mutant is run again when it, its file or a test that it names has changed.
 
-``--check`` only verifies that every mutant applies, and shows lines that are near where one does not.
+``--quick`` runs only the tests that pytest selects by default, in the named files too. A mutant that survives passes
+README's command. Results of this mode are stored apart from the others.
+``--sample 30 --key TEXT`` runs the 30 mutants whose names have the lowest hashes; another text chooses others.
+``--part 2/8`` runs the second of eight parts of the list.
+``--check`` only verifies that every mutant applies, and shows similar lines where one does not.
 ``-k 2`` runs two at a time. ``--named`` stops after the named test files.
 """
 
@@ -17,6 +21,7 @@ import hashlib
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +50,12 @@ NOT_COPIED = (
 )
 LONGEST = 3600  # seconds
 KILLED, SURVIVED = "killed", "survived"
+# These files decide which tests are quick.
+SELECTION = ("pyproject.toml", "tests/conftest.py", "tests/support/cases.py")
+# A line of pytest's summary about a failure; that of a subtest gives the name of the subtest before the test's.
+FAILURE = re.compile(
+    r"^(?:FAILED|ERROR|SUBFAILED(?P<subtest>[\[(].*?[\])])?) (?P<test>tests/.*?)(?: - .*)?$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -69,12 +80,16 @@ class Mutant:
         """Whether the old text occurs exactly once, and every named test is there."""
         return self.text.count(self.old) == 1 and all((ROOT / path).exists() for path in self.killers)
 
-    @property
-    def digest(self) -> str:
-        """What a result was found for."""
+    def digest(self, *, quick: bool) -> str:
+        """Return a digest of everything that a result depends on."""
         tests = [test for path in self.killers for test in sorted((ROOT / path).rglob("*.py")) or [ROOT / path]]
+        tests += [ROOT / path for path in SELECTION if quick]
         parts = [self.old, self.new, self.text, *(test.read_text(encoding="utf-8") for test in tests)]
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+    def place(self, key: str) -> str:
+        """Return its hash under a key."""
+        return hashlib.sha256(f"{key} {self.name}".encode()).hexdigest()
 
     def why_not(self) -> str:
         """Say why it does not apply, with the lines that are most like it."""
@@ -98,6 +113,20 @@ def mutants(words: list[str]) -> list[Mutant]:
     return [m for m in found if not words or any(word in m.name or word in m.file for word in words)]
 
 
+def part_of(chosen: list[Mutant], part: str) -> list[Mutant]:
+    """Return one part of the list, such as 2/8: every eighth mutant from the second on."""
+    number, _, count = part.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise SystemExit(f"--part {part}: give the number of the part and how many there are, such as 2/8")
+    return chosen[int(number) - 1 :: int(count)]
+
+
+def sample_of(chosen: list[Mutant], count: int, key: str) -> list[Mutant]:
+    """Return the mutants with the lowest hashes under a key, in the order of the list."""
+    lowest = {mutant.name for mutant in sorted(chosen, key=lambda mutant: mutant.place(key))[:count]}
+    return [mutant for mutant in chosen if mutant.name in lowest]
+
+
 def check(chosen: list[Mutant]) -> int:
     """Print the mutants that do not apply; return 1 if there are any."""
     stale = [mutant for mutant in chosen if not mutant.applies]
@@ -117,13 +146,15 @@ def pytest(copy: Path, *arguments: str) -> tuple[bool, str]:
         return False, f"no end within {LONGEST} s"
     if done.returncode in (0, 5):  # or none of the named tests is run by default
         return True, ""
-    lines = [line for line in done.stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-    if not lines and done.returncode != 1:
+    failure = FAILURE.search(done.stdout)
+    if failure is None and done.returncode != 1:
         raise RuntimeError(done.stdout[-2000:] + done.stderr[-2000:])
-    return False, lines[0].split(" ")[1] if lines else f"pytest ended with {done.returncode}"
+    if failure is None:
+        return False, f"pytest ended with {done.returncode}"
+    return False, " ".join(filter(None, (failure["test"], failure["subtest"])))
 
 
-def outcome(mutant: Mutant, copy: Path, *, named_only: bool) -> dict[str, object]:
+def outcome(mutant: Mutant, copy: Path, *, named_only: bool, quick: bool) -> dict[str, object]:
     """Plant the mutant in the copy, run the tests, and mend it."""
     path, start = copy / mutant.file, time.monotonic()
     whole = path.read_text(encoding="utf-8")
@@ -132,7 +163,7 @@ def outcome(mutant: Mutant, copy: Path, *, named_only: bool) -> dict[str, object
         if mutant.file.startswith("dpsql/kernels/"):
             cached.unlink()
     try:
-        passed, by = pytest(copy, "-m", "not slow", *mutant.killers)
+        passed, by = pytest(copy, *(() if quick else ("-m", "not slow")), *mutant.killers)
         if passed and not named_only:
             folders = [path.name for path in (copy / "tests").iterdir() if path.is_dir()]
             rest = [name for name in sorted(folders) if name not in (*FIRST, *LEFT_OUT)]
@@ -143,23 +174,32 @@ def outcome(mutant: Mutant, copy: Path, *, named_only: bool) -> dict[str, object
         path.write_text(whole, encoding="utf-8")
     seconds = round(time.monotonic() - start)
     verdict = SURVIVED if passed else KILLED
-    return {"name": mutant.name, "verdict": verdict, "by": by, "seconds": seconds}
+    mode = {"quick": quick, "named": named_only}
+    return {"name": mutant.name, "verdict": verdict, "by": by, "seconds": seconds, **mode}
 
 
-def known_results() -> dict[str, dict[str, object]]:
-    """Return the latest result of every mutant, by name."""
+def known_results(*, named_only: bool, quick: bool) -> dict[str, dict[str, object]]:
+    """Return the latest result of every mutant in this mode, by name.
+
+    A mutant that survived the named tests has no result where the other tests run, too.
+    """
     if not RESULTS.exists():
         return {}
-    lines = RESULTS.read_text(encoding="utf-8").splitlines()
-    return {result["name"]: result for result in map(json.loads, lines)}
+    results = map(json.loads, RESULTS.read_text(encoding="utf-8").splitlines())
+    return {
+        result["name"]: result
+        for result in results
+        if result.get("quick", False) == quick
+        and (named_only or result["verdict"] == KILLED or not result.get("named", False))
+    }
 
 
-def run(chosen: list[Mutant], *, at_a_time: int, named_only: bool) -> int:
+def run(chosen: list[Mutant], *, at_a_time: int, named_only: bool, quick: bool) -> int:
     """Run the mutants that have no result yet, and print a table of all; return 1 if one survived."""
-    known = known_results()
+    known = known_results(named_only=named_only, quick=quick)
     waiting: queue.SimpleQueue[tuple[Mutant, str]] = queue.SimpleQueue()
     for mutant in chosen:
-        digest = mutant.digest
+        digest = mutant.digest(quick=quick)
         if known.get(mutant.name, {}).get("digest") != digest:
             known.pop(mutant.name, None)
             waiting.put((mutant, digest))
@@ -172,9 +212,9 @@ def run(chosen: list[Mutant], *, at_a_time: int, named_only: bool) -> int:
             shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(*NOT_COPIED))
             while not waiting.empty():
                 mutant, digest = waiting.get()
-                result = {**outcome(mutant, copy, named_only=named_only), "digest": digest}
+                result = {**outcome(mutant, copy, named_only=named_only, quick=quick), "digest": digest}
                 with lock, RESULTS.open("a", encoding="utf-8") as file:
-                    known[str(result["name"])] = result
+                    known[mutant.name] = result
                     file.write(json.dumps(result) + "\n")
                     print(f"{result['verdict']:8} {result['seconds']:>4} s  {result['name']}", flush=True)
 
@@ -198,13 +238,23 @@ def main() -> int:
     parser.add_argument("words", nargs="*", help="parts of names or files; by default all mutants")
     parser.add_argument("--check", action="store_true", help="only verify that all apply")
     parser.add_argument("--named", action="store_true", help="run the named test files, and no others")
+    parser.add_argument(
+        "--quick", action="store_true", help="run the tests that pytest selects by default, and no others"
+    )
+    parser.add_argument("--sample", type=int, metavar="N", help="run N mutants, chosen by the hashes of their names")
+    parser.add_argument("--key", default="", metavar="TEXT", help="another text chooses another sample")
+    parser.add_argument("--part", metavar="I/N", help="run part I of N of the list")
     parser.add_argument("-k", type=int, default=1, metavar="N", dest="at_a_time", help="mutants at a time")
     options = parser.parse_args()
     chosen = mutants(options.words)
+    if options.sample is not None:
+        chosen = sample_of(chosen, options.sample, options.key)
+    if options.part:
+        chosen = part_of(chosen, options.part)
     stale = check(chosen)
     if options.check or stale:
         return stale
-    return run(chosen, at_a_time=options.at_a_time, named_only=options.named)
+    return run(chosen, at_a_time=options.at_a_time, named_only=options.named, quick=options.quick)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from lake import visits
 
 import dpsql
 from dpsql.engines.attached import engines_of
-from dpsql.engines.spark import SparkEngine
 from dpsql.errors import BudgetError, SourceError
 
 ROWS = visits()
@@ -189,6 +188,8 @@ def test_a_catalog_of_spark_lists_tables_and_no_views(spark_session: Any, tmp_pa
         spark_session.sql(f"CREATE TABLE {database}.rows USING parquet LOCATION '{tmp_path}/rows.parquet'")
     spark_session.sql("CREATE OR REPLACE VIEW listed.kept AS SELECT a FROM listed.rows")
     spark_session.sql("SELECT 1 AS a").createOrReplaceTempView("passing")
+    from dpsql.engines.spark import SparkEngine
+
     engine = SparkEngine(spark_session)
     found = engine.catalog()
     assert {parts[1:] for parts in found.values() if parts[1] in ("listed", "select")} == {

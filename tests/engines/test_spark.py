@@ -17,12 +17,12 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
-from dpsql.engines import spark as spark_engine
 from dpsql.engines.delivery import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.cases import cases
 from support.tasks import merged, state_of, state_on, task_of
 
+spark_engine = pytest.importorskip("dpsql.engines.spark", reason="no Spark: pip install 'dpsql[spark]'")
 ROWS = 2400
 VALUES = {"features": ["a", "b"], "lower": -2, "upper": 2}
 TARGET = {"target": "y", "target_lower": -2, "target_upper": 2}

@@ -14,7 +14,6 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.engines.delivery import IncompleteError, received
-from dpsql.engines.spark import SparkEngine
 from dpsql.errors import InternalError, SourceError
 from support.cases import cases
 from support.planted_work import (
@@ -179,6 +178,8 @@ def test_a_job_that_is_begun_anew_counts_no_row_twice(route: Route, rows_folder:
     """A client that does not come back to its job begins it anew, and PySpark may add the new result to the old one."""
     session = route.server.session(route.proxy.port)
     session.client.disable_reattachable_execute()
+    from dpsql.engines.spark import SparkEngine
+
     engine = SparkEngine(session)
     frame = session.read.parquet(str(rows_folder)).repartition(4)
     with dpsql.spark.context(session) as context:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import dpsql
+from dpsql.contract.cost import Cost
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
@@ -22,7 +24,9 @@ from dpsql.gateway.desk import Desk
 from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Rates
 from dpsql.gateway.requests import AskedCall
+from dpsql.ledger.budget import Budget
 from dpsql.ledger.grants import Grant
+from support.cases import cases
 from support.gateway_broker import Gateway, count, made, number, tree_of
 
 AT_ONCE = Buckets(sleep=lambda _: None)
@@ -83,6 +87,48 @@ def serving(folder: Path, monkeypatch: pytest.MonkeyPatch, **given: Any) -> Iter
         yield Served(desk, gateway, context, read)
 
 
+@dataclass
+class New:
+    """A new call of a plan with an epsilon, and a cost in rho."""
+
+    epsilon: str
+    rho: str | None = None
+    charged: tuple[str, ...] = ("patients",)
+    in_call: bool = True
+
+    @property
+    def epsilon_text(self) -> str:
+        return self.epsilon
+
+    @property
+    def plan(self) -> Any:
+        cost = Cost(Fraction(self.epsilon), Fraction(0), None if self.rho is None else Fraction(self.rho))
+        event = SimpleNamespace(cost=cost)
+        return SimpleNamespace(epsilon=Fraction(self.epsilon), charged=self.charged, event=event)
+
+
+BUDGETS = {"patients": Budget.of(epsilon=3), "visits": Budget.of(rho=3)}
+
+
+@cases(
+    "calls, refused",
+    [
+        pytest.param([New("0.00999")], True, id="less"),
+        pytest.param([New("0.01")], False, id="as much"),
+        pytest.param([New("0.005"), New("0.004")], True, id="two that are less"),
+        pytest.param([New("0.005"), New("0.005")], False, id="two that are as much"),
+        pytest.param([New("1", "0.000049", ("visits",))], True, id="less rho"),
+        pytest.param([New("0.001", "0.00005", ("visits",))], False, id="as much rho"),
+        pytest.param([New("1", "0.00001", ("patients", "visits"))], True, id="less rho of one table"),
+        pytest.param([New("1", "0.00001", ("visits", "patients"))], True, id="less rho of the other table"),
+        pytest.param([], False, id="none"),
+    ],
+)
+def test_the_least_of_some_calls(calls: list[New], *, refused: bool) -> None:
+    with pytest.raises(GatewayError, match="G026") if refused else nullcontext():
+        LeastEpsilon().refuse(calls, BUDGETS.get)
+
+
 @pytest.mark.long
 def test_below_it_nothing_is_read_or_charged(served: Served) -> None:
     before = served.spent
@@ -127,7 +173,6 @@ def test_several_calls_of_a_statement_count_together(served: Served) -> None:
     assert len(served.read) == 2
 
 
-@pytest.mark.long
 def test_answers_that_are_stored_stay_free_and_carry_no_new_question(served: Served) -> None:
     stored = count("0.5")
     assert served.code(stored) == ""
@@ -207,7 +252,6 @@ def test_of_a_budget_in_rho_it_is_half_of_the_square(served: Served) -> None:
 # Ways to have a tiny question answered, and to lose the rest of the statement.
 
 
-@pytest.mark.long
 def test_a_call_that_does_not_fit_stops_the_whole_statement(served: Served) -> None:
     """The remaining cap is 5: [1e-5, 5] would be charged 1e-5 and refused, time and again."""
     before = served.spent
@@ -238,7 +282,6 @@ def test_a_rate_stops_the_whole_statement(tmp_path: Path, monkeypatch: pytest.Mo
         assert served.spent == spent
 
 
-@pytest.mark.long
 def test_after_a_failed_call_the_others_are_charged(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     run, failing = AskedCall.run, itertools.count()
 

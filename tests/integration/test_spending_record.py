@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -163,8 +164,10 @@ def run(ledger: Ledger, calls: list[dict[str, Any]], stated: dict[str, Any]) -> 
         charged(ledger, **more)
 
 
-@pytest.mark.long
-@cases("world", WORLDS)
+# One with an accountant is quick.
+@pytest.mark.parametrize(
+    "world", [pytest.param(world, marks=[] if world == "rdp" else pytest.mark.long) for world in WORLDS]
+)
 def test_a_ledger_from_a_backup_is_charged_what_it_forgot(place: Place, world: str) -> None:
     stated, before, after = WORLDS[world]
     with protect(place, **stated) as connection:
@@ -236,7 +239,9 @@ def test_periods_of_a_new_ledger_have_nothing_left(place: Place) -> None:
                 run(ledger_of(connection), [{"event": pure("1/8"), "during": [month]}], stated)
 
 
-@cases("budget", ["basic", "rdp", "periods", "grants by rdp"], quick=1)
+@pytest.mark.parametrize(
+    "budget", ["basic", *(pytest.param(world, marks=pytest.mark.long) for world in ("rdp", "periods", "grants by rdp"))]
+)
 def test_all_that_remains_is_charged_where_another_ledger_has_budgets(place: Place, budget: str) -> None:
     stated, before, after = WORLDS[budget]
     with protect(place, **stated) as connection:
@@ -264,7 +269,6 @@ def other_path(place: Place) -> str:
     return str(place.ledger.with_name("other"))
 
 
-@pytest.mark.long
 def test_two_databases_of_one_ledger_and_a_fork(place: Place, tmp_path: Path) -> None:
     """A charge that came after the copy, on another database, is not taken for one that the copy holds."""
     with protect(place, epsilon=9) as connection:
@@ -344,7 +348,6 @@ def place_of(connection: duckdb.DuckDBPyConnection) -> list[Totals]:
     return spending_record.read(connection, name, mark).totals
 
 
-@pytest.mark.long
 def test_what_the_database_missed_is_charged_once_it_remembers_it(place: Place) -> None:
     with protect(place, epsilon=3) as connection:
         connection.execute("CREATE TABLE wards AS SELECT 1 AS beds; SELECT dp_protect('wards', epsilon := 3)")
@@ -450,6 +453,14 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
         assert found.budget is not None
 
 
+@pytest.fixture
+def protected(place: Place) -> Iterator[duckdb.DuckDBPyConnection]:
+    with protect(place, epsilon=9) as connection:
+        [mark] = marks(connection.execute(ROWS).fetchall()).values()
+        connection.execute(f"CREATE VIEW seen AS SELECT sequence AS days FROM {mark.schema}.spent")
+        yield connection
+
+
 @cases(
     "statement",
     [
@@ -465,17 +476,14 @@ def test_a_database_of_an_earlier_version_is_opened_and_remembers_from_its_next_
         "SELECT dp_protect('{schema}.spent', epsilon := 3)",
         "SELECT dp_derive('{schema}.spent', 'visits', one_row_each := true)",
     ],
-    quick=1,
 )
-def test_no_call_reads_it(place: Place, statement: str) -> None:
-    with protect(place, epsilon=9) as connection:
-        [mark] = marks(connection.execute(ROWS).fetchall()).values()
-        connection.execute(f"CREATE VIEW seen AS SELECT sequence AS days FROM {mark.schema}.spent")
-        before = ledger_of(connection).head()
-        with pytest.raises(duckdb.Error, match="DPSQL-"):
-            connection.execute(statement.format(schema=mark.schema)).fetchall()
-        assert ledger_of(connection).head() == before
-        assert connection.execute("FROM dp_unplaced()").fetchall() == []
+def test_no_call_reads_it(protected: duckdb.DuckDBPyConnection, statement: str) -> None:
+    [mark] = marks(protected.execute(ROWS).fetchall()).values()
+    before = ledger_of(protected).head()
+    with pytest.raises(duckdb.Error, match="DPSQL-"):
+        protected.execute(statement.format(schema=mark.schema)).fetchall()
+    assert ledger_of(protected).head() == before
+    assert protected.execute("FROM dp_unplaced()").fetchall() == []
 
 
 def test_restoring_says_what_the_backup_does_not_hold(place: Place) -> None:

@@ -209,7 +209,6 @@ def test_a_view_may_hand_labels_on(neighbours: tuple[Any, Any]) -> None:
         assert found[0] != "refused", (name, found)
 
 
-@pytest.mark.long
 def test_a_view_that_goes_by_labels_is_refused(neighbours: tuple[Any, Any]) -> None:
     for name in BY_LABELS:
         for ask in (

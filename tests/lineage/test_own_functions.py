@@ -151,9 +151,14 @@ def test_the_functions_of_a_new_database_are_its_own() -> None:
         rows = con.execute(
             f"SELECT {own_functions.LINE} FROM system.main.duckdb_functions() WHERE {own_functions.WHERE}"
         ).fetchall()
-    own_functions.refuse_foreign([line for (line,) in rows], tuple)
-    with pytest.raises(dpsql.DpsqlError, match="S051"):
-        own_functions.refuse_foreign([line for (line,) in rows[1:]], tuple)
+    lines = [line for (line,) in rows]
+    own_functions.refuse_foreign(lines, tuple)
+    mine, other = "scalar\ndpsql_mine\n[DOUBLE]", "aggregate\nother\n[DOUBLE]"
+    own_functions.refuse_foreign([*lines, mine, other], tuple)
+    foreign = ([*lines, "scalar\nABS\n[VARCHAR]"], [*lines, "table\nrange\n[UUID]"], [*lines, mine, f"{mine}[]"])
+    for changed in (lines[1:], *foreign):
+        with pytest.raises(dpsql.DpsqlError, match="S051"):
+            own_functions.refuse_foreign(changed, tuple)
 
 
 @pytest.mark.long

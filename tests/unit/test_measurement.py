@@ -188,6 +188,15 @@ def test_an_early_end_charges_what_was_drawn_and_no_less() -> None:
         SECOND.draw([1])
 
 
+def test_what_was_reserved_stays_charged() -> None:
+    permit = Permit(measurement_of(BOTH, SECOND))
+    whole = permit.reserve()
+    permit.reduce(measurement_of(BOTH.only("first")))
+    assert permit.event == whole == measurement_of(BOTH, SECOND).event
+    with permit.drawing(), refused:
+        SECOND.draw([1])
+
+
 def test_less_may_be_charged_for_the_same_part_only_where_it_says_so() -> None:
     full = PerturbedObjective("coefficients", ONE, Fraction(1, 10**6))
     permit = Permit(measurement_of(full))

@@ -196,19 +196,32 @@ def found(con: Any) -> dict[str, list[Any]]:
     return integers(con, FORMS)
 
 
+@pytest.mark.long
 def test_no_order_of_rows_decides(found: dict[str, list[Any]]) -> None:
     assert changed(found) == []
+
+
+# A form for each way to fix a choice.
+FEW = ("lag", "last_value", "groups of x", "row_number, x", "row_number, name")
+
+
+def test_no_order_of_rows_decides_a_few_forms(con: Any) -> None:
+    few = integers(con, {name: FORMS[name] for name in FEW}, READ[:2])
+    assert changed(few) == []
+    assert [name for name, several in few.items() if not any(several[0][0][0][1:])] == []
 
 
 def changed(found: dict[str, list[Any]]) -> list[str]:
     return [name for name, several in found.items() if any(one != several[0] for one in several[1:])]
 
 
+@pytest.mark.long
 def test_something_is_chosen_and_spelled(found: dict[str, list[Any]]) -> None:
     """The integers are those of rows, and not all 0: the test above looks at something."""
     assert [name for name, several in found.items() if not any(several[0][0][0][1:])] == []
 
 
+@pytest.mark.long
 def test_last_values_are_those_of_peers(con: Any) -> None:
     """What is written anew means what was asked, where DuckDB has nothing to choose."""
     con.execute("DELETE FROM visits")
@@ -223,6 +236,7 @@ def test_last_values_are_those_of_peers(con: Any) -> None:
         assert tuple(map(float, ours)) == tuple(map(float, theirs)), name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("fault", "forms"),
     [
