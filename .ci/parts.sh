@@ -47,7 +47,8 @@ lint() {
     .venv/bin/python -m ruff format --check . &&
     .venv/bin/python -m mypy &&
     .venv/bin/python -m dpsql.generate --check &&
-    .venv/bin/python .ci/mutants.py --check
+    .venv/bin/python .ci/mutants.py --check &&
+    .venv/bin/python -m pytest -q -m "not slow" tests/unit/test_rooms.py
 }
 
 dbt() {  # ARGUMENTS…: its tests, in an environment that dbt can live in
