@@ -16,7 +16,7 @@ from dpsql.contract.relation import relation_of
 from dpsql.mechanisms.auc import ConcordanceNoise
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
 from dpsql.mechanisms.smooth import area_bound, default_beta, median_bound
-from dpsql.statistics.auc import Concordance, area_under_curve, concordance_sensitivity
+from dpsql.statistics.auc import Concordance, area_under_curve, class_sensitivity, concordance_sensitivity
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.cases import cases
@@ -51,6 +51,19 @@ def test_products_of_tables(name: str, cells: int, relation: Relation) -> None:
         for first, second in neighbouring_pairs(rows, 2, relation)
     ]
     assert max(squares) == gaussian_sensitivity(strategy, relation)
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_counts_of_classes(relation: Relation) -> None:
+    report = check_sensitivity(lambda table: histograms(table).sum(axis=1).tolist(), LABELLED, 2, relation)
+    assert report.total == class_sensitivity(relation_of(relation))
+
+
+def test_the_area_and_the_counts_share_epsilon() -> None:
+    """A row moves both numbers; a replaced one moves the counts by 2, or the concordance by 2."""
+    for rows in (1, 3):
+        assert sum(ConcordanceNoise("area", Fraction(1), None, None, "add_remove", rows).losses) == 1
+        assert ConcordanceNoise("area", Fraction(1), None, None, "replace", rows).losses == (1, Fraction(1, 2))
 
 
 @cases("name", STRATEGIES, quick=24)

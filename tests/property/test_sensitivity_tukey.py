@@ -8,7 +8,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.fold import Batch
 from dpsql.mechanisms.tukey import DepthBoxes, growth_per_level, row_budget, stable_reach, tail_weights
+from dpsql.statistics.votes import _assigned
 from support.laws.tukey import Model, Models, common_volumes, hockey_stick, tukey_law
 
 KINDS = ("integers", "gaussian", "wide", "plateaus", "equal")
@@ -43,6 +45,13 @@ def pair(generator: random.Random, sizes: tuple[int, ...], widths: tuple[int, ..
 def table_reach(models: Models, epsilon: Fraction, delta: Fraction) -> int:
     boxes, growth = DepthBoxes(np.array(models)), growth_per_level(epsilon)
     return stable_reach(boxes, tail_weights(boxes, growth), growth, delta)
+
+
+def test_the_block_of_a_row_follows_from_its_key() -> None:
+    keys = np.random.default_rng(3).integers(0, 2**63, 60, dtype=np.uint64)
+    blocks = _assigned(Batch(keys=keys), 7)
+    assert set(blocks.tolist()) == set(range(7))
+    assert np.array_equal(_assigned(Batch(keys=keys[1:]), 7), blocks[1:])
 
 
 @pytest.mark.long

@@ -33,6 +33,23 @@ def judge(sampler, law, wrong):
     assert fit(sampler(1, runs), law, false_alarm=FALSE_ALARM).accepted
 
 
+@pytest.mark.parametrize("epsilon", [Fraction(1, 100), Fraction(1), Fraction(5)])
+@pytest.mark.parametrize("share", [Fraction(1, 10), Fraction(1, 2), Fraction(99, 100)])
+def test_the_scale_is_the_larger_one(epsilon, share):
+    raised, tilted = float(epsilon), float(epsilon * share)
+    first = 1 / (2 * math.sinh(raised / 2))
+    second = math.sqrt(math.exp(-tilted) / (2 * (math.cosh(raised) - math.cosh(tilted))))
+    assert float(smooth.cauchy_scale(epsilon, epsilon * share)) == pytest.approx(max(first, second), rel=1e-6)
+
+
+def test_steps_between_neighbours_share_epsilon():
+    for rows in (1, 3):
+        for replaces in (False, True):
+            assert smooth.step_epsilon(Fraction(1), "add_remove", rows, replaces=replaces) == Fraction(1, rows)
+        assert smooth.step_epsilon(Fraction(1), "replace", rows, replaces=True) == Fraction(1, rows)
+        assert smooth.step_epsilon(Fraction(1), "replace", rows, replaces=False) == Fraction(1, 2 * rows)
+
+
 @pytest.mark.long
 def test_release():
     """A value between points of the grid, S the larger of two terms."""

@@ -6,12 +6,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.subset_floors import completions
+from dpsql.mechanisms import subset_steps as module
 from dpsql.mechanisms.subset_steps import exponential_above_floors, subset_steps
 from support.audits import judge
 
@@ -74,6 +76,19 @@ def test_subset_steps(sizes: tuple[int, ...], ranges: tuple[int, ...], below: in
     """The sum of the ranges calibrates every step; floors do not change the law."""
     total = sum(ranges)
     judge(drawer(sizes, ranges, below), lambda at: law_of_steps(sizes, float(at) / total), Fraction(4))
+
+
+def test_all_steps_together_spend_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Fraction] = []
+
+    def noted(*given: Any, coefficient: Fraction, **more: Any) -> Any:
+        found.append(coefficient)
+        return exponential_above_floors(*given, coefficient=coefficient, **more)
+
+    monkeypatch.setattr(module, "exponential_above_floors", noted)
+    ranges = (10, 20, 30)
+    drawer((1, 1, 1), ranges, 5)(Fraction(4), 1)
+    assert sum(coefficient * width for coefficient, width in zip(found, ranges, strict=True)) == 4
 
 
 @pytest.mark.long

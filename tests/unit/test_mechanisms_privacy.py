@@ -8,6 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.mechanisms import canonical_lipschitz as module
 from support.laws.selection import canonical_lipschitz_law, select_law
 
 EPSILON = Fraction(1)
@@ -67,6 +68,21 @@ def test_canonical_lipschitz_spends_all_of_epsilon_at_worst():
     """k = 1, gamma near 1: the others are far below, and rise while the best falls."""
     law = canonical_of(Fraction(999, 1000), 2)
     assert 0.99 < largest_ratio(law([40, 0, 0], 1), law([39, 1, 1], 1)) <= 1.0 + 1e-9
+
+
+def test_canonical_lipschitz_draws_with_epsilon_over_the_range(monkeypatch):
+    """The slopes above and below the border of a subset share the coefficient of the noise."""
+    found = []
+
+    class Noted(module.SubsetRace):
+        def __init__(self, ranking, coefficient, gamma):
+            super().__init__(ranking, coefficient, gamma)
+            found.append((coefficient, self._below / coefficient, self._above / coefficient))
+
+    monkeypatch.setattr(module, "SubsetRace", Noted)
+    gamma = Fraction(1, 4)
+    module.canonical_lipschitz(np.array([9, 7, 2, 0]), utility_range=6, epsilon=Fraction(3, 2), k=2, gamma=gamma)
+    assert found == [(Fraction(1, 4), gamma, 1 - gamma)]
 
 
 @pytest.mark.long

@@ -85,6 +85,28 @@ def test_the_path_has_the_law(
         assert [found[cells] for cells in expected] == pytest.approx(list(expected.values()), rel=1e-9, abs=1e-12)
 
 
+def test_the_range_of_a_selection_is_that_of_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replaced row moves ranks by 2 in the whole table, in a sub-range by 4 max(q, 1 - q), and in each of the parts."""
+    found: list[int] = []
+    original = module.select
+
+    def noted(utility: Any, *, utility_range: int, **more: Any) -> Any:
+        found.append(utility_range)
+        return original(utility, utility_range=utility_range, **more)
+
+    monkeypatch.setattr(module, "select", noted)
+    at, counts = [Fraction(1, 10), Fraction(1, 2), Fraction(9, 10)], np.full(64, 9)
+    given: dict[str, Any] = {"epsilon": Fraction(1000), "neighbours": "replace"}
+    quantiles(counts, quantiles=at, **given)
+    ranges = [2 * 2, 4 * 4, 4 * 4]  # in units of a row over the denominator of q: 1/2, 4/5 and 1/5
+    assert found == ranges
+    found.clear()
+    tied_quantiles(counts, at=at, **given)
+    parts = parts_of_a_cell(len(counts), len(at))
+    assert parts > 1
+    assert found == [parts * one for one in ranges]
+
+
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
 def test_cells_are_exact_as_epsilon_grows(neighbours: str) -> None:
     generator = np.random.default_rng(0)

@@ -93,11 +93,11 @@ def test_ties_and_equal_models_have_positive_volumes() -> None:
         assert boxes.volume(boxes.deepest + 1) == 0
 
 
-@pytest.mark.long
-def test_reach_is_that_of_the_definition() -> None:
+@pytest.mark.parametrize("tables", [20, pytest.param(300, marks=pytest.mark.long)])
+def test_reach_is_that_of_the_definition(tables: int) -> None:
     generator = random.Random(4)
     delta = Fraction(1, 50)
-    for _ in range(300):
+    for _ in range(tables):
         models = [tuple(generator.choice([generator.gauss(0, 1), 0.0, 1.0]) for _ in range(2)) for _ in range(40)]
         epsilon = Fraction(generator.choice(["1/2", "1", "3"]))
         boxes, growth = DepthBoxes(np.array(models)), growth_per_level(epsilon)
