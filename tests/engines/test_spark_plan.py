@@ -69,7 +69,7 @@ def columns(found: Provenance) -> dict[str, str | None]:
 
 
 @pytest.mark.long
-@cases("way", SEEN)
+@cases("way", SEEN, most=1)
 def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 
@@ -79,7 +79,7 @@ def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, wa
 
 
 @pytest.mark.long
-@cases("way", UNSEEN)
+@cases("way", UNSEEN, most=1)
 def test_a_client_shows_nothing_else(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 

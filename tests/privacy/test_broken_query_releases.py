@@ -114,7 +114,7 @@ def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
 
 
 @pytest.mark.long
-@cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
+@cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"], most=1)
 @cases(
     "sql",
     [
@@ -177,7 +177,7 @@ def test_a_view_that_reads_the_time_zone_is_named_with_it(con: Any) -> None:
     assert con.execute(private(ZONED)).fetchall() == [(0,)]
 
 
-@cases("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"], quick=1)
+@cases("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"], quick=1, most=1)
 def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> None:
     con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")
     first, second = "SELECT count(*) FROM long", "SELECT count(*) FROM visits WHERE days > 20"
@@ -190,7 +190,7 @@ def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> 
             assert con.execute(private(first)).fetchall() == before
 
 
-@cases("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"], quick=1)
+@cases("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"], quick=1, most=1)
 def test_an_interval_of_two_numbers_holds_both(con: Any, fault: Fault | None) -> None:
     """It is wider than those of the two together, each of which fails with the whole chance."""
     sql = "SELECT count(*) AS n, count(doctor) AS k, count(*) + count(doctor) AS both FROM visits"

@@ -237,7 +237,7 @@ def test_noise_is_worth_what_the_ledger_says(connection: Any, name: str, neighbo
 
 
 @pytest.mark.slow
-@cases("epsilon", [0.5, 3, 20])
+@cases("epsilon", [0.5, 3, 20], most=1)
 @cases(("neighbours", "unit"), [("replace", {}), ("add_remove", UNIT)], ids=["row", "unit"])
 @cases("name", ALL)
 def test_noise_is_worth_what_the_ledger_says_at_other_epsilons(
@@ -359,7 +359,7 @@ def test_products_of_an_empty_table(connection: Any, odd: None, products: list[A
     assert set(products[0].values()) == {0}
 
 
-@cases("most", [1, 3])
+@cases("most", [1, 3], most=1)
 @cases("layout", range(len(LAYOUTS)))
 def test_products_of_capped_rows(
     connection: Any, odd: None, products: list[Any], exact: Any, layout: int, most: int

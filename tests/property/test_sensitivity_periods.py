@@ -113,19 +113,19 @@ def check(con: Any, call: str, chosen: list[tuple[Row, ...]]) -> int:
 
 
 @pytest.mark.long
-@cases("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS), most=1)
 def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str) -> None:
     assert check(con, call, sample(3, seed=len(call))) > 0
 
 
 @pytest.mark.long
-@cases("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS), most=1)
 def test_no_unit_of_many_small_tables_moves_more(con: Any, call: str) -> None:
     assert check(con, call, sample(150, seed=len(call) + 1)) > 10
 
 
 @pytest.mark.slow
-@cases("call", CALLS.values(), ids=list(CALLS))
+@cases("call", CALLS.values(), ids=list(CALLS), most=1)
 def test_no_unit_of_any_small_table_moves_more(con: Any, call: str) -> None:
     assert check(con, call, tables()) > 100
 
@@ -182,6 +182,7 @@ ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
     ],
     ids=["cap_per_person_across_periods", "cap_before_during", "null_period_everywhere"],
     quick=1,
+    most=1,
 )
 def test_a_fault_in_the_unit_is_found(con: Any, fault: Fault, call: str, table: tuple[Row, ...]) -> None:
     check(con, call, [table])

@@ -41,7 +41,7 @@ def ask(con: Any, sql: str, more: str, epsilon: float = 1.0) -> list[tuple[Any, 
     return found
 
 
-@cases("more", ["", ", delta := 1e-6"], quick=1)
+@cases("more", ["", ", delta := 1e-6"], quick=1, most=1)
 def test_finer_groups_add_up_to_coarser_ones(con: Any, more: str) -> None:
     """Exactly, but for rounding of each number to the type of its column."""
     rows = ask(con, CUBE.replace("sum(days)", "sum(days::DOUBLE)").replace("count(*)", "count(*)::DOUBLE"), more)
@@ -74,6 +74,7 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
         "SELECT ward, count(*) FILTER (WHERE days > 3) FROM visits WHERE ward <> 'Z' GROUP BY ROLLUP (ward)",
     ],
     quick=1,
+    most=1,
 )
 @cases("more", ["", "max_rows_per_unit := 'drawn'"])
 def test_answers_are_those_of_duckdb(con: Any, sql: str, more: str) -> None:

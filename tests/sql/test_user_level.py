@@ -81,7 +81,7 @@ UNITS = [
 ]
 
 
-@cases("layout", LAYOUTS, quick=2)
+@cases("layout", LAYOUTS, quick=2, most=1)
 @cases("cap", [1, 2, 3, 5, 9])
 def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout: str, cap: int) -> None:
     load(con, UNITS)
@@ -95,7 +95,7 @@ def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout:
         assert kept(con, layout, None, 11) == [1] * 11, "without a unit every row counts"
 
 
-@cases("layout", LAYOUTS, quick=1)
+@cases("layout", LAYOUTS, quick=1, most=1)
 def test_row_order_and_threads_do_not_choose(con: Any, layout: str) -> None:
     rows = [(f"p{mark % 3}", mark) for mark in range(30)]
     load(con, rows)
@@ -128,7 +128,7 @@ def test_other_units_keep_their_rows(con: Any, layout: str) -> None:
         assert sum(more[19:]) == 0
 
 
-@cases("layout", LAYOUTS, quick=1)
+@cases("layout", LAYOUTS, quick=1, most=1)
 @cases("relation", ["add_remove", "replace"])
 def test_one_unit_moves_no_sum_beyond_the_scaled_sensitivity(con: Any, layout: str, relation: str) -> None:
     draw = random.Random(3)

@@ -95,7 +95,7 @@ def test_the_noise_of_bins(noise: Callable[..., list[np.ndarray]], relation: str
     check(draw)
 
 
-@cases("relation", ["add_remove", "replace"], quick=1)
+@cases("relation", ["add_remove", "replace"], quick=1, most=1)
 def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     source, sizes = SeededBits(4), np.arange(len(SIZES) + 1, dtype=np.int64)
 
@@ -108,7 +108,7 @@ def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: st
     check(draw)
 
 
-@cases("features", [pytest.param(3, marks=pytest.mark.long), 40])
+@cases("features", [pytest.param(3, marks=pytest.mark.long), 40], most=1)
 @cases("relation", [pytest.param("add_remove", marks=pytest.mark.long), "replace"])
 def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relation: str, features: int) -> None:
     """All rounds of all features together spend mu, whether they are summed one by one or several at once."""
@@ -135,7 +135,7 @@ def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relati
     check(draw)
 
 
-@cases("relation", ["add_remove", "replace"], quick=1)
+@cases("relation", ["add_remove", "replace"], quick=1, most=1)
 def test_the_noise_of_a_classifier(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     """Weights are at most 1, residuals too: the noise of each release, in rows, is that of its share of mu."""
     weights = COUNTS * (FIXED_POINT_ONE // 8)

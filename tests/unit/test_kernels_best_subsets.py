@@ -90,7 +90,7 @@ def check(problem, found, every, scores, count, complete):
         assert found.lower_bound >= found.scores[-1]
 
 
-@cases("kind", KINDS, quick=1)
+@cases("kind", KINDS, quick=1, most=1)
 def test_equals_brute_force(engine, kind):
     for seed in range(5):
         generator = np.random.default_rng([seed, KINDS.index(kind)])
@@ -119,7 +119,7 @@ def test_equals_brute_force(engine, kind):
                 check(problem, stopped, every, scores, count, complete=False)
 
 
-@cases("radius", ["1/5", "11/10"], quick=2)
+@cases("radius", ["1/5", "11/10"], quick=2, most=1)
 def test_equals_brute_force_at_a_larger_size(engine, radius):
     statistic = statistics(design(3, 400, 22, 4, 0.6, 1.0))
     options = {"radius": Fraction(radius), "ridge": Fraction(5)}

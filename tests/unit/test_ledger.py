@@ -164,7 +164,7 @@ def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     assert ledger.verify().ok
 
 
-@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4)
+@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4, most=1)
 def test_a_name_that_no_database_keeps_is_refused(ledger: Ledger, name: Any) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
         charge(ledger, name, draw=_never)
@@ -198,7 +198,7 @@ def test_a_named_release_is_replayed_and_charged_once(ledger: Ledger) -> None:
     assert ledger.entries()[1].release == "weekly"
 
 
-@cases("changes", [{"arguments": {"k": 3}}, {"function": "dp_other"}], quick=2)
+@cases("changes", [{"arguments": {"k": 3}}, {"function": "dp_other"}], quick=2, most=1)
 def test_a_name_with_other_arguments_is_an_error(ledger: Ledger, changes: dict[str, Any]) -> None:
     charge(ledger, name="weekly", arguments={"k": 2})
     with pytest.raises(ParameterError, match=r"DPSQL-P014.*'weekly'"):

@@ -53,7 +53,7 @@ def statement(ledger: Ledger, *texts: str) -> None:
     store.write(work)
 
 
-@cases("column", COLUMNS, quick=1)
+@cases("column", COLUMNS, quick=1, most=1)
 def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
     row = 1 if column == "budget" else 2
@@ -232,7 +232,7 @@ def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
     assert (report.ok, report.first_bad) == (False, sequence)
 
 
-@cases("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"], quick=1)
+@cases("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"], quick=1, most=1)
 def test_the_database_refuses_changes(ledger: Ledger, change: str) -> None:
     filled(ledger)
     with pytest.raises(LedgerError, match="DPSQL-L010"):

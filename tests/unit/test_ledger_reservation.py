@@ -176,7 +176,7 @@ def test_all_datasets_of_a_call_are_reserved_or_none(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-@cases("accountant", ["basic", "rdp"], quick=1)
+@cases("accountant", ["basic", "rdp"], quick=1, most=1)
 def test_every_accountant_counts_a_reserved_call_once(ledger: Ledger, accountant: str) -> None:
     budget = Budget.of(epsilon=1, delta=1e-6, accountant=accountant)
     for dataset in ("patients", "other"):
@@ -240,7 +240,7 @@ FORGERIES: list[Callable[[Row], Any]] = [
 ]
 
 
-@cases("forge", FORGERIES, quick=2)
+@cases("forge", FORGERIES, quick=2, most=1)
 def test_verify_sees_a_chained_release_that_no_reservation_has_charged(
     ledger: Ledger, forge: Callable[[Row], Any]
 ) -> None:
