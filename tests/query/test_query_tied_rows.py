@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import duckdb
 import pytest
 
 import dpsql
 from support.broken.planting import Fault, planted
-from support.broken.row_orders import EQUAL_AS_ONE, EQUAL_VALUES_AS_READ, ORDER_AS_WRITTEN, ORDER_OF_SOME
+from support.broken.row_orders import EQUAL_AS_ONE, EQUAL_VALUES_AS_READ, ORDER_AS_WRITTEN, ORDER_OF_SOME, UNJUDGED
 from support.exact_parts import exact_parts
 from support.sql_text import literal
 
@@ -251,5 +252,8 @@ def test_last_values_are_those_of_peers(con: Any) -> None:
     ids=lambda one: one.what if isinstance(one, Fault) else "",
 )
 def test_planted_faults_are_found(con: Any, fault: Fault, forms: list[str]) -> None:
-    with planted(*fault.patches):
+    for name in forms:
+        with planted(*fault.patches), pytest.raises(duckdb.Error, match="DPSQL-S045"):
+            con.execute(FORMS[name]).fetchall()
+    with planted(*fault.patches, *UNJUDGED):
         assert changed(integers(con, {name: FORMS[name] for name in forms}, READ[:2])) == forms

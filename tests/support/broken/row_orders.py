@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from dpsql.contract.query import spellings, stages, windows
-from support.broken.planting import Fault
+from dpsql.engines.duckdb.lineage import orders
+from dpsql.engines.duckdb.lineage.rows import Rows
+from support.broken.planting import Fault, Patch
 
+# The judge of plans would refuse each of these faults; without it, the rows tell.
+UNJUDGED: tuple[Patch, ...] = (
+    (Rows, "unfixed_by", lambda rows, function, to_order="": rows),
+    (orders, "_with_spelling", lambda expressions: set()),
+)
 ORDER_AS_WRITTEN = Fault(
     "Rows of a person stand in the order that the caller wrote, and ties as DuckDB reads them.",
     ((windows, "contents", lambda sql, kind: []),),
