@@ -188,7 +188,6 @@ def test_answers_that_are_stored_stay_free_and_carry_no_new_question(served: Ser
     assert served.spent[:-1] == spent[:-1]
 
 
-@pytest.mark.long
 def test_an_answer_of_a_gateway_without_it_is_still_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving(tmp_path, monkeypatch, least=LeastEpsilon(Fraction(0))) as open_to_all:
         first = open_to_all(count("0.00001"))["receipts"][0]

@@ -278,6 +278,12 @@ def test_people_joined_by_unit(con: Any) -> None:
         ("SELECT * FROM visits WHERE (pid, a) NOT IN (SELECT pid, a FROM people)", "MARK JOIN"),
         ("SELECT v.pid, p.a FROM visits v JOIN people p ON v.pid IS NOT DISTINCT FROM p.pid", ""),
         ("SELECT v.pid, p.a FROM visits v JOIN people p ON v.a IS NOT DISTINCT FROM p.pid", "INNER JOIN"),
+        ("SELECT DISTINCT ON (pid) pid, a FROM visits ORDER BY pid, a", ""),
+        ("SELECT DISTINCT ON (a) pid, a FROM visits ORDER BY a, pid", "DISTINCT"),
+        ("SELECT pid, a, count(*) FROM visits GROUP BY pid, a", ""),
+        ("SELECT min(pid) AS pid, a, count(*) FROM visits GROUP BY a", "AGGREGATE"),
+        ("SELECT pid, rank() OVER (PARTITION BY pid ORDER BY a) AS r FROM visits", ""),
+        ("SELECT pid, rank() OVER (PARTITION BY a ORDER BY pid) AS r FROM visits", "WINDOW"),
     ],
 )
 def test_what_keeps_rows_of_a_unit_apart(con: Any, query: str, own_rows: str) -> None:

@@ -80,9 +80,9 @@ def test_a_core_that_is_not_read_is_charged_with_the_others(con: Any) -> None:
         assert charged(con, TWO.replace("a, b", shown, 1), None) == (3.0, 1)
 
 
-@pytest.mark.long
-def test_all_parts_are_one_charge_of_all_of_delta(con: Any) -> None:
-    """Two cores draw their keys, and each may fail with half of it."""
+def test_all_parts_are_one_charge_of_all_of_epsilon_and_delta(con: Any) -> None:
+    """Two cores share epsilon. If both draw their keys, each may fail with half of delta."""
+    assert charged(con, TWO, None) == (3.0, 1)
     sql = (
         "SELECT a.n, b.m FROM (SELECT doctor, count(*) AS n, median(days) AS d FROM visits GROUP BY doctor) a "
         "LEFT JOIN (SELECT city, count(*) AS m FROM patients GROUP BY city) b ON a.doctor = b.city"
@@ -190,7 +190,9 @@ def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> 
             assert con.execute(private(first)).fetchall() == before
 
 
-@cases("fault", [None, broken.ONE_CONFIDENCE], ids=["product", "error_interval_one_confidence"], quick=1, most=1)
+@pytest.mark.parametrize(
+    "fault", [None, pytest.param(broken.ONE_CONFIDENCE, marks=pytest.mark.long)], ids=["product", "one_confidence"]
+)
 def test_an_interval_of_two_numbers_holds_both(con: Any, fault: Fault | None) -> None:
     """It is wider than those of the two together, each of which fails with the whole chance."""
     sql = "SELECT count(*) AS n, count(doctor) AS k, count(*) + count(doctor) AS both FROM visits"

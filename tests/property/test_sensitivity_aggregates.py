@@ -15,7 +15,7 @@ import pytest
 
 from dpsql.contract.relation import Contribution
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, wide_parts
-from dpsql.mechanisms.aggregates import Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
+from dpsql.mechanisms.aggregates import GroupedNoise, Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
 from dpsql.mechanisms.keyed_aggregates import keyed_noise
 from dpsql.statistics.aggregates import (
     AGGREGATES,
@@ -55,6 +55,22 @@ SHAPES = sorted(
         for c in [Contribution("replace", m, g, r)]
     }
 )
+
+
+@pytest.mark.parametrize(("relation", "moved"), [("add_remove", 3), ("replace", 6)])
+def test_a_unit_counts_once_in_each_of_its_groups(relation: str, moved: int) -> None:
+    contribution = Contribution(relation, 8, 3, 4)
+    assert (UnitCount().norm(contribution), UnitCount().squared_norm(contribution)) == (moved, moved)
+
+
+def test_blocks_share_epsilon() -> None:
+    """A block with a part of epsilon has the noise that it has alone with that part."""
+    contribution, blocks = Contribution("add_remove", 2, 1, 2), (GroupCount(), CentredSum(-1.0, 1.0))
+    shares = (Fraction(1, 4), Fraction(3, 4))
+    together = GroupedNoise("sums", Fraction(1), None, None, contribution, blocks, shares).lattices
+    for lattice, block, share in zip(together, blocks, shares, strict=True):
+        [alone] = GroupedNoise("sums", share, None, None, contribution, (block,), (Fraction(1),)).lattices
+        assert lattice == alone
 
 
 def name(block: Block) -> str:

@@ -36,15 +36,15 @@ def numbers(table: Table) -> tuple[Fraction, Fraction, int, int, Fraction]:
     return one - other, one + other, exact[0].positives, exact[0].negatives, pairs
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("relation", RELATIONS)
-def test_of_a_row(relation: Relation) -> None:
+@pytest.mark.parametrize("most_rows", [3, pytest.param(4, marks=pytest.mark.long)])
+def test_of_a_row(relation: Relation, most_rows: int) -> None:
     """Losses of all numbers of the mechanism add up to epsilon at most, and that is reached."""
     part = PairedConcordanceNoise("areas", Fraction(1), None, None, relation, 1)
     by_pair, by_count = part.scales[0] / (1 << part.bits), part.scales[1]
     squares = part._squares[0] >> (2 * part.bits)
     most, most_pairs = Fraction(0), Fraction(0)
-    for first, second in neighbouring_pairs(ROWS, 4, relation):
+    for first, second in neighbouring_pairs(ROWS, most_rows, relation):
         moved = [abs(a - b) for a, b in zip(numbers(first), numbers(second), strict=True)]
         most = max(most, (moved[0] + moved[1]) / by_pair + (moved[2] + moved[3]) / by_count)
         assert moved[0] ** 2 + moved[1] ** 2 <= squares

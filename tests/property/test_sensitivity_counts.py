@@ -12,6 +12,7 @@ import pytest
 
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
+from dpsql.functions.registry import function_of
 from dpsql.kernels.cells import ZERO_FINE, GridCounts, MagnitudeCounts
 from dpsql.mechanisms import quantile as mechanism
 from dpsql.mechanisms.quantile import GroupQuantileSelection
@@ -227,3 +228,11 @@ def test_counts_between_cuts_move_as_one_histogram(neighbours: str, rows: int) -
         assert moved <= part.scale * part.epsilon
         largest = max(largest, moved)
     assert largest == part.scale * part.epsilon
+
+
+def test_the_selection_and_the_counts_for_intervals_share_epsilon() -> None:
+    given = {"target": "x", "lower": 0, "upper": 1, "quantiles": [0.25, 0.5], "epsilon": 1, "interval_share": 0.1}
+    plan: Any = function_of("dp_quantile").plan.from_arguments("t", given, {})
+    assert plan.rank_part.epsilon == Fraction(1, 10)
+    assert plan.selection.epsilon == Fraction(9, 10)
+    assert plan.event.cost.epsilon == 1

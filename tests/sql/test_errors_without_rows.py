@@ -384,6 +384,15 @@ def test_literals_are_shown_and_other_values_by_their_type() -> None:
     assert (show([NUMBER]), show({"name-one": 1}), show((1,)), show({1})) == ("a list", "a struct", "a tuple", "a set")
 
 
+def test_elements_are_hidden_wherever_they_are() -> None:
+    message = "there is no column 'Ann'."
+    for given in ({"by": ["Ann"]}, {"by": {"Ann"}}, {"keys": {"Ann": 1}}, {"keys": {"a": ["Ann"]}}):
+        assert "Ann" not in boundary.without_elements(message, given, tuple), given
+        assert "Ann" in boundary.without_elements(message, given, lambda: ["ann"]), given
+    assert "7" not in boundary.without_elements("there are 7 of them.", {"lower": [7.0]}, tuple)
+    assert "7" in boundary.without_elements("there are 7 of them.", {"lower": 7.0}, tuple)
+
+
 def test_messages_keep_the_words_of_the_caller(duck: dpsql.Context) -> None:
     """What a caller typed is shown, and so is a public name; SQL shows the elements of a list, which are literals."""
     cases: list[tuple[dict[str, Any], str]] = [

@@ -13,6 +13,7 @@ import pytest
 from exact_reference import ONE, exact
 
 import dpsql
+from dpsql.engines.duckdb.keys import sampled
 from dpsql.statistics import xty
 from support.cases import cases
 from support.sessions import one_key
@@ -93,6 +94,17 @@ def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout:
     assert by_unit == {"p": min(5, cap), "q": min(2, cap), "r": 1, None: 0}, "rows without a unit are dropped"
     if cap == 1:
         assert kept(con, layout, None, 11) == [1] * 11, "without a unit every row counts"
+
+
+@pytest.mark.parametrize("most", [1, 2, 7])
+def test_the_condition_keeps_as_many_rows_as_a_unit_may_have(most: int) -> None:
+    with duckdb.connect() as plain:
+        plain.execute(
+            "CREATE TABLE visits AS SELECT owner, i FROM range(60) AS a(owner), range(60) AS b(i) WHERE i <= owner"
+        )
+        kept = sampled("hash(owner)", ["owner"], ["i"], most)
+        found = plain.execute(f"SELECT owner, count(*) FROM (FROM visits QUALIFY {kept}) GROUP BY owner").fetchall()
+    assert dict(found) == {owner: min(owner + 1, most) for owner in range(60)}
 
 
 @cases("layout", LAYOUTS, quick=1, most=1)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dpsql.contract.cost import UNITS_PER_ONE, units_down, units_up
 from dpsql.contract.events import cost_of
 from dpsql.errors import BudgetError, ParameterError
 from dpsql.ledger.budget import Budget
@@ -17,6 +18,12 @@ from support.cases import cases
 def test_a_budget_survives_json(upper: object) -> None:
     budget = Budget.of(epsilon=1, lower=0, upper=upper, target_levels=["a", "b"])
     assert Budget.from_json(budget.to_json()) == budget
+
+
+def test_what_is_charged_is_rounded_up_and_a_budget_down() -> None:
+    third = Fraction(1, 3)
+    assert units_down(third) * 3 < UNITS_PER_ONE < units_up(third) * 3
+    assert units_up(Fraction(1, 2)) == units_down(Fraction(1, 2)) == UNITS_PER_ONE // 2
 
 
 def test_a_budget_reads_floats_as_their_shortest_decimal() -> None:

@@ -123,6 +123,14 @@ def test_events_of_version_1_cost_what_was_charged(name: str) -> None:
         ] == charged
 
 
+def test_the_losses_of_what_is_composed_add_up() -> None:
+    parts = (LAPLACE, GAUSSIAN, LAPLACE)
+    composed = Composed(parts).cost
+    assert composed.epsilon == sum(Fraction(part.cost.epsilon or 0) for part in parts)
+    assert composed.delta == sum(part.cost.delta for part in parts)
+    assert composed.rho == sum(Fraction(part.cost.rho or 0) for part in parts)
+
+
 def test_what_is_composed_is_nothing_but_its_parts() -> None:
     assert composed([LAPLACE]) is LAPLACE
     both = composed([LAPLACE, composed([LAPLACE, GAUSSIAN])])

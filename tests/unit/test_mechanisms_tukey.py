@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ParameterError
+from dpsql.mechanisms import tukey as module
 from dpsql.mechanisms.tukey import (
     DepthBoxes,
     cell_at,
@@ -179,6 +180,20 @@ def test_extreme_coordinates_do_not_fail() -> None:
     point = tukey(models, **BUDGET, source=SeededBits(12))
     assert point is not None
     assert np.isfinite(point).all()
+
+
+def test_the_noise_on_the_test_has_its_epsilon(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Fraction] = []
+
+    def noted(scale: Fraction, *given: Any, **more: Any) -> Any:
+        found.append(scale)
+        return original(scale, *given, **more)
+
+    original = module.discrete_laplace
+    monkeypatch.setattr(module, "discrete_laplace", noted)
+    models = np.random.default_rng(13).normal(size=(80, 1))
+    tukey(models, epsilon_test=Fraction(1, 3), epsilon_draw=Fraction(2), delta=Fraction(1, 20))
+    assert found == [3]
 
 
 @pytest.mark.long
