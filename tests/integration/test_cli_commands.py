@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,28 +17,26 @@ import pyarrow.parquet as pq
 import pytest
 from cli_process import RELEASE, TABLE, dpsql, environment
 
+from dpsql import connect
 from support.cases import cases
 
 pytestmark = pytest.mark.odds("0: looks at charges, codes and names, and at no noisy number")
 
 
-@pytest.fixture(scope="module")
-def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
     """A folder with x.duckdb, whose table t has a budget of 3 and one release of 1."""
-    made = tmp_path_factory.mktemp("prepared")
-    (made / "setup.sql").write_text(f"{TABLE}SELECT dp_protect('t', epsilon := 3.0);\n{RELEASE};\n")
-    done = dpsql("run", "setup.sql", "--db", "x.duckdb", cwd=made)
+    with connect(tmp_path / "x.duckdb") as con:
+        con.execute(f"{TABLE}SELECT dp_protect('t', epsilon := 3.0);\n{RELEASE}").fetchall()
+    return tmp_path
+
+
+def test_a_script_makes_a_table_and_a_release(tmp_path: Path) -> None:
+    (tmp_path / "setup.sql").write_text(f"{TABLE}SELECT dp_protect('t', epsilon := 3.0);\n{RELEASE};\n")
+    done = dpsql("run", "setup.sql", "--db", "x.duckdb", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert "t: epsilon 3" in done.stdout
     assert "feature" in done.stdout
-    return made
-
-
-@pytest.fixture
-def folder(prepared: Path, tmp_path: Path) -> Path:
-    """A copy of the prepared folder."""
-    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
-    return tmp_path
 
 
 def spent(folder: Path) -> float:
