@@ -17,6 +17,7 @@ ORDER BY ALL
 _columns_sql = """
 SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
 WHERE NOT internal AND database_name <> 'dpsql' AND NOT starts_with(table_name, '__dpsql__')
+AND NOT starts_with(schema_name, 'dpsql_ledger_')
 ORDER BY schema_name, table_name, column_index
 """
 

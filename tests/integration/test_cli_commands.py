@@ -53,7 +53,7 @@ def test_run_stops_at_the_first_error_and_tells_where(folder: Path) -> None:
     assert done.returncode == 1
     assert "42" in done.stdout
     assert "99" not in done.stdout
-    assert done.stderr.startswith("statement 2, line 4: Invalid Input Error: late")
+    assert done.stderr.startswith("statement 2, line 4: [DPSQL-I040] it failed with InvalidInputException")
 
 
 def test_run_refuses_a_job_that_is_certain_to_fail(folder: Path) -> None:

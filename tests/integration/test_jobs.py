@@ -37,6 +37,9 @@ GIVEN = ("-p", "epsilon=0.5", "-p", "day=2026-11-23")
 DAY = {"epsilon": 0.5, "day": "2026-11-23"}
 
 
+COSTS = pytest.mark.odds("0: looks at costs, names and files, and at no noisy number")
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder, with x.duckdb, whose table t has a budget of (3, 1e-5), and a job."""
@@ -250,6 +253,7 @@ FROM r;
 """
 
 
+@COSTS
 def test_a_dry_run_tells_what_the_job_then_costs(folder: Path) -> None:
     expected = dpsql.run(SEVERAL, database="x.duckdb", dry_run=True).forecast
     assert entries() == []
@@ -270,6 +274,7 @@ def test_a_dry_run_tells_what_the_job_then_costs(folder: Path) -> None:
     ledger.close()
 
 
+@COSTS
 @pytest.mark.parametrize("budget", ["rho := 2", "epsilon := 5, delta := 1e-5, accountant := 'rdp'"])
 def test_a_dry_run_adds_up_as_each_budget_does(budget: str, folder: Path) -> None:
     with dpsql.connect("x.duckdb") as con:
@@ -308,6 +313,7 @@ def test_an_engine_is_part_of_a_dry_run(folder: Path) -> None:
     assert budgets[0]["epsilon_remaining"] == 2
 
 
+@COSTS
 def test_a_dry_run_shows_replays_and_leaves_nothing_behind(folder: Path) -> None:
     before = {path.name for path in folder.iterdir()} | {"text.sql"}
     done = job(JOB, *GIVEN, "--dry-run")
@@ -437,6 +443,7 @@ def test_looking_ahead_changes_nothing_for_the_statements_before(folder: Path) -
     assert done.rows.to_pylist() == [{"last": "other", "twelve": 12}]
 
 
+@COSTS
 @pytest.mark.parametrize(
     ("text", "unknown"),
     [
@@ -606,6 +613,7 @@ def test_a_terminal_without_box_characters_gets_plain_ones(folder: Path) -> None
 # Receipts and logs.
 
 
+@COSTS
 def test_a_receipt_tells_what_ran_and_holds_no_data(folder: Path) -> None:
     for replayed in (False, True):
         assert job(JOB, *GIVEN, "--receipt", "receipt.json").exit_code == 0
@@ -652,6 +660,7 @@ def test_a_receipt_is_written_after_a_failure_without_what_rows_hold(folder: Pat
     assert sorted(path.name for path in folder.glob("*receipt*") if path.name != "receipt.json") == []
 
 
+@COSTS
 def test_a_log_has_one_json_line_for_each_event(folder: Path) -> None:
     def events(done: Result) -> list[dict[str, Any]]:
         return [json.loads(line) for line in done.stderr.splitlines()]
