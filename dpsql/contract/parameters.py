@@ -86,16 +86,21 @@ def show(value: object) -> str:
     booleans, NULL, dates and times. A subclass, such as a string of NumPy, is a cell of somebody's array. No message
     shows an argument in another way, and the text is printable on every terminal.
     """
-    try:
-        shown = _literal(value)
-    except Exception:  # an integer of too many digits
-        shown = None
+    shown = _literal(value)
     if shown is None:
         return f"a value of type {type(value).__name__}"
     return shown.encode(errors="backslashreplace").decode()
 
 
 def _literal(value: object) -> str | None:
+    """Return a literal as it was given; None for anything else, and for a number of too many digits to write."""
+    try:
+        return _written(value)
+    except Exception:
+        return None
+
+
+def _written(value: object) -> str | None:
     """Return a literal as it was given; None for anything else."""
     kind = type(value)
     if kind is str:

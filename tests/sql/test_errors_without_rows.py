@@ -29,7 +29,7 @@ import dpsql
 import dpsql.polars
 from dpsql.contract import boundary, parameters
 from dpsql.contract.asker import Asker
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import is_literal, show
 from dpsql.errors import DpsqlError, GatewayError, original
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway.audit import Audit
@@ -381,6 +381,8 @@ def test_literals_are_shown_and_other_values_by_their_type() -> None:
     assert show(np.float64(NUMBER)) == "a value of type float64"
     assert show(np.array(NAMES)[0]) == "a value of type str_"
     assert show(pd.Timestamp("2026-01-01")) == "a value of type Timestamp"
+    assert not is_literal(10**5000)  # Python writes integers of at most 4,300 digits
+    assert show(10**5000) == "a value of type int"
     assert (show([NUMBER]), show({"name-one": 1}), show((1,)), show({1})) == ("a list", "a struct", "a tuple", "a set")
 
 
