@@ -14,6 +14,7 @@ from dpsql.functions.grouped.left_out import Enforced
 from dpsql.ledger import charge, ledger
 from dpsql.ledger.blocks import Ended
 from support.broken.planting import Fault, Patch
+from support.broken.row_orders import UNJUDGED
 
 _identity, _of_people, _joined_from = joins._identity, joins.of_people, owners.joined_from
 _aggregate, _window = stability._aggregate, stability._window
@@ -106,6 +107,7 @@ CAP_BEFORE_JOIN = Fault(
         (placing, "joined_from", _capped_first),
         (placing, "follows", lambda *_: True),
         (grouped, "enforced_limits", _unlimited),
+        *UNJUDGED,
     ),
 )
 
