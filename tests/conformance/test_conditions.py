@@ -88,7 +88,6 @@ def test_functions_see_the_rows_that_meet_a_condition(watch: Watch, number: int,
         for place, source in enumerate(("table", "view with casts", "parquet by duckdb", "arrow"))
         for number in range(3)
     ],
-    most=1,
 )
 def test_every_call_sees_the_rows_that_meet_a_condition(watch: Watch, source: str, number: int, tmp_path: Path) -> None:
     assert differences(watch, source, number, ASKED, tmp_path) == []

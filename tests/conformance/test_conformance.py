@@ -176,7 +176,7 @@ def _sample() -> list[tuple[Case, list[Call], list[Call]]]:
     return out
 
 
-@cases(("case", "calls", "answers"), _sample(), most=1)
+@cases(("case", "calls", "answers"), _sample())
 def test_a_sample_of_cases(
     case: Case, calls: list[Call], answers: list[Call], watch: Watch, reference: Reference, tmp_path: Path
 ) -> None:
@@ -184,7 +184,7 @@ def test_a_sample_of_cases(
 
 
 @pytest.mark.slow
-@cases("case", CASES, ids=lambda case: f"{case.number:04d}", most=1)
+@cases("case", CASES, ids=lambda case: f"{case.number:04d}")
 def test_every_case(case: Case, watch: Watch, reference: Reference, tmp_path: Path) -> None:
     """`DPSQL_CONFORMANCE_CALLS=5` asks five calls of each case, others in every case, and no answers."""
     most = int(os.environ.get("DPSQL_CONFORMANCE_CALLS", 0))
@@ -268,7 +268,7 @@ def _shadowed(
         pytest.fail("\n".join(wrong), pytrace=False)
 
 
-@cases("part", range(PARTS), most=1)
+@cases("part", range(PARTS))
 def test_macros_of_the_caller_do_not_stand_in_for_ours(
     part: int, watch: Watch, reference: Reference, names: Names, tmp_path: Path
 ) -> None:
@@ -276,7 +276,7 @@ def test_macros_of_the_caller_do_not_stand_in_for_ours(
 
 
 @pytest.mark.slow
-@cases("place", PLACES, most=1)
+@cases("place", PLACES)
 @cases("part", range(PARTS))
 def test_no_macro_of_the_caller_stands_in_for_ours(
     place: str, part: int, watch: Watch, reference: Reference, names: Names, tmp_path: Path

@@ -271,7 +271,6 @@ FORMS = {
             ]
         ),
     ],
-    most=1,
 )
 @cases("name", FAILING)
 def test_no_error_tells_a_value(name: str, form: str, where: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -119,7 +119,7 @@ def test_every_function_is_asked() -> None:
     assert {call.function for call in ASKED} == {name for name, known in FUNCTIONS.items() if known.spends}
 
 
-@cases(("partitions", "parts"), [(1, 8), (3, 1), (16, 64)], most=1)
+@cases(("partitions", "parts"), [(1, 8), (3, 1), (16, 64)])
 def test_a_sample_of_calls(partitions: int, parts: int, engine_name: str, opened: Any) -> None:
     calls = random.Random(f"{engine_name} {partitions}").sample([*ASKED, *MORE], 2)
     calls += random.Random(f"{engine_name} {parts}").sample([call for call in ASKED if call.owner], 2)
@@ -127,13 +127,13 @@ def test_a_sample_of_calls(partitions: int, parts: int, engine_name: str, opened
 
 
 @pytest.mark.long
-@cases("cut", range(4), most=1)
+@cases("cut", range(4))
 def test_every_call(cut: int, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(), [*ASKED, *MORE][cut::4], PARTITIONS[cut], PARTS[cut % 3])
 
 
 @pytest.mark.slow
-@cases("parts", PARTS, most=1)
+@cases("parts", PARTS)
 @cases("partitions", PARTITIONS)
 @cases("types", TYPES)
 def test_every_call_of_every_type(types: str, partitions: int, parts: int, engine_name: str, opened: Any) -> None:
@@ -147,7 +147,6 @@ def test_every_call_of_every_type(types: str, partitions: int, parts: int, engin
         for types in TYPES
         if types != "plain"
     ],
-    most=1,
 )
 def test_a_sample_of_types(types: str, engine_name: str, opened: Any) -> None:
     columns = [f"'{column}'" for column in TYPES[types]]
@@ -156,14 +155,14 @@ def test_a_sample_of_types(types: str, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(types), calls, 3, 8)
 
 
-@cases("rows", ROWS, most=1)
+@cases("rows", ROWS)
 def test_a_sample_of_edges(rows: str, engine_name: str, opened: Any) -> None:
     calls = random.Random(f"{engine_name} {rows}").sample([call for call in ASKED if call.ids], 2)
     judge(opened, _tables(change=ROWS[rows]), calls, 3, 8)
 
 
 @pytest.mark.slow
-@cases("partitions", PARTITIONS, most=1)
+@cases("partitions", PARTITIONS)
 @cases("rows", ROWS)
 def test_every_edge(rows: str, partitions: int, engine_name: str, opened: Any) -> None:
     judge(opened, _tables(change=ROWS[rows]), [*ASKED, *MORE], partitions, 8)
@@ -179,7 +178,7 @@ def _powers() -> Tables:
     return {"wide": pa.Table.from_pylist(rows)}
 
 
-@cases("most", [1, 2], most=1)
+@cases("most", [1, 2])
 def test_the_same_rows_of_a_unit_count(most: int, engine_name: str, opened: Any) -> None:
     tables = _powers()
     sql = (

@@ -30,7 +30,7 @@ def _calls(table: str) -> list[tuple[int, Call]]:
     return [(number, call) for number, call in enumerate((*CALLS, *GROUPED)) if call.table == table]
 
 
-@cases("table", TABLES, most=1)
+@cases("table", TABLES)
 @cases("place", PLACES)
 def test_a_sample_of_neighbours(place: str, table: str, watch: Watch, tmp_path: Path) -> None:
     generator = random.Random(f"{place} {table}")
@@ -39,7 +39,7 @@ def test_a_sample_of_neighbours(place: str, table: str, watch: Watch, tmp_path: 
 
 
 @pytest.mark.slow
-@cases("number", range(PAIRS), most=1)
+@cases("number", range(PAIRS))
 @cases("table", TABLES)
 @cases("place", PLACES)
 def test_all_neighbours(place: str, table: str, number: int, watch: Watch, tmp_path: Path) -> None:

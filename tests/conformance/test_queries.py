@@ -272,13 +272,13 @@ def check(case: Case, calls: ExactCalls, native: Native, folder: Path, names: Se
 PLACES = [case for case in CASES if case.setting.name not in REPEATED]
 
 
-@cases("case", PLACES[::SAMPLE], ids=lambda case: f"{case.number:04d}", most=1)
+@cases("case", PLACES[::SAMPLE], ids=lambda case: f"{case.number:04d}")
 def test_a_sample_of_places(case: Case, calls: ExactCalls, native: Native, tmp_path: Path) -> None:
     check(case, calls, native, tmp_path, random.Random(case.number).sample([*ASKED], 3))
 
 
 @pytest.mark.slow
-@cases("case", PLACES, ids=lambda case: f"{case.number:04d}", most=1)
+@cases("case", PLACES, ids=lambda case: f"{case.number:04d}")
 def test_every_place(case: Case, calls: ExactCalls, native: Native, tmp_path: Path) -> None:
     check(case, calls, native, tmp_path, [*ASKED])
 

@@ -58,7 +58,7 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.long
-@cases("path", EXAMPLES, ids=lambda path: path.stem, most=1)
+@cases("path", EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, tmp_path: Path) -> None:
     if path.stem in NEEDS:
         pytest.importorskip(NEEDS[path.stem])

@@ -64,7 +64,7 @@ def test_there_are_enough_mistakes() -> None:
     assert all(MISTAKES["grade_1"].values())
 
 
-@cases("statement", MISTAKES["sql"], quick=4, most=1)
+@cases("statement", MISTAKES["sql"], quick=4)
 def test_a_statement(there: Interfaces, capsys: pytest.CaptureFixture[str], statement: str) -> None:
     """In the shell, and in Python."""
     before = _spent(there)
@@ -89,7 +89,7 @@ def test_a_call(there: Interfaces, call: str) -> None:
     assert _spent(there) == before
 
 
-@cases("line", MISTAKES["commands"], quick=1, most=1)
+@cases("line", MISTAKES["commands"], quick=1)
 def test_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     monkeypatch.chdir(tmp_path)
     dpsql.connect("patients.duckdb").close()

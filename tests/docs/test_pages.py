@@ -19,7 +19,7 @@ HIDDEN = re.compile(r"<!--(?! (?:demo|tests) -->)")
 
 
 @pytest.mark.long
-@cases("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem, most=1)
+@cases("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(page)

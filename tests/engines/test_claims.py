@@ -55,7 +55,7 @@ REPEATED = {
 
 
 @pytest.mark.long
-@cases("way", REPEATED, most=1)
+@cases("way", REPEATED)
 def test_a_frame_that_may_repeat_rows_is_refused(ctx: dpsql.Context, rows: pl.LazyFrame, way: str) -> None:
     frame = REPEATED[way](rows)
     assert ctx.dp_count(frame, epsilon=1).value is not None, "nothing is protected yet"

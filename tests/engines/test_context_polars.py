@@ -138,7 +138,6 @@ def test_a_classifier_predicts_classes_and_probabilities(ctx: dpsql.Context) -> 
         (ROWS.with_columns(Prediction=1), "S037"),
         (ROWS.with_columns(A=1), "S039"),
     ],
-    most=1,
 )
 def test_rows_that_a_model_does_not_take_are_refused_before_they_are_read(
     ctx: dpsql.Context, rows: Any, code: str

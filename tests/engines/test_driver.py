@@ -84,7 +84,7 @@ HELD = ("two passes", "drawn bounds")
 
 
 @pytest.mark.long
-@cases("form", FORMS, most=1)
+@cases("form", FORMS)
 def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
     function, given = FORMS[form]
     release = getattr(ctx, function)("t", **given)
@@ -94,7 +94,7 @@ def test_a_release_charges_once(ctx: dpsql.Context, form: str) -> None:
 
 
 @pytest.mark.long
-@cases("form", FORMS, most=1)
+@cases("form", FORMS)
 def test_a_failed_action_charges_once_and_tells_nothing(ctx: dpsql.Context, engine: ArrowEngine, form: str) -> None:
     def fail(action: int) -> None:
         raise ValueError(f"cannot read {PLANTED}")
@@ -293,7 +293,7 @@ DELIVERIES: dict[str, Callable[[list[pa.RecordBatch], int], list[pa.RecordBatch]
 
 
 @pytest.mark.long
-@cases("delivery", DELIVERIES, most=1)
+@cases("delivery", DELIVERIES)
 @cases("form", ["rows", "units", "two passes"])
 def test_a_record_that_is_not_delivered_once_ends_the_call(
     ctx: dpsql.Context, engine: ArrowEngine, form: str, delivery: str

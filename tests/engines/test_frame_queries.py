@@ -84,7 +84,7 @@ QUERIES = {
 }  # fmt: skip
 
 
-@cases("lazy", [False, True], ids=["eager", "lazy"], most=1)
+@cases("lazy", [False, True], ids=["eager", "lazy"])
 @cases("name", QUERIES)
 def test_the_answer_is_that_of_duckdb(name: str, lazy: bool, ctx: dpsql.Context) -> None:
     sql, _ = QUERIES[name]
@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str, str]] = {
 }
 
 
-@cases("name", REFUSED, most=1)
+@cases("name", REFUSED)
 def test_what_is_refused_reads_no_row_and_costs_nothing(name: str, ctx: dpsql.Context) -> None:
     make, sql, code = REFUSED[name]
     protected()

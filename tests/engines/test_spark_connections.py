@@ -135,7 +135,7 @@ def test_a_server_out_of_reach_while_workers_read(route: Route, rows_folder: Pat
     check_that_calls_go_on(route, tmp_path, rows_folder, call)
 
 
-@cases("call", [COUNT, UNITS], ids=["rows", "units"], most=1)
+@cases("call", [COUNT, UNITS], ids=["rows", "units"])
 @cases(
     ("percent", "away"),
     [
@@ -211,7 +211,7 @@ LOST: dict[str, Callable[[pa.Table], pa.Table]] = {
 }
 
 
-@cases("lost", LOST, most=1)
+@cases("lost", LOST)
 def test_a_record_that_is_lost_or_comes_twice_ends_the_call(
     route: Route, rows_folder: Path, tmp_path: Path, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,7 +153,6 @@ def test_an_interrupt(spark_session: Any, rows_folder: Path, tmp_path: Path) -> 
         ),
     ],
     ids=lambda call: call[0],
-    most=1,
 )
 def test_no_worker_draws(spark_session: Any, rows_folder: Path, tmp_path: Path, call: Call) -> None:
     context, _ = planted(spark_session, "entropy", tmp_path)

@@ -69,7 +69,7 @@ def columns(found: Provenance) -> dict[str, str | None]:
 
 
 @pytest.mark.long
-@cases("way", SEEN, most=1)
+@cases("way", SEEN)
 def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 
@@ -79,7 +79,7 @@ def test_a_client_shows_columns_and_filters(spark_session: Any, folder: Path, wa
 
 
 @pytest.mark.long
-@cases("way", UNSEEN, most=1)
+@cases("way", UNSEEN)
 def test_a_client_shows_nothing_else(spark_session: Any, folder: Path, way: str) -> None:
     from pyspark.sql.connect import functions
 

@@ -224,7 +224,6 @@ def test_users_that_cannot_be_the_fronts_are_refused() -> None:
     ("mode", "reached"),
     [(0o700, False), (0o711, False), (0o755, False), (0o777, True), (0o1777, False)],
     quick=1,
-    most=1,
 )
 def test_what_a_user_reaches_is_tried_by_one(mode: int, reached: bool, tmp_path: Path) -> None:
     """A file of mode 0600 is replaced by whoever may write into its folder, unless only owners remove there."""

@@ -150,7 +150,7 @@ def counted_by_hand(entries: list[tuple[datetime, Fraction]], now: datetime, per
     return sum((epsilon for _, epsilon in entries[first:]), Fraction(0))
 
 
-@cases("seed", range(3), quick=1, most=1)
+@cases("seed", range(3), quick=1)
 def test_caps_by_periods_are_as_in_a_model_of_the_calendar(seed: int, clock: Clock) -> None:
     generator, ledger = random.Random(seed), Ledger.open()
     entries: dict[tuple[str, str], list[tuple[datetime, Fraction]]] = {}
@@ -516,7 +516,7 @@ def test_the_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(3), most=1)
+@cases("seed", range(3))
 @cases("accountant", ["basic", "rdp"])
 def test_what_is_composed_on_is_what_is_composed_anew(
     accountant: str, seed: int, tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch

@@ -161,7 +161,6 @@ def test_a_failed_query_leaves_no_output_behind(tmp_path: Path) -> None:
         (["ledger", "verify", "--ledger", "missing"], 5, "[DPSQL-L016]"),
         (["frobnicate"], 2, "frobnicate"),
     ],
-    most=1,
 )
 def test_failures_go_to_stderr_with_their_exit_code(arguments: list[str], code: int, says: str, tmp_path: Path) -> None:
     done = dpsql(*arguments, cwd=tmp_path)

@@ -136,7 +136,6 @@ def completions(runner: Runner, text: str) -> list[str]:
         (".schema pa", ["patients"], []),
     ],
     quick=1,
-    most=1,
 )
 def test_completion(runner: Runner, text: str, among: list[str], never: list[str]) -> None:
     found = completions(runner, text)
@@ -171,7 +170,6 @@ def test_completing_charges_nothing(runner: Runner) -> None:
         ("SELECT dp_count('patients', epsilon := 1)", "FROM dp_count('...', ...)"),
     ],
     quick=1,
-    most=1,
 )
 def test_a_refusal_says_what_was_meant(runner: Runner, statement: str, said: str) -> None:
     runner.execute("SELECT dp_protect('patients', epsilon := 3)")
@@ -191,7 +189,7 @@ def help_of(runner: Runner, line: str, capsys: pytest.CaptureFixture[str]) -> li
     return lines
 
 
-@cases("function", MANUAL, quick=1, most=1)
+@cases("function", MANUAL, quick=1)
 def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.CaptureFixture[str]) -> None:
     """It fits 80 columns, and has the signature with its defaults, every argument, the guarantee and the example."""
     lines = help_of(runner, f".help {function}", capsys)
@@ -210,7 +208,6 @@ def test_help_of_a_function(runner: Runner, function: str, capsys: pytest.Captur
     ("word", "found"),
     [("quantile", "dp_quantile"), ("roc", "dp_roc"), ("EVALUATE", "dp_confusion"), ("blocks", "dp_kendall")],
     quick=1,
-    most=1,
 )
 def test_help_finds_what_has_a_word(runner: Runner, word: str, found: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = help_of(runner, f".help {word}", capsys)
@@ -274,7 +271,6 @@ def test_a_misspelt_table_is_not_taken_from_python(runner: Runner) -> None:
         ("DESCRIBE patients", True),
     ],
     quick=1,
-    most=1,
 )
 def test_which_statements_have_rows(runner: Runner, statement: str, has_rows: bool) -> None:
     assert (runner.execute(statement) is not None) == has_rows
@@ -309,9 +305,7 @@ def test_files_that_read_one_another_come_to_an_end(
     assert "more than 16 files" in capsys.readouterr().err
 
 
-@cases(
-    "line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."], quick=1, most=1
-)
+@cases("line", [".mode xml", ".timer", ".read", ".read nowhere.sql", ".schema nowhere", ".help 'x", "."], quick=1)
 def test_wrong_dot_commands_are_told_and_leave_the_shell_going(
     runner: Runner, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -376,7 +370,6 @@ def _drawn(runner: Runner, statement: str, capsys: pytest.CaptureFixture[str]) -
         ["run", "job.sql", "--db", "patinets.duckdb"],
     ],
     quick=1,
-    most=1,
 )
 def test_a_misspelt_database_gets_no_new_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]

@@ -97,7 +97,6 @@ def entries() -> list[Any]:
         ("FROM dp_count('nowhere', epsilon := 0.1)", 4),
         ("SELECT dp_protect('nowhere', epsilon := 1)", 4),
     ],
-    most=1,
 )
 def test_the_exit_code_tells_the_cause(text: str, code: int, folder: Path) -> None:
     (folder / "broken.parquet").write_text("this is no Parquet file, though long enough")
@@ -215,7 +214,6 @@ def test_parameters_stand_where_prepared_ones_cannot() -> None:
         ("SELECT ?", []),
         ('SELECT $"a"', ["-p", "a=1"]),
     ],
-    most=1,
 )
 def test_a_wrong_parameter_is_a_usage_error_before_anything_runs(text: str, given: list[str], folder: Path) -> None:
     done = job(f"CREATE TABLE made(i INT); {text}", *given)

@@ -70,7 +70,7 @@ def test_what_a_generated_column_hides(hiding: Any) -> None:
 
 
 @pytest.mark.long
-@cases("expression", HIDDEN, most=1)
+@cases("expression", HIDDEN)
 def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "refuse_functions", lambda source, names: None)
     con = stage(expression)
@@ -79,7 +79,7 @@ def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPat
     con.close()
 
 
-@cases("expression", [one for one, shown in HIDDEN.items() if shown], quick=1, most=1)
+@cases("expression", [one for one, shown in HIDDEN.items() if shown], quick=1)
 def test_the_judge_of_plans_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Closure, "_generated_in", lambda self, sql: ())
     con = stage(expression)

@@ -287,7 +287,6 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
         "SELECT pid, ward FROM {} LIMIT 9",
         "SELECT pid, ward, sum(day) OVER (PARTITION BY pid ORDER BY day ROWS UNBOUNDED PRECEDING) AS n FROM {}",
     ],
-    most=1,
 )
 def test_a_view_over_files_and_one_with_a_budget(z: Any, query: str, tmp_path: Path) -> None:
     """No plan shows what a file holds, so its text counts; and a view with a budget covers the tables that it reads."""

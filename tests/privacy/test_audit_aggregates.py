@@ -72,7 +72,7 @@ def audited(opened: list[Any], name: str, claimed: float, spent: float, runs: in
     return audit_sql(connecting(opened), sql, scripts, confidence=1 - 1e-6, power=0.3, **options)
 
 
-@cases("name", CASES, most=1)
+@cases("name", CASES)
 def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
     report = audited(opened, name, 1.0, 1.0, 1000)
     assert report.verdict != "violates", str(report)

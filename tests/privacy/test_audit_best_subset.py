@@ -46,7 +46,7 @@ CASES: list[tuple[str, tuple[Table, Table], dict[str, Any]]] = [
     ("replace", REPLACED, {"epsilon": 4}),
 ]
 IDS = [f"{relation} {' '.join(map(str, case.values()))}" for relation, _, case in CASES]
-each_case = cases(("relation", "pair", "case"), CASES, ids=IDS, most=1)
+each_case = cases(("relation", "pair", "case"), CASES, ids=IDS)
 
 
 def table_form(**arguments: Any) -> str:

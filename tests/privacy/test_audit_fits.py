@@ -201,14 +201,14 @@ def run(opened: list[Any], name: str, runs: int, claim: float | None = None) -> 
     )
 
 
-@cases("name", CASES, most=1)
+@cases("name", CASES)
 def test_audit(opened: list[Any], name: str) -> None:
     report = run(opened, name, 40 if name in TABLE_FORMS else 100)
     assert report.verdict != "violates", str(report)
 
 
 @pytest.mark.slow
-@cases("name", CASES, most=1)
+@cases("name", CASES)
 def test_long_audit(opened: list[Any], name: str) -> None:
     """On these pairs a good part of the claim is there to be seen, so that a larger loss would be, too."""
     report = run(opened, name, 700 if name in TABLE_FORMS else 2000)
@@ -254,7 +254,6 @@ MISSING = ODD, f"{ODD} WHERE i <> 2"
         (f"{TUKEY}, n_rows := 5", EMPTY),
         (TUKEY, MISSING),
     ],
-    most=1,
 )
 def test_whether_a_call_answers_does_not_depend_on_the_rows(
     opened: list[Any], more: str, tables: tuple[str, str]

@@ -112,7 +112,7 @@ def test_loss_on_the_audited_pair_is_large(name: str, case: dict[str, Any]) -> N
     assert 0.45 * case["epsilon"] < loss <= case["epsilon"] * (1 + 1e-9)
 
 
-@cases(("name", "case"), CASES[:-2], ids=IDS[:-2], most=1)
+@cases(("name", "case"), CASES[:-2], ids=IDS[:-2])
 def test_audit(opened: list[Any], name: str, case: dict[str, Any]) -> None:
     pair = PAIRS[name]
     report = run(opened, pair, aggregate_form(features(pair), **case), epsilon=case["epsilon"], runs=500)
@@ -134,7 +134,6 @@ def test_audit_of_the_table_form(opened: list[Any], name: str, case: dict[str, A
         *((table_form, *case) for case in (CASES[0], CASES[5], CASES[6], *BLOCKED)),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
-    most=1,
 )
 def test_long_audit(opened: list[Any], form: Callable[..., str], name: str, case: dict[str, Any]) -> None:
     pair = PAIRS[name]

@@ -98,7 +98,7 @@ def test_audit_of_the_table_form(opened: list[Any]) -> None:
 
 
 @pytest.mark.slow
-@cases("form", [table_form, aggregate_form], most=1)
+@cases("form", [table_form, aggregate_form])
 @cases(("relation", "pair", "case"), CASES, ids=IDS)
 def test_long_audit(
     opened: list[Any], relation: str, pair: tuple[Table, Table], case: dict[str, Any], form: Callable[..., str]

@@ -145,7 +145,7 @@ def test_output_law_of_the_table_form(connection: Any) -> None:
 
 
 @pytest.mark.slow
-@cases("form", [table_form, aggregate_form], most=1)
+@cases("form", [table_form, aggregate_form])
 @names
 def test_output_law_at_length(connection: Any, prepare: Callable[[str], None], name: str, form: Any) -> None:
     prepare(name)

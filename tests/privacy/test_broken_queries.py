@@ -67,7 +67,7 @@ READING = {
 }
 
 
-@cases("name", READING, quick=1, most=1)
+@cases("name", READING, quick=1)
 def test_a_text_that_reads_people_is_refused_by_its_plan_alone(con: Any, name: str) -> None:
     with planted(broken.splitting(READING[name])), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):
         asked(con, COUNT)

@@ -73,7 +73,6 @@ def right(pair: tuple[Table, Table], epsilon: float, more: str) -> str:
     [("no_radius", 5.0), ("target_range", 5.0), ("no_ball", 1.1)],
     ids=lambda value: str(value),
     quick=1,
-    most=1,
 )
 def test_range_that_does_not_cover_a_row(opened: list[Any], fault: str, radius: float) -> None:
     sql = broken(f"dp_broken_subset_{fault}", STEEPER, radius, 0.5)

@@ -107,7 +107,7 @@ def test_loss_of_a_unit_with_two_rows(mechanism: dict[str, Any], relation: Relat
         assert report.log_ratio > 1 - 1e-9
 
 
-@cases("relation", RELATIONS, most=1)
+@cases("relation", RELATIONS)
 @cases("mechanism", [MECHANISMS[0], MECHANISMS[1], MECHANISMS[3]], ids=[IDS[0], IDS[1], IDS[3]])
 def test_loss_with_a_private_centre(
     mechanism: dict[str, Any], relation: Relation, monkeypatch: pytest.MonkeyPatch

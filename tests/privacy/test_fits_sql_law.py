@@ -237,7 +237,7 @@ def test_noise_is_worth_what_the_ledger_says(connection: Any, name: str, neighbo
 
 
 @pytest.mark.slow
-@cases("epsilon", [0.5, 3, 20], most=1)
+@cases("epsilon", [0.5, 3, 20])
 @cases(("neighbours", "unit"), [("replace", {}), ("add_remove", UNIT)], ids=["row", "unit"])
 @cases("name", ALL)
 def test_noise_is_worth_what_the_ledger_says_at_other_epsilons(

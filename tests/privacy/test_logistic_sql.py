@@ -122,7 +122,7 @@ def within(seen: Seen, case: str) -> bool:
     return cost[0] <= epsilon * (1 + 1e-9) and cost[1] <= delta * (1 + 1e-6)
 
 
-@cases("case", CALLS, most=1)
+@cases("case", CALLS)
 def test_a_call_costs_what_it_says(con: duckdb.DuckDBPyConnection, case: str) -> None:
     seen = run(con, case)
     assert within(seen, case)
@@ -158,7 +158,7 @@ def test_bounds_and_moments_have_their_shares(con: duckdb.DuckDBPyConnection, ne
     assert con.execute("SELECT epsilon, delta FROM dp_ledger() WHERE kind = 'release'").fetchall()[-1][0] == 2
 
 
-@cases("fault", BROKEN_LOGISTIC, most=1)
+@cases("fault", BROKEN_LOGISTIC)
 def test_planted_fault(con: duckdb.DuckDBPyConnection, fault: str) -> None:
     with broken_logistic(fault):
         assert not within(run(con, CAUGHT_BY[fault]), CAUGHT_BY[fault])

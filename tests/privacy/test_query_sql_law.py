@@ -216,7 +216,7 @@ def audited(opened: list[Any], query: str, spent: float) -> AuditReport:
     return audit_sql(connecting(opened), sql, tables, confidence=1 - 1e-6, power=0.3, **options)  # type: ignore[arg-type]
 
 
-@cases("name", AUDITED, most=1)
+@cases("name", AUDITED)
 def test_what_is_claimed_is_kept(opened: list[Any], name: str) -> None:
     report = audited(opened, AUDITED[name], 1.0)
     assert report.verdict != "violates", str(report)

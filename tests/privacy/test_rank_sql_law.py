@@ -225,7 +225,7 @@ def test_loss_on_the_audited_pair_is_large(pair: tuple[Table, Table], case: Case
     assert 1.4 < max(abs(math.log(first[output] / second[output])) for output in first) <= 2 * (1 + 1e-9)
 
 
-@cases(("pair", "case"), AUDITED, ids=["two levels", "numeric"], most=1)
+@cases(("pair", "case"), AUDITED, ids=["two levels", "numeric"])
 @cases(
     ("given", "runs"),
     [

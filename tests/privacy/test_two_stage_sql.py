@@ -263,7 +263,7 @@ def test_law_of_the_draw_at_length(fixed_votes: None, name: str) -> None:
     assert result.accepted, f"chi-square {result.statistic:.1f} on {result.degrees} degrees"
 
 
-@cases("factor", [0.7, 1.3], most=1)
+@cases("factor", [0.7, 1.3])
 @cases("name", [pytest.param(name, marks=pytest.mark.slow) for name in CASES])
 def test_law_of_a_draw_with_scaled_noise_is_rejected(fixed_votes: None, name: str, factor: float) -> None:
     assert not fit(draws(name, runs_for(name), factor), exact_law(name), false_alarm=FALSE_ALARM).accepted

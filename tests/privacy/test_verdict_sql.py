@@ -119,7 +119,7 @@ def test_it_is_refused_where_scores_have_no_reference(call: str) -> None:
             sis(verdict_share=share)
 
 
-@cases("number", ["score", "rows"], most=1)
+@cases("number", ["score", "rows"])
 @cases("factor", [Fraction(1), Fraction(7, 10), Fraction(13, 10)])
 def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, number: str, factor: Fraction) -> None:
     """In whole units, where the law is that of a count; 0.7 and 1.3 times the noise show."""

@@ -54,7 +54,7 @@ def _plain(vector: Any) -> Any:
 
 
 @pytest.mark.long
-@cases("seed", range(30), most=1)
+@cases("seed", range(30))
 def test_the_same_rows_count(con: Any, seed: int, monkeypatch: Any) -> None:
     for database in neighbours(random_rows(random.Random(seed))):
         fill(con, database)
@@ -82,7 +82,7 @@ def test_keys_that_are_null_are_one_owner(con: Any, monkeypatch: Any) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(10), most=1)
+@cases("seed", range(10))
 def test_units_that_are_integers_are_told_apart_by_one_column_as_by_two(con: Any, seed: int, monkeypatch: Any) -> None:
     """The bytes of an integer's identity are none, so they tell nobody apart, and the keyed hash is of both."""
     fill(con, random_rows(random.Random(seed)))

@@ -84,7 +84,7 @@ def test_every_small_table_stays_within_the_move_of_q(two_levels: bool, levels: 
     assert 1 < least <= (2 if two_levels else Fraction(7, 2))
 
 
-@cases("neighbours", ["add_remove", "replace"], quick=1, most=1)
+@cases("neighbours", ["add_remove", "replace"], quick=1)
 @cases("two_levels", [True, False])
 def test_random_neighbours_move_the_lead_within_its_sensitivity(
     monkeypatch: pytest.MonkeyPatch, neighbours: str, two_levels: bool

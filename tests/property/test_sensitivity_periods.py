@@ -1,8 +1,8 @@
 """How far a person in a period moves what a call sees: nothing of a period that is not charged, and the cap of one that is.
 
-Every table of at most four rows over two people, two periods and no period, and two values; every unit of it removed;
-every choice of periods. A sample of the tables is taken by default, a larger one by tests that are marked long, and all
-of them by those that are marked slow.
+Tables of at most four rows over two people, two periods and no period, and two values; every unit of it removed; every
+choice of periods. Tests that are marked long take a sample of the tables, those that are marked slow all of at most
+three rows.
 """
 
 from __future__ import annotations
@@ -113,21 +113,21 @@ def check(con: Any, call: str, chosen: list[tuple[Row, ...]]) -> int:
 
 
 @pytest.mark.long
-@cases("call", CALLS.values(), ids=list(CALLS), most=1)
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str) -> None:
     assert check(con, call, sample(3, seed=len(call))) > 0
 
 
 @pytest.mark.long
-@cases("call", CALLS.values(), ids=list(CALLS), most=1)
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_many_small_tables_moves_more(con: Any, call: str) -> None:
-    assert check(con, call, sample(150, seed=len(call) + 1)) > 10
+    assert check(con, call, sample(30, seed=len(call) + 1)) > 10
 
 
 @pytest.mark.slow
-@cases("call", CALLS.values(), ids=list(CALLS), most=1)
+@cases("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_any_small_table_moves_more(con: Any, call: str) -> None:
-    assert check(con, call, tables()) > 100
+    assert check(con, call, tables(3)) > 100
 
 
 @contextmanager
@@ -182,7 +182,6 @@ ROWS_OF_A = (("A", DATES[1], 0), ("A", DATES[2], 1))
     ],
     ids=["cap_per_person_across_periods", "cap_before_during", "null_period_everywhere"],
     quick=1,
-    most=1,
 )
 def test_a_fault_in_the_unit_is_found(con: Any, fault: Fault, call: str, table: tuple[Row, ...]) -> None:
     check(con, call, [table])

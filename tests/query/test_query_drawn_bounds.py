@@ -88,7 +88,7 @@ MEANT = (
 
 
 @pytest.mark.long
-@cases("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"], most=1)
+@cases("more", ["", ", max_rows_per_unit := 'drawn'", ", delta := 1e-6, keys := 'private'"])
 @cases("sql", MEANT)
 def test_with_little_noise_answers_are_duckdbs_own(con: Any, sql: str, more: str) -> None:
     """What lies beyond the interval is clipped; values of a group are 2 or 4 apart, and a quantile is one of them."""

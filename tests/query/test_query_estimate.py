@@ -60,9 +60,7 @@ def test_nothing_is_charged_or_stored(con: Any) -> None:
     assert (con.execute("FROM dp_budget()").fetchall(), con.execute("FROM dp_ledger()").fetchall()) == before
 
 
-@cases(
-    "more", ["", ", delta := 1e-6", ", keys := 'private', delta := 1e-6", ", max_rows_per_unit := 1"], quick=1, most=1
-)
+@cases("more", ["", ", delta := 1e-6", ", keys := 'private', delta := 1e-6", ", max_rows_per_unit := 1"], quick=1)
 def test_counts_and_sums_are_as_noisy_as_it_says(con: Any, more: str) -> None:
     sql = "SELECT ward, count(*) AS n, sum(days) AS s FROM visits GROUP BY ward"
     expected = {column: value for column, quantity, value, _ in told(con, sql, more) if quantity == "std_error"}
@@ -105,7 +103,7 @@ ASKED = {
 }
 
 
-@cases("name", ASKED, quick=1, most=1)
+@cases("name", ASKED, quick=1)
 def test_dp_estimate_has_the_lines_of_the_query(con: Any, name: str) -> None:
     sql, more = ASKED[name]
     expected = [
@@ -156,7 +154,6 @@ def test_dp_estimate_of_dated_rows_takes_periods(con: Any) -> None:
         ("sql := 'SELECT count(*) FROM visits', epsilon := 1, k := 5", "P016"),
     ],
     quick=1,
-    most=1,
 )
 def test_what_dp_estimate_refuses_of_a_query(con: Any, arguments: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=code):

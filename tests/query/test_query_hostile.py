@@ -265,7 +265,7 @@ def defined(con: Any, but: str = "") -> int:
 
 
 @pytest.mark.long
-@cases("sql", HONEST, most=1)
+@cases("sql", HONEST)
 def test_macros_of_the_caller_change_nothing(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
     assert defined(con, sql) > 300
@@ -273,7 +273,7 @@ def test_macros_of_the_caller_change_nothing(con: Any, sql: str) -> None:
 
 
 @pytest.mark.long
-@cases("sql", HONEST, most=1)
+@cases("sql", HONEST)
 def test_a_macro_of_a_name_in_the_query_is_refused_or_not_used(con: Any, sql: str) -> None:
     clean = con.execute(private(sql)).fetchall()
     assert defined(con) > 300
@@ -339,7 +339,6 @@ def test_a_search_path_of_the_caller_changes_nothing(con: Any) -> None:
     "after",
     ["DROP TABLE visits", "CREATE OR REPLACE TABLE visits AS SELECT 1 AS ward", "DROP TABLE wards"],
     quick=1,
-    most=1,
 )
 def test_a_table_that_goes_between_preparing_and_running(con: Any, after: str) -> None:
     con.execute(f"PREPARE asked AS {private(NAMED)}")

@@ -74,7 +74,6 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
         "SELECT ward, count(*) FILTER (WHERE days > 3) FROM visits WHERE ward <> 'Z' GROUP BY ROLLUP (ward)",
     ],
     quick=1,
-    most=1,
 )
 @cases("more", ["", "max_rows_per_unit := 'drawn'"])
 def test_answers_are_those_of_duckdb(con: Any, sql: str, more: str) -> None:

@@ -54,7 +54,7 @@ QUERIES = {
 }
 
 
-@cases("errors", ["", ", errors := true"], ids=["plain", "errors"], quick=1, most=1)
+@cases("errors", ["", ", errors := true"], ids=["plain", "errors"], quick=1)
 @cases("name", QUERIES)
 def test_the_rows_are_those_that_were_returned(ctx: dpsql.Context, name: str, errors: str) -> None:
     ctx.connection.execute("SET TimeZone = 'Asia/Tokyo'")

@@ -75,7 +75,6 @@ def test_the_epsilon_that_a_refusal_names_is_answered(con: duckdb.DuckDBPyConnec
         ("epsilon := 1, delta := 1e-6, accountant := ['rdp']", "P005"),
     ],
     quick=1,
-    most=1,
 )
 def test_an_accountant_that_does_not_fit(con: duckdb.DuckDBPyConnection, arguments: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):

@@ -38,7 +38,7 @@ def test_one_event_for_all_groups_and_aggregates(con: Any, call: str, cost: tupl
     assert spent(con) == [pytest.approx(cost)]
 
 
-@cases("call", [PUBLIC, PRIVATE], most=1)
+@cases("call", [PUBLIC, PRIVATE])
 @cases(
     "way",
     ["EXPLAIN FROM {}", "DESCRIBE FROM {}", "PREPARE p AS FROM {}", "CREATE VIEW v AS FROM {}", "FROM {} LIMIT 0"],
@@ -64,7 +64,6 @@ def test_what_is_only_planned_is_free(con: Any, call: str, way: str) -> None:
         ("unit_value := 'sum'", "P046"),
         ("by := 'h', keys := [1], confidence := 1", "P"),
     ],
-    most=1,
 )
 def test_what_is_refused_is_free(con: Any, more: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):

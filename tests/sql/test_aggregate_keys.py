@@ -72,7 +72,7 @@ def load(con: Any, kind: str) -> tuple[list[str], str]:
     return values, plain
 
 
-@cases("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 1, "], most=1)
+@cases("unit", ["", "privacy_unit := 'unit', max_rows_per_unit := 1, "])
 @cases("kind", TYPES)
 def test_every_type(con: Any, kind: str, unit: str) -> None:
     """Public and private keys count each value by itself, show it in its own type, and take it back as a key."""
@@ -100,7 +100,7 @@ def test_every_type(con: Any, kind: str, unit: str) -> None:
     assert len(rows(con, "FROM found")) == len(values) + 1
 
 
-@cases("collation", ["NOCASE", "NOACCENT", "NOCASE.NOACCENT"], most=1)
+@cases("collation", ["NOCASE", "NOACCENT", "NOCASE.NOACCENT"])
 @cases("unit", ["", "privacy_unit := 'unit', max_groups_per_unit := 2, max_rows_per_unit_group := 1, "])
 def test_a_label_is_no_rows_spelling(con: Any, collation: str, unit: str) -> None:
     """The first row, or any other, does not decide how a key is called that others share by collation."""
@@ -116,7 +116,7 @@ def test_a_label_is_no_rows_spelling(con: Any, collation: str, unit: str) -> Non
     assert rows(con, public) == [("aLÍCE", 1.0), ("Alice", 1000.0)]
 
 
-@cases("kind", ["FLOAT", "DOUBLE"], most=1)
+@cases("kind", ["FLOAT", "DOUBLE"])
 @cases("first", ["-0.0", "'nan'", "'-nan'"])
 def test_zeros_and_nans_are_one_key_each(con: Any, kind: str, first: str) -> None:
     con.execute(f"CREATE TABLE t AS SELECT ({first})::{kind} AS k")
@@ -164,7 +164,6 @@ def test_zeros_and_nans_are_one_key_each(con: Any, kind: str, first: str) -> Non
         ("TIMESTAMPTZ", "'private'", "S003"),
         ("INTEGER[2]", "'private'", "S003"),
     ],
-    most=1,
 )
 def test_what_is_refused(con: Any, kind: str, keys: str, code: str) -> None:
     """Before a row is read, and without a charge."""
@@ -198,7 +197,7 @@ def test_several_private_columns_of_different_types(con: Any) -> None:
     assert {row[:3] for row in found} == set(rows(con, "SELECT DISTINCT a, d, f FROM t"))
 
 
-@cases("name", ["target", "AGGREGATE", "value", "std_error", "lower", "upper"], most=1)
+@cases("name", ["target", "AGGREGATE", "value", "std_error", "lower", "upper"])
 def test_a_key_is_called_like_no_other_column_of_the_result(con: Any, name: str) -> None:
     con.execute(f'CREATE TABLE t AS SELECT 1 AS "{name}"')
     with pytest.raises(duckdb.Error, match="P044"):
@@ -215,7 +214,6 @@ def test_a_column_called_other(con: Any) -> None:
 @cases(
     "name",
     ["p0", "k0", "k0_number", "dpsql_zero", "dpsql_row", "unit_number", "q0", "found0", "label0", 'a "b"', "n"],
-    most=1,
 )
 def test_columns_called_like_parts_of_ours(con: Any, name: str) -> None:
     quoted = '"' + name.replace('"', '""') + '"'

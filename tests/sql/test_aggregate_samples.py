@@ -42,7 +42,7 @@ def con() -> Any:
     return con
 
 
-@cases("limits", LIMITS, most=1)
+@cases("limits", LIMITS)
 def test_limits_and_foreign_units(con: Any, limits: str) -> None:
     """Every unit fills its limits; the sums of a table are those of its parts, in any order of the rows."""
     con.execute("CREATE TABLE shuffled AS FROM t ORDER BY hash(u, k, x), random()")

@@ -491,7 +491,7 @@ BY_TURNS = [
 ]
 
 
-@cases(("form", "name"), BY_TURNS, most=1)
+@cases(("form", "name"), BY_TURNS)
 @cases("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_argument_at_its_extremes(
     tables: Tables, all_of_them: bool, form: Any, name: str, capfd: pytest.CaptureFixture[str]
@@ -508,7 +508,7 @@ def test_every_argument_at_its_extremes(
     assert capfd.readouterr().err == ""
 
 
-@cases("name", FUNCTIONS, most=1)
+@cases("name", FUNCTIONS)
 @cases("all_of_them", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_estimate_at_its_extremes(
     tables: Tables, all_of_them: bool, name: str, capfd: pytest.CaptureFixture[str]
@@ -733,7 +733,7 @@ def test_what_is_iterated_is_read_once_and_compared_as_a_whole(protected: Tables
             assert set(answer.to_arrow()["i"].to_pylist()) == {*map(int, keys)}
 
 
-@cases("name", FUNCTIONS, most=1)
+@cases("name", FUNCTIONS)
 def test_python_takes_any_object(tables: Tables, name: str, capfd: pytest.CaptureFixture[str]) -> None:
     """A generator that never ends, too; what SQL has no form of is refused by our own errors."""
     call = {

@@ -56,7 +56,7 @@ CALLS = {
 }
 
 
-@cases("layout", LAYOUTS, most=1)
+@cases("layout", LAYOUTS)
 @cases("call", CALLS)
 def test_every_function_takes_them_in_every_layout(con: duckdb.DuckDBPyConnection, call: str, layout: str) -> None:
     statement = f"FROM {CALLS[call]}"
@@ -97,7 +97,7 @@ def fitted_bounds(con: duckdb.DuckDBPyConnection, name: str) -> dict[str, list[f
     return dict(zip((name.lower() for name in model["feature_names_in_"]), model["feature_bounds_"], strict=True))
 
 
-@cases("number", range(6), most=1)
+@cases("number", range(6))
 def test_a_selection_comes_in_any_order(con: duckdb.DuckDBPyConnection, number: int) -> None:
     """One struct serves every selection: what was not selected is left out."""
     con.execute(f"FROM dp_sis({WIDE}, {TARGET}, k := 2, epsilon := 0.01, {NAMED}, release := 'sel')").fetchall()
@@ -184,7 +184,6 @@ def test_the_owner_may_state_them(con: duckdb.DuckDBPyConnection) -> None:
         ("P044", "lower := MAP {'age': 0, 'AGE': 0, 'bmi': 0, 'dose': 0}, upper := 1"),
         ("P003", "lower := {age: 0, bmi: 0}, upper := {age: 1, bmi: 1, dose: 1}"),
     ],
-    most=1,
 )
 def test_refused_without_a_charge(con: duckdb.DuckDBPyConnection, code: str, arguments: str) -> None:
     with pytest.raises(duckdb.Error, match=rf"\[DPSQL-{code}\]"):
@@ -208,7 +207,7 @@ def test_refused_without_a_charge(con: duckdb.DuckDBPyConnection, code: str, arg
         ("dp_sis('t', target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1, target_lower := {y: 0}, target_upper := 1",
          "P037.*one number"),
     ],
-most=1)  # fmt: skip
+)  # fmt: skip
 def test_a_struct_is_no_list(con: duckdb.DuckDBPyConnection, call: str, message: str) -> None:
     with pytest.raises(duckdb.Error) as failure:
         con.execute(f"FROM {call})").fetchall()

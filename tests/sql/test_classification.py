@@ -800,7 +800,7 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@cases("part", ["turn", "prepare", "draw"], quick=1, most=1)
+@cases("part", ["turn", "prepare", "draw"], quick=1)
 @cases("error", [PlantedError("SECRET-31337"), KeyboardInterrupt()], ids=["own", "interrupt"])
 def test_a_private_vocabulary_that_fails_is_charged_once(
     con: Any, monkeypatch: pytest.MonkeyPatch, part: str, error: BaseException

@@ -95,7 +95,7 @@ def con() -> Any:
 
 
 @pytest.mark.long
-@cases("setting", HOSTILE, most=1)
+@cases("setting", HOSTILE)
 def test_no_setting_moves_a_verdict(con: Any, setting: str) -> None:
     before = {condition: kept(con, condition) for condition in SETTLED}
     assert sum(0 < rows < 9 for rows in before.values()) > len(SETTLED) / 2

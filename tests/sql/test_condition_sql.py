@@ -84,7 +84,7 @@ def refuse(con: Any, code: str, condition: str, more: str = "target := 'age'") -
     return str(refused.value)
 
 
-@cases("condition", RAISING, quick=1, most=1)
+@cases("condition", RAISING, quick=1)
 def test_a_row_whose_condition_raises_does_not_count(con: Any, condition: str) -> None:
     expected = con.execute(f"SELECT count(*) FROM people WHERE {RAISING[condition]}").fetchone()[0]
     assert summed(con, "people", condition) == expected
@@ -109,7 +109,7 @@ def test_a_foreign_row_moves_no_other_row(con: Any) -> None:
         assert summed(con, "people", condition, ", privacy_unit := 'person', max_rows_per_unit := 9") == before
 
 
-@cases("by", ["pyarrow", "duckdb"], quick=1, most=1)
+@cases("by", ["pyarrow", "duckdb"], quick=1)
 @cases("values", [[1.0, 2.0, math.nan, 3.0], [5.0, 5.0, math.nan, 5.0]], ids=["range", "constant"])
 def test_statistics_of_a_file_decide_nothing(con: Any, tmp_path: Path, by: str, values: list[float]) -> None:
     """NaN is larger than every number, and no minimum or maximum in a file knows of it."""
@@ -188,7 +188,6 @@ def test_it_comes_before_ids_and_caps(con: Any) -> None:
         "nope IS NULL",
     ],
     quick=1,
-    most=1,
 )
 @cases("layout", ["column", "wide", "array", "long"])
 def test_a_column_is_one_of_the_source(con: Any, condition: str, layout: str) -> None:
@@ -271,7 +270,7 @@ def test_explain_shows_it() -> None:
         ).value["value"][0].as_py() > 40  # fmt: skip
 
 
-@cases("fault", broken.FAULTS, quick=1, most=1)
+@cases("fault", broken.FAULTS, quick=1)
 def test_planted_faults_are_caught(con: Any, tmp_path: Path, fault: str) -> None:
     with planted((source, "kept", broken.FAULTS[fault])), pytest.raises((AssertionError, duckdb.Error)):
         for condition in RAISING:

@@ -51,7 +51,7 @@ ASKED: dict[str, dict[str, Any]] = {
 }
 
 
-@cases("case", ASKED, most=1)
+@cases("case", ASKED)
 def test_models_are_those_of_duckdb(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the same entropy, both ways end within the certified distance of one minimiser, and get one noise."""
     noises: list[tuple[ObjectiveNoise, int]] = []

@@ -241,7 +241,7 @@ def arguments_of(name: str) -> list[str]:
 
 
 @pytest.mark.long
-@cases(("name", "share"), TRIED, most=1)
+@cases(("name", "share"), TRIED)
 def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = {"source": "t", **valid(duck, name)}
     watch.each(name, getattr(duck, name), given, arguments_of(name), share=share)
@@ -249,7 +249,7 @@ def test_methods_of_a_context(watch: Watch, duck: dpsql.Context, name: str, shar
 
 
 @pytest.mark.long
-@cases(("name", "share"), TRIED, most=1)
+@cases(("name", "share"), TRIED)
 def test_methods_on_an_engine_and_of_frames(watch: Watch, duck: dpsql.Context, name: str, share: int) -> None:
     given = valid(duck, name)
     context = dpsql.polars.use()

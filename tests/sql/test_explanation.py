@@ -100,7 +100,6 @@ def test_nothing_is_read_drawn_or_charged(ctx: Any, monkeypatch: pytest.MonkeyPa
         "-- a remark",
     ],
     quick=1,
-    most=1,
 )
 def test_what_duckdb_would_run_is_not_explained(ctx: Any, text: str) -> None:
     with pytest.raises((duckdb.ParserException, dpsql.ParameterError), match=r"P064|syntax error|not yet supported"):

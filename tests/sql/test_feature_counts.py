@@ -147,7 +147,6 @@ def test_the_aggregate_form_counts_the_same(con: duckdb.DuckDBPyConnection, coun
         ("HUGEINT", ("0", "1"), ""),
         ("VARCHAR", ("it's", 'a "b"'), "target_levels := ['it''s', 'a \"b\"']"),
     ],
-    most=1,
 )
 def test_levels(
     con: duckdb.DuckDBPyConnection, counted: list[Counts], kind: str, levels: tuple[str, str], argument: str

@@ -106,7 +106,7 @@ def is_coded(message: str) -> bool:
     return foreign is None and re.search(r"^\[DPSQL-[A-Z]\d{3}\] ", message, re.MULTILINE) is not None
 
 
-@cases("spec", SPECS, ids=lambda spec: spec.name, quick=1, most=1)
+@cases("spec", SPECS, ids=lambda spec: spec.name, quick=1)
 def test_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     budgets = con.execute("FROM dp_budget()").fetchall()
     for kind, value in NONSENSE.items():
@@ -125,14 +125,14 @@ def test_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     assert con.execute("FROM dp_budget()").fetchall() == budgets
 
 
-@cases("spec", SPECS, ids=lambda spec: spec.name, quick=47, most=1)
+@cases("spec", SPECS, ids=lambda spec: spec.name, quick=47)
 def test_no_argument(con: Any, before: int, spec: UdfSpec) -> None:
     message = refusal(con, f"SELECT {spec.name}()")
     assert message is None if spec.nullary else message is not None and "No function matches" in message
     assert entries(con) == before
 
 
-@cases("spec", SPECS, ids=lambda spec: spec.name, quick=2, most=1)
+@cases("spec", SPECS, ids=lambda spec: spec.name, quick=2)
 def test_mixed_nonsense_has_a_code(con: Any, before: int, spec: UdfSpec) -> None:
     for first, rest in product(FIRST, REST):
         message = refusal(con, f"SELECT {spec.name}({first}, {rest}) FROM t")
@@ -170,7 +170,7 @@ def test_more_rows_than_it_answers_for(con: Any, before: int, plan: str, call: s
     assert entries(con) == before
 
 
-@cases("shape", CORRELATED, quick=2, most=1)
+@cases("shape", CORRELATED, quick=2)
 @cases("function", AGGREGATES)
 @cases("outer", [1, 2])
 def test_an_aggregate_of_every_outer_row(con: Any, before: int, shape: str, function: str, outer: int) -> None:

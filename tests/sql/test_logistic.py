@@ -93,7 +93,7 @@ LAYOUTS = {
 }
 
 
-@cases("norm", [None, 1.2], most=1)
+@cases("norm", [None, 1.2])
 @cases("layout", LAYOUTS)
 def test_it_is_scikit_learns_fit(con: duckdb.DuckDBPyConnection, layout: str, norm: float | None) -> None:
     load(con)
@@ -104,7 +104,7 @@ def test_it_is_scikit_learns_fit(con: duckdb.DuckDBPyConnection, layout: str, no
     assert found == pytest.approx(reference(*features(), LOWER, UPPER, 3, norm), abs=2e-4)
 
 
-@cases("epsilon", ["1e6", "1e9"], most=1)
+@cases("epsilon", ["1e6", "1e9"])
 @cases("ridge", [None, 1e-3, 3.0])
 def test_a_huge_epsilon_gives_scikit_learns_fit(
     con: duckdb.DuckDBPyConnection, epsilon: str, ridge: float | None
@@ -187,7 +187,7 @@ BAD = {
 }
 
 
-@cases("table", BAD, most=1)
+@cases("table", BAD)
 def test_no_row_makes_it_fail(con: duckdb.DuckDBPyConnection, table: str) -> None:
     con.execute(f"CREATE TABLE t AS {BAD[table]}")
     for more in ("", ", delta := 1e-6", ", row_norm := 0.01", ", neighbours := 'replace'"):
@@ -245,7 +245,6 @@ def test_estimate_says_how_strong_the_noise_is(con: duckdb.DuckDBPyConnection) -
         ("epsilon := 1e-12, lower := 0, upper := 1", "P038"),
         ("lower := 0, upper := 1", "P001"),
     ],
-    most=1,
 )
 def test_refused_before_a_row_is_read(con: duckdb.DuckDBPyConnection, more: str, code: str) -> None:
     load(con)

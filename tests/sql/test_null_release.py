@@ -36,7 +36,7 @@ def entries(connection: Any) -> int:
     return int(connection.execute("SELECT count(*) FROM dp_ledger()").fetchall()[0][0])
 
 
-@cases("name", NULLS, quick=1, most=1)
+@cases("name", NULLS, quick=1)
 @cases("governed", [False, True])
 def test_a_name_that_is_null_is_refused_and_charges_nothing(connection: Any, name: str, governed: bool) -> None:
     if governed:

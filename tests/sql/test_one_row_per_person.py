@@ -45,7 +45,6 @@ def guarantee(con: Any) -> str:
         ("dp_count('visits', epsilon := 1)", 40),
         ("dp_query('SELECT count(*) FROM visits', epsilon := 1)", 40),
     ],
-    most=1,
 )
 def test_what_counts_of_a_person(con: Any, call: str, rows: int) -> None:
     con.execute(f"FROM {call}").fetchall()
@@ -134,7 +133,6 @@ def keyed() -> Iterator[Any]:
         ),
     ],
     quick=1,
-    most=1,
 )
 def test_a_primary_key_on_the_person_is_one_row_each(keyed: Any, call: str, rows: int) -> None:
     keyed.execute(f"FROM {call}").fetchall()

@@ -25,7 +25,7 @@ CALLS = {
 }
 
 
-@cases("call", CALLS, quick=1, most=1)
+@cases("call", CALLS, quick=1)
 def test_one_thread_hands_every_row_over(monkeypatch: pytest.MonkeyPatch, call: str) -> None:
     """With four threads, and row groups enough for each of them."""
     con = dpsql.connect()

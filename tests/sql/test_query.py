@@ -114,7 +114,6 @@ def test_looking_at_a_query_is_free(con: Any) -> None:
         "SELECT * FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward) ORDER BY n LIMIT 1",
         "SELECT ward, n, beds FROM (SELECT ward, count(*) AS n FROM visits GROUP BY ward) JOIN wards USING (ward)",
     ],
-    most=1,
 )
 def test_the_same_cores_are_a_free_replay(con: Any, other: str) -> None:
     ask(con, COUNT)
@@ -134,7 +133,6 @@ def test_the_same_cores_are_a_free_replay(con: Any, other: str) -> None:
         (COUNT, "fresh := true"),
         ("SELECT ward, count(patient) AS n FROM visits GROUP BY ward", "max_rows_per_unit := 3"),
     ],
-    most=1,
 )
 def test_other_cores_are_charged(con: Any, other: str, more: str) -> None:
     ask(con, COUNT)
@@ -256,7 +254,7 @@ KEYS = {
 
 
 @pytest.mark.long
-@cases("name", KEYS, most=1)
+@cases("name", KEYS)
 def test_keys_follow_from_what_is_public(con: Any, name: str) -> None:
     """They are the same whether there are rows or not, and counts are right where there are."""
     sql, groups = KEYS[name]
@@ -314,9 +312,7 @@ def test_a_call_within_a_call_is_refused(con: Any) -> None:
     assert code(con, private("SELECT * FROM dp_count('visits', epsilon := 1)")) in {"P019", "P101", "P104"}
 
 
-@cases(
-    "argument", ["epsilon := 0", "epsilon := -1", "epsilon := NULL", "epsilon := 1, confidence := 2"], quick=1, most=1
-)
+@cases("argument", ["epsilon := 0", "epsilon := -1", "epsilon := NULL", "epsilon := 1, confidence := 2"], quick=1)
 def test_arguments_are_judged_first(con: Any, argument: str) -> None:
     assert code(con, f"FROM dp_query({literal(COUNT)}, {argument})").startswith("P")
     assert releases(con) == 0
@@ -417,7 +413,6 @@ def test_dated_and_undated_tables_of_a_query() -> None:
         "SELECT count(*) FROM (SELECT vid FROM visits UNION ALL SELECT bed FROM beds)",
     ],
     quick=1,
-    most=1,
 )
 def test_a_table_without_a_privacy_unit_beside_one_with_it_says_what_the_owner_writes(con: Any, sql: str) -> None:
     con.execute("CREATE TABLE beds AS SELECT i AS bed FROM range(9) AS r(i)")

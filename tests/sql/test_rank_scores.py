@@ -85,7 +85,7 @@ FORMS = {
 }
 
 
-@cases("form", FORMS, most=1)
+@cases("form", FORMS)
 @cases(
     ("target", "more", "spread"),
     [

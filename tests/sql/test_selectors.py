@@ -115,7 +115,7 @@ def test_python_form_on_a_frame(con: Any, name: str) -> None:
             select(frame, target="y", features=FEATURES, k=1, epsilon=1000, **NEEDS[name], release="r")
 
 
-@cases("name", NEEDS, most=1)
+@cases("name", NEEDS)
 @cases(
     "rows",
     [
@@ -176,7 +176,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-@cases(("name", "change", "code"), REFUSED, ids=lambda value: str(value), most=1)
+@cases(("name", "change", "code"), REFUSED, ids=lambda value: str(value))
 def test_refused_before_a_row_is_read(con: Any, name: str, change: dict[str, Any], code: str) -> None:
     change = {"features": FEATURES, **change}
     features = change.pop("features")
@@ -210,7 +210,7 @@ CORRELATED = {
 }
 
 
-@cases("shape", CORRELATED, most=1)
+@cases("shape", CORRELATED)
 @cases("n", [1, 2, 3000])
 @cases("with_id", [False, True])
 def test_a_correlated_subquery_never_collects_a_row_twice(
@@ -250,7 +250,7 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@cases("name", COLLECTING, most=1)
+@cases("name", COLLECTING)
 @cases("part", ["read", "prepare"])
 @cases(
     "error",

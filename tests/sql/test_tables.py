@@ -237,7 +237,7 @@ BAD = {
 }  # fmt: skip
 
 
-@cases("name", BAD, most=1)
+@cases("name", BAD)
 def test_what_is_refused_costs_nothing(con: Any, name: str) -> None:
     function, given, code = BAD[name]
     with pytest.raises(duckdb.Error, match=f"DPSQL-{code}"):

@@ -82,7 +82,7 @@ UNITS = [
 ]
 
 
-@cases("layout", LAYOUTS, quick=2, most=1)
+@cases("layout", LAYOUTS, quick=2)
 @cases("cap", [1, 2, 3, 5, 9])
 def test_every_unit_gives_at_most_its_cap_and_all_it_has_below(con: Any, layout: str, cap: int) -> None:
     load(con, UNITS)
@@ -107,7 +107,7 @@ def test_the_condition_keeps_as_many_rows_as_a_unit_may_have(most: int) -> None:
     assert dict(found) == {owner: min(owner + 1, most) for owner in range(60)}
 
 
-@cases("layout", LAYOUTS, quick=1, most=1)
+@cases("layout", LAYOUTS, quick=1)
 def test_row_order_and_threads_do_not_choose(con: Any, layout: str) -> None:
     rows = [(f"p{mark % 3}", mark) for mark in range(30)]
     load(con, rows)
@@ -140,7 +140,7 @@ def test_other_units_keep_their_rows(con: Any, layout: str) -> None:
         assert sum(more[19:]) == 0
 
 
-@cases("layout", LAYOUTS, quick=1, most=1)
+@cases("layout", LAYOUTS, quick=1)
 @cases("relation", ["add_remove", "replace"])
 def test_one_unit_moves_no_sum_beyond_the_scaled_sensitivity(con: Any, layout: str, relation: str) -> None:
     draw = random.Random(3)

@@ -86,7 +86,7 @@ def noise(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[np.ndarray]]:
     return run
 
 
-@cases("neighbours", ["add_remove", "replace"], quick=2, most=1)
+@cases("neighbours", ["add_remove", "replace"], quick=2)
 @cases("part", ["diagonal", "off the diagonal", "cross"])
 def test_the_releases_of_ada_ssp(noise: Callable[..., list[np.ndarray]], neighbours: str, part: str) -> None:
     """Each release at mu / sqrt(3): the scales are written down here, from the sensitivities of the relation."""
@@ -128,7 +128,7 @@ def test_the_least_eigenvalue(noise: Callable[..., list[np.ndarray]], neighbours
     check(draw)
 
 
-@cases("split", ["even", "thirds"], quick=2, most=1)
+@cases("split", ["even", "thirds"], quick=2)
 @cases("neighbours", ["add_remove", "replace"])
 def test_the_rounds_of_boosting(noise: Callable[..., list[np.ndarray]], neighbours: str, split: str) -> None:
     width, rounds = 30, 40

@@ -108,7 +108,7 @@ def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: st
     check(draw)
 
 
-@cases("features", [pytest.param(3, marks=pytest.mark.long), 40], most=1)
+@cases("features", [pytest.param(3, marks=pytest.mark.long), 40])
 @cases("relation", [pytest.param("add_remove", marks=pytest.mark.long), "replace"])
 def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relation: str, features: int) -> None:
     """All rounds of all features together spend mu, whether they are summed one by one or several at once."""

@@ -68,7 +68,7 @@ def standardised(
     return found
 
 
-@cases("delta", [1e-6, None], quick=2, most=1)
+@cases("delta", [1e-6, None], quick=2)
 @cases("setting", NOISE)
 def test_the_noise_of_a_release(
     setting: tuple[str, int, int], delta: float | None, monkeypatch: pytest.MonkeyPatch

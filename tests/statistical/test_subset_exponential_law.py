@@ -120,7 +120,6 @@ def strata(scores, listed, slack):
         *(pytest.param(listed, 10, marks=pytest.mark.slow) for listed in ("empty", "best")),
     ],
     quick=1,
-    most=1,
 )
 @cases(("scores_of", "epsilon"), [(additive, 8), pytest.param(flat, 9, marks=pytest.mark.slow)])
 def test_strata(monkeypatch, scores_of, epsilon, listed, slack):

@@ -30,7 +30,9 @@ from _pytest.mark.structures import ParameterSet  # what pytest.param returns, w
 from support.fixed_bits import BITS
 
 # How many cases one test has at most, so that two processes share the work evenly.
-MOST = 50
+MOST = 20
+# How long one case may take, in seconds, and the shortest limit of a test: one of a single case.
+CASE_LIMIT, TEST_LIMIT = 300, 900
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,7 @@ def cases(
         The names of the cases.
     data : Path, optional
         The file that holds the cases, if they are read from one.
-    most : int, default 50
+    most : int, default 20
         How many cases share one test.
     quick : int, optional
         How many cases are quick: those of the lowest hash. The others are long.
@@ -248,9 +250,11 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     tests: list[Any] = []
     for alike in kinds.values():
         parts = [alike[start : start + most] for start in range(0, len(alike), most)]
-        marks = alike[0].marks
         for part in parts:
+            marks = alike[0].marks
             name = " ".join(sorted({mark.name for mark in marks})) or "cases"
             number = f" {len(tests) + 1}"
+            if "slow" not in name:  # which has a limit of the command's own
+                marks = (*marks, pytest.mark.timeout(max(TEST_LIMIT, CASE_LIMIT * len(part))))
             tests.append(pytest.param(part, marks=marks, id=f"{name}{number}"))
     metafunc.parametrize("cases", tests)

@@ -90,7 +90,7 @@ def check(problem, found, every, scores, count, complete):
         assert found.lower_bound >= found.scores[-1]
 
 
-@cases("kind", KINDS, quick=1, most=1)
+@cases("kind", KINDS, quick=1)
 def test_equals_brute_force(engine, kind):
     for seed in range(5):
         generator = np.random.default_rng([seed, KINDS.index(kind)])

@@ -132,7 +132,7 @@ def table(count: int, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return rows, target
 
 
-@cases("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan], quick=6, most=1)
+@cases("scale", [0.0, 1e-7, 0.3, 40.0, 1e5, 1e300, math.inf, math.nan], quick=6)
 def test_products_are_exact(kernels: str, scale: float) -> None:
     rows, target = table(300, 5, 1)
     with np.errstate(invalid="ignore"):

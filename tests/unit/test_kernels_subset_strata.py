@@ -83,7 +83,7 @@ def stratum_of(strata):
     return inside.argmax(axis=0)
 
 
-@cases("design", DESIGNS, quick=2, most=1)
+@cases("design", DESIGNS, quick=2)
 @cases(("radius", "ridge", "forced"), [("11/10", 0, 0), ("11/10", "1/3", 1), ("1/10", 0, 0), ("1/20", 2, 1)])
 @cases(("count", "node_limit", "most"), [(30, None, None), (1, 1, 60), (5, None, 400), (2, 3, 1)])
 def test_every_subset_is_in_one_stratum_and_keeps_its_bound(

@@ -88,7 +88,7 @@ def _fresh_edges():
     ranking_module._growth_edges.cache_clear()
 
 
-@cases("sort_all", [0, 256], most=1)
+@cases("sort_all", [0, 256])
 @cases("seed", range(12))
 def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_all):
     settings(monkeypatch, sort_all=sort_all)
@@ -117,7 +117,6 @@ def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_al
 @cases(
     "change",
     [{}, {"sort_all": 0}, {"sort_all": 0, "levels": 3}, {"sort_all": 0, "step": 50.0}, {"sort_all": 0, "step": 0.1}],
-    most=1,
 )
 @cases(
     ("utility", "k", "gamma"),

@@ -65,7 +65,7 @@ def path_law(monkeypatch: pytest.MonkeyPatch, counts: Sequence[int], **arguments
     return law
 
 
-@cases("max_rows_per_unit", [1, 3], quick=5, most=1)
+@cases("max_rows_per_unit", [1, 3], quick=5)
 @cases("neighbours", ["add_remove", "replace"])
 @cases("chosen", LISTS, ids=str)
 def test_the_path_has_the_law(

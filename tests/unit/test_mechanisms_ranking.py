@@ -29,7 +29,7 @@ def example(seed, size):
     return [int(value) * 10**30 + 2**80 for value in generator.integers(-9, 9, size)]
 
 
-@cases("sort_all", [0, 256], quick=22, most=1)
+@cases("sort_all", [0, 256], quick=22)
 @cases("size", [2, 3, 9, 300, 3000])
 @cases("seed", range(8))
 def test_places_are_those_of_a_full_sort(monkeypatch, seed, size, sort_all):

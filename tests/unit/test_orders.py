@@ -52,7 +52,7 @@ def one_level(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranking_module, "_LEVELS", 1)
 
 
-@cases("sort_all", [0, 256], quick=1, most=1)
+@cases("sort_all", [0, 256], quick=1)
 @cases("size", [6, 40, 300, 2000])
 @cases("seed", range(6))
 def test_every_place_holds_one_position(monkeypatch, seed, size, sort_all):
@@ -74,7 +74,7 @@ def test_every_place_holds_one_position(monkeypatch, seed, size, sort_all):
         assert sorted(at_place(ranking, place) for place in range(1, size - k + 1)) == sorted(expected[k:])
 
 
-@cases("scores", [[9, 8, 5, 5, 5, 5, 4], [9, 9, 1, 1, 1, 1, 1, 0], [3, 3, 3, 3, 3, 3, 2]], quick=1, most=1)
+@cases("scores", [[9, 8, 5, 5, 5, 5, 4], [9, 9, 1, 1, 1, 1, 1, 0], [3, 3, 3, 3, 3, 3, 2]], quick=1)
 def test_a_class_is_uniform_over_its_members(monkeypatch, scores):
     """Classes are those of one order, and queries in between change nothing. False-alarm rate 1e-8 per case."""
     one_level(monkeypatch)
@@ -96,7 +96,7 @@ def test_a_class_is_uniform_over_its_members(monkeypatch, scores):
 
 
 @pytest.mark.long
-@cases("scores", [[2, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [5, 5, 5, 5, 5]], most=1)
+@cases("scores", [[2, 1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [5, 5, 5, 5, 5]])
 @cases("room", [2.0**-30, 0.5])
 def test_the_canonical_mechanism_knows_every_tie(monkeypatch, scores, room):
     """The law by enumeration, also where a row's total leaves much room beside its blocks. False-alarm rate 1e-8."""

@@ -390,7 +390,7 @@ def hospital() -> dpsql.Context:
 
 
 @pytest.mark.long
-@cases("name", CALLS_TRACED, most=1)
+@cases("name", CALLS_TRACED)
 def test_a_warm_call_enters_few_files(hospital: dpsql.Context, name: str) -> None:
     """Those below `dpsql/` in its third run, without the fixed bits that a test draws from."""
     for run in (1, 2):
