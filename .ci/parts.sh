@@ -51,16 +51,16 @@ lint() {
     .venv/bin/python -m pytest -q -m "not slow" tests/unit/test_rooms.py
 }
 
-dbt() {  # ARGUMENTS…: its tests, in an environment that dbt can live in
+dbt() {  # ARGUMENTS…: tests, in an environment that dbt can live in
   python3 -m venv .venv-dbt
   .venv-dbt/bin/python -m pip install -q '.[dbt,plot]' pytest pytest-xdist pytest-timeout hypothesis
-  .venv-dbt/bin/python -m pytest -q -n 2 tests/integration/test_dbt.py "$@"
+  .venv-dbt/bin/python -m pytest -q -n 2 "$@"
 }
 
-jvm() {  # ARGUMENTS…: the tests on Apache Spark
+jvm() {  # ARGUMENTS…: tests on Apache Spark
   packages java default-jre-headless
   packages ip iproute2
   python3 -m venv .venv-jvm
   .venv-jvm/bin/python -m pip install -q -e . pytest pytest-xdist pytest-timeout hypothesis 'pyspark[connect]==4.3.0' 'pandas<3'
-  .venv-jvm/bin/python -m pytest -q tests/engines "$@"
+  .venv-jvm/bin/python -m pytest -q "$@"
 }
