@@ -35,12 +35,6 @@ def steps_of(statement: str) -> list[str]:
     return re.findall(rf"^{NAME.pattern} AS ", statement, re.MULTILINE)
 
 
-# One plan for each sequence of steps that there is.
-PLANS = list(
-    {tuple(steps_of(call_sql(plan, name))): (name, plan) for name, plan in plans() if name not in EXACT}.values()
-)
-
-
 @pytest.fixture
 def ctx() -> Any:
     with dpsql.Context() as context:
@@ -51,15 +45,19 @@ def ctx() -> Any:
         yield context
 
 
-@cases("number", range(len(PLANS)))
-def test_notes_are_all_that_is_added_to_what_runs(number: int) -> None:
-    name, plan = PLANS[number]
-    shown, run = (NAME.sub(r"\1", call_sql(plan, name, noted=noted)) for noted in (True, False))
-    assert re.sub(r"^-- .*\n", "", shown, flags=re.MULTILINE) == run
-    steps = steps_of(call_sql(plan, name))
-    assert steps[:2] == ["types", "gate"]
-    assert steps[-1] == "statistic"
-    assert all(re.search(rf"^-- [A-Z0-9].*\.\n{step} AS ", shown, re.MULTILINE) for step in steps)
+def test_notes_are_all_that_is_added_to_what_runs() -> None:
+    """Looked at for one plan of each sequence of steps that there is."""
+    seen = set()
+    for name, plan in plans():
+        steps = [] if name in EXACT else steps_of(call_sql(plan, name))
+        if steps and tuple(steps) not in seen:
+            seen.add(tuple(steps))
+            shown, run = (NAME.sub(r"\1", call_sql(plan, name, noted=noted)) for noted in (True, False))
+            assert re.sub(r"^-- .*\n", "", shown, flags=re.MULTILINE) == run, plan
+            assert steps[:2] == ["types", "gate"], plan
+            assert steps[-1] == "statistic", plan
+            assert all(re.search(rf"^-- [A-Z0-9].*\.\n{step} AS ", shown, re.MULTILINE) for step in steps), plan
+    assert len(seen) > 20
 
 
 def test_a_private_vocabulary_is_not_called_public() -> None:
