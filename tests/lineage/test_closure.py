@@ -159,7 +159,7 @@ def pairs(expressions: Iterable[str], places: Iterable[str]) -> list[Any]:
     ]
 
 
-@cases(("what", "place"), pairs(EXPRESSIONS, PLACES), quick=2)
+@cases(("what", "place"), pairs(EXPRESSIONS, PLACES), quick=2, most=1)
 def test_an_expression_that_is_not_allowed(cleared: Any, what: str, place: str) -> None:
     expression, code = EXPRESSIONS[what]
     makes, call = PLACES[place]

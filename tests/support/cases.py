@@ -1,6 +1,7 @@
 """Many cases in one test: `cases` in place of ``pytest.mark.parametrize`` where the cases share the test's code.
 
-The fixtures are made once for all cases of a test, and each case is a subtest: one that fails does not stop the others.
+The fixtures are made once for all cases of a test, but for `monkeypatch`, of which each has its own. Each case is a
+subtest: one that fails does not stop the others.
 It says in which file and line it stands, and how to run it alone::
 
     @cases("text, code", [("a +", "P001"), pytest.param("a + 1", "", id="a sum")])
@@ -195,7 +196,9 @@ def _with(mine: Cases, test: Callable[..., None]) -> Callable[..., None]:
         if "subtests" in needed:
             fixtures["subtests"] = subtests
         for case in cases:
-            with subtests.test(case.name), BITS.of_case(case.name):
+            with subtests.test(case.name), BITS.of_case(case.name), pytest.MonkeyPatch.context() as patches:
+                if "monkeypatch" in needed:
+                    fixtures["monkeypatch"] = patches
                 try:
                     plain(**fixtures, **case.values)
                 except Exception as failed:

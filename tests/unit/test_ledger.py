@@ -153,7 +153,7 @@ def test_datasets_have_budgets_of_their_own_and_names_without_case(ledger: Ledge
     assert len(ledger.entries()) == 4
 
 
-@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2)
+@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2, most=1)
 def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     ledger.protect(name, Budget.of(epsilon=1))
     entry = charge(ledger, name, name=name, epsilon=1, draw=lambda: name)
@@ -164,7 +164,7 @@ def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     assert ledger.verify().ok
 
 
-@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4)
+@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4, most=1)
 def test_a_name_that_no_database_keeps_is_refused(ledger: Ledger, name: Any) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
         charge(ledger, name, draw=_never)
@@ -228,6 +228,7 @@ def test_a_refused_charge_draws_nothing(ledger: Ledger) -> None:
     ],
     ids=["error", "nan", "no JSON", "our own error", "memory"],
     quick=2,
+    most=1,
 )
 def test_a_draw_that_fails_stays_charged_and_says_nothing(ledger: Ledger, draw: Callable[[], Any]) -> None:
     ledger.protect("patients", Budget.of(epsilon=0.1))
