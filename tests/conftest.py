@@ -54,9 +54,11 @@ LONG = (
     *("sql/test_periods", "sql/test_pipeline", "sql/test_predict", "sql/test_rank_scores", "sql/test_score_filter"),
     *("sql/test_selectors", "sql/test_sources", "sql/test_tables"),
 )
-# The planted faults, and what is quick.
+# The planted faults, and files of which most tests are quick.
 QUICK = (
     *("privacy/test_broken", "privacy/test_neighbours", "privacy/test_distribution", "privacy/test_auditor"),
+    *("privacy/test_comparison_sql", "privacy/test_left_out_sql", "privacy/test_synthetic_sql"),
+    "sql/test_logistic_steps",
     *("conformance/test_engine_faults", "conformance/test_group_distances", "conformance/test_settings"),
 )
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.attached import Attached
+from dpsql.engines.task import FoldedRows
 from support.arrow_engine import ArrowEngine
 from support.cases import cases
 
@@ -177,6 +178,7 @@ import os, signal, sys
 sys.path.insert(0, os.getcwd())
 import dpsql
 from dpsql.engines.attached import Attached
+from dpsql.engines.task import FoldedRows
 from engines.test_driver import SIS, table
 from support.arrow_engine import ArrowEngine
 
@@ -261,7 +263,17 @@ def fewer_at_last(engine: ArrowEngine) -> Callable[[int], None]:
     return before
 
 
-@pytest.mark.long
+def test_rows_of_a_part_are_counted_once() -> None:
+    """Rows of no part come in any number of records, and no rows of a part count for nothing."""
+    found = FoldedRows(cast("Any", None))
+    for rows in ({-1: 5}, {-1: 7}, {0: 3, 1: 4}, {0: 0}):
+        found.count(rows)
+    for rows in ({1: 4}, {0: 1}, {2: 6, 1: 1}):
+        with pytest.raises(ValueError, match="twice"):
+            found.count(rows)
+    assert found.rows == {-1: 12, 0: 3, 1: 4, 2: 6}
+
+
 def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.records = twice
     with pytest.raises(dpsql.InternalError, match="I008"):
@@ -269,7 +281,6 @@ def test_a_part_that_comes_twice_is_refused(ctx: dpsql.Context, engine: ArrowEng
     assert (spent(ctx), released(ctx)) == (1, 0)
 
 
-@pytest.mark.long
 def test_records_of_another_call_are_refused(ctx: dpsql.Context, engine: ArrowEngine) -> None:
     engine.records = of_the_call_before()
     ctx.dp_sis("t", **SIS)

@@ -168,6 +168,22 @@ def test_planted_a_box_of_root_is_found(tmp_path: Path) -> None:
         assert status(forked_from(opened))["Uid"].split("\t") == ["0"] * 4
 
 
+def test_no_box_is_forked_where_root_cannot_be_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise sandbox.SandboxError("root cannot become the user")
+
+    def too_late(*_: object) -> None:
+        pytest.fail("the process goes on as root")
+
+    monkeypatch.setattr(sandbox, "become_nobody", refused)
+    monkeypatch.setattr(sandbox, "end_with_parent", too_late)
+    monkeypatch.setattr(zygote, "ready", lambda: None)
+    monkeypatch.setattr(os, "environ", {})  # which the process empties
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    with pytest.raises(SystemExit, match="boxes cannot run: root cannot become the user"):
+        zygote.serve(tmp_path / "zygote", locked=False)
+
+
 def memory(folder: Path, kind: str, planted: str = "") -> int:
     """Return how many MiB of a kind of memory a box gets."""
     folder.mkdir()

@@ -446,19 +446,20 @@ def test_what_was_released_while_labels_were_public_replays() -> None:
         con.execute(f"FROM {REPLAYED[0].replace('epsilon', 'fresh := true, epsilon')}")
 
 
-@pytest.mark.long
-def test_names_of_releases_tell_of_no_label() -> None:
+NAMED = (
+    "dp_query($$SELECT count(*) FROM patients WHERE diag > 'b'$$, epsilon := 1)",
+    "dp_query('SELECT diag, count(*) FROM passed GROUP BY diag', keys := {diag: ['flu']}, epsilon := 1)",
+    "dp_count('passed', by := 'diag', keys := ['flu'], epsilon := 1, release := 'b')",
+)
+
+
+@cases("asked", NAMED, ids=["query of a table", "query of a view", "named count of a view"])
+def test_names_of_releases_tell_of_no_label(asked: str) -> None:
     """A query is named by a digest of what it asks for, and whoever sees the name may try labels."""
-    asked = (
-        "dp_query($$SELECT count(*) FROM patients WHERE diag > 'b'$$, epsilon := 1)",
-        "dp_query('SELECT diag, count(*) FROM passed GROUP BY diag', keys := {diag: ['flu']}, epsilon := 1)",
-        "dp_count('passed', by := 'diag', keys := ['flu'], epsilon := 1, release := 'b')",
-    )
     listed = []
     for known in (FEW, MORE):
         con = opened(known)
-        for sql in asked:
-            con.execute(f"FROM {sql}").fetchall()
+        con.execute(f"FROM {asked}").fetchall()
         fingerprints = session_of(con).ledger
         releases = [con.execute("SELECT kind, release, guarantee, event FROM dp_ledger()").fetchall()]
         releases += [sorted(one.arguments.items(), key=str) for one in fingerprints.releases(("dp_count", "dp_query"))]

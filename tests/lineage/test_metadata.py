@@ -14,6 +14,7 @@ import pytest
 import dpsql
 from support.cases import cases
 from support.metadata import KINDS, LOCAL_DOORS, listed_in_docs, made, said
+from support.sql_text import literal
 
 PRIVACY = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 
@@ -36,6 +37,16 @@ def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Pa
     without, with_person = shown
     assert without.pop("owner") != with_person.pop("owner"), "the rows make no metadata"
     assert without == with_person
+
+
+def test_a_query_of_the_catalog_shows_no_default() -> None:
+    """An owner may have written a default of rows; a query of the catalog is free."""
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE t (id INTEGER, note VARCHAR DEFAULT 'a secret', n INTEGER DEFAULT 31337)")
+        con.execute("SELECT dp_protect('t', epsilon := 1)").fetchall()
+        sql = "SELECT column_name, column_default FROM information_schema.columns WHERE table_name = 't' ORDER BY ALL"
+        assert con.execute(f"FROM dp_query({literal(sql)})").fetchall() == [("id", None), ("n", None), ("note", None)]
+        assert con.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(0,)]
 
 
 def test_every_kind_is_in_the_docs() -> None:

@@ -113,8 +113,7 @@ def test_a_part_that_fails_takes_the_others_with_it(con: Any) -> None:
     assert spent(con)[0] == after[0] + 3.0
 
 
-@pytest.mark.long
-@cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"])
+@cases("fault", [None, broken.JOIN_KEY_CAST], ids=["product", "join_key_cast"], quick=3)
 @cases(
     "sql",
     [

@@ -108,7 +108,7 @@ def connection() -> Iterator[Any]:
         yield opened
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=2)
 @cases("name", CASES)
 def test_rows(connection: Any, name: str, relation: Relation) -> None:
     """NULL, NaN, infinities, ties, rows of neither group."""
@@ -119,7 +119,7 @@ def test_rows(connection: Any, name: str, relation: Relation) -> None:
     assert max(found) > 0
 
 
-@cases("relation", RELATIONS)
+@cases("relation", RELATIONS, quick=1)
 @cases("name", ["mean", "count", "error", "auc"])
 def test_units(connection: Any, name: str, relation: Relation) -> None:
     """All rows of a unit, of which three count."""

@@ -64,6 +64,7 @@ def test_limits_that_others_imply_leave_nothing_out() -> None:
     assert enforced_limits(3, 2, 1, group_count=3, alone=True) == (True, False, False)
 
 
+@pytest.mark.long
 def test_a_named_release_of_before_is_replayed() -> None:
     ctx = dpsql.Context()
     ctx.connection.execute("CREATE TABLE t AS SELECT i // 3 AS u FROM range(60) AS r(i)")
@@ -76,6 +77,7 @@ def test_a_named_release_of_before_is_replayed() -> None:
         ctx.dp_count("t", **given, left_out_share=0.1)
 
 
+@pytest.mark.long
 def test_law_of_the_noise() -> None:
     """Discrete Laplace of scale 2 / (share epsilon) for units, and m times that for rows; not 0.7 or 1.3 times it."""
     [part] = plan_of(epsilon=20, **UNIT, left_out_share=0.5).left_out_parts
@@ -108,6 +110,7 @@ def table(con: Any, seed: int, *, within: bool) -> None:
     con.execute("CREATE OR REPLACE TABLE t AS FROM visits")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("within", [True, False])
 def test_counts_under_a_cap_that_bites_are_not_clear(within: bool) -> None:
     ctx = dpsql.Context()
@@ -148,6 +151,7 @@ def test_units_without_a_value_beyond_their_limit_are_answered(optimizer: str) -
         assert known[number] == pytest.approx(cut, rel=0.05)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", ["dp_sum", "dp_avg"])
 def test_sums_and_averages_that_lack_heavy_persons_are_biased(function: str) -> None:
     """Persons of 20 rows have 90, others of one row have 10: the mean of all rows is far above that of rows that count."""
@@ -186,9 +190,11 @@ def audited(fault: Fault | None) -> AuditReport:
         return audit(release, (FEW, MANY), epsilon=0.5, runs=RUNS, confidence=CONFIDENCE, power=0.3)
 
 
+@pytest.mark.long
 def test_one_person_with_many_rows_does_not_show() -> None:
     assert audited(None).verdict != "violates"
 
 
+@pytest.mark.long
 def test_rows_that_are_not_cut_are_found() -> None:
     assert audited(UNCUT).verdict == "violates"

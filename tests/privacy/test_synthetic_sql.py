@@ -115,17 +115,18 @@ def plan(more: str, *, drawn: bool) -> SyntheticPlan:
     return SyntheticPlan.from_arguments("t", given)
 
 
-@cases("case", CASES)
+@cases("case", CASES, quick=3)
 def test_neighbours_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case) <= 1 + 1e-9
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ["row", "replaced person", "missing"])
 def test_drawn_bounds_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=DRAWN) <= 1 + 1e-9
 
 
-@cases("case", CASES)
+@cases("case", CASES, quick=1)
 def test_a_drawn_hub_costs_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=HUB) <= 1 + 1e-9
 
@@ -145,7 +146,7 @@ FAULTS = {
 }
 
 
-@cases("fault", FAULTS)
+@cases("fault", FAULTS, quick=2)
 def test_a_planted_fault_shows(connection: Any, fault: str) -> None:
     with broken_synthetic(fault):
         assert over(connection, FAULTS[fault], call=DRAWN if fault == "bounds of the data" else CALL) > 1.01
@@ -258,6 +259,7 @@ def test_private_values_are_those_of_many(connection: Any) -> None:
     assert {("even",), ("odd",)} <= set(found) <= {("even",), ("odd",), ("other",), (None,)}
 
 
+@pytest.mark.long
 def test_draws_are_fresh(connection: Any) -> None:
     check = "SELECT list(error) FROM dp_synthetic('t', columns := ['a', 'b'], epsilon := 1, delta := 1e-5)"
     assert len({str(connection.execute(check).fetchone()) for _ in range(4)}) == 4

@@ -143,8 +143,8 @@ def test_the_statement_keeps_the_sensitivity(call: str, limits: str) -> None:
 def test_it_is_what_fell_away() -> None:
     """Rows of units with more than count, cut; by a count that DuckDB makes of the table, and the fault by 1,000."""
     con = dpsql.connect()
-    con.execute("CREATE TABLE t AS SELECT i % 7 AS u, 'a' AS h, 2.0 AS x FROM range(40) AS r(i)")
-    con.execute("INSERT INTO t SELECT 9, 'a', 2.0 FROM range(1006)")
+    con.execute("CREATE TABLE t AS SELECT i % 7 AS u, 'a' AS h, 3.0 AS x FROM range(40) AS r(i)")
+    con.execute("INSERT INTO t SELECT 9, 'a', 3.0 FROM range(1006)")
     call = "FROM dp_aggregate('t', aggregates := ['count', 'sum'], target := 'x', lower := 0, upper := 4, "
     call += "privacy_unit := 'u', max_rows_per_unit := 5, epsilon := 1)"
     exact = (
@@ -158,5 +158,6 @@ def test_it_is_what_fell_away() -> None:
     (part, [[one], [up, down]]), (_, [[same], [high, low]]) = seen
     unit = part.blocks[1].unit
     assert (one, (up + down) / unit) == (units, rows)
-    assert up == down  # 2 is the middle of the bounds
-    assert (same, (high + low) / unit) == (units, whole)
+    # A value of 3 is half a width above the middle of the bounds, for each row that is told of.
+    assert (up - down) / unit == rows / 2
+    assert (same, (high + low) / unit, (high - low) / unit) == (units, whole, whole / 2)

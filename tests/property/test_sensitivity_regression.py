@@ -8,11 +8,21 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.fold import Batch
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import gram_products
-from dpsql.mechanisms.ada_ssp import MOST_ROWS, eigenvalue_error, least_eigenvalue, release_least_eigenvalue
+from dpsql.mechanisms.ada_ssp import (
+    MOST_ROWS,
+    eigenvalue_error,
+    least_eigenvalue,
+    release_least_eigenvalue,
+    release_target_squares,
+)
 from dpsql.statistics.regression import (
+    RowMap,
+    RowProducts,
+    Scales,
     cross_sensitivity,
     gram_sensitivity,
     largest_norm,
@@ -181,3 +191,25 @@ def test_the_noise_of_an_eigenvalue_hides_what_doubles_get_wrong(relation: Relat
         hidden = least_eigenvalue_sensitivity(relation, R, unit) + 2 * eigenvalue_error(2, R)
         assert sigma * float(mu) >= hidden * (1 - 2.0**-40)
         assert sigma * float(mu) <= hidden * (1 + 2.0**-40)
+
+
+def target_squares(*values: float) -> int:
+    """Return the sum of squares of a target with the bounds -1 and 1, in units of S**2."""
+    products = RowProducts(RowMap(Scales(np.zeros(1), np.ones(1), 0.0, float(S))), (-1.0, 1.0))
+    for value in values:
+        products.add(np.array([value]), np.zeros((1, 1)), Batch())
+    return int(products.products()[-1, -1])
+
+
+@pytest.mark.parametrize("unit", [1, 2, 5])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_noise_of_the_target_squares_hides_all_rows_of_a_unit(relation: Relation, unit: int) -> None:
+    """Values beyond the bounds count as the bounds, so no row adds more than S**2; rows at a bound add all of it."""
+    mu, others = Fraction(1, 2), (0.3, -1.0, 5.0)
+    without = target_squares(*others, *([0.0] * unit if relation == "replace" else []))
+    moved = [
+        abs(target_squares(*others, *[value] * unit) - without) for value in (-7.0, -1.0, 0.25, 1.0, 3.0, math.inf)
+    ]
+    noisy = release_target_squares(np.array([without], dtype=object), relation, unit, squared_mu=mu**2)
+    assert max(moved) == unit * S**2
+    assert noisy.sigma * float(mu) == pytest.approx(max(moved), rel=2.0**-40)

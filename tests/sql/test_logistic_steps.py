@@ -79,6 +79,7 @@ def test_steps_are_those_of_duckdb(asked: dict[str, Any]) -> None:
     assert ("steps" in found[0].result) == (asked.get("epsilon") != 0.02)
 
 
+@pytest.mark.long
 def test_an_engine_reads_for_the_solver_and_then_for_every_round() -> None:
     """Weights, and 3 features twice; what a worker gets knows no rounds."""
     sent: list[Any] = []
@@ -101,6 +102,7 @@ def test_an_engine_reads_for_the_solver_and_then_for_every_round() -> None:
     assert not {"_rounds", "_stage"} & set(vars(pickle.loads(pickle.dumps(last))))
 
 
+@pytest.mark.long
 def test_a_failing_round_is_charged_once() -> None:
     def fail(fold: ResidualSums) -> Any:
         raise ValueError("a secret of the rows")
@@ -113,6 +115,7 @@ def test_a_failing_round_is_charged_once() -> None:
         assert "secret" not in str(failure.value)
 
 
+@pytest.mark.long
 def test_steps_follow_the_wave(made: dpsql.Context) -> None:
     """The shape of x1 is the wave, those of the others are lines."""
     found = made.release("wave").shapes.to_pylist()
@@ -125,6 +128,7 @@ def test_steps_follow_the_wave(made: dpsql.Context) -> None:
         assert float(np.sqrt(np.mean(np.square(errors)))) < 1.0, (name, errors)
 
 
+@pytest.mark.long
 def test_all_ways_predict_alike(made: dpsql.Context) -> None:
     """SQL, the function of one row, NumPy, and what was stored as JSON; a missing feature gives no prediction."""
     model = made.model("wave")
@@ -144,6 +148,7 @@ def test_all_ways_predict_alike(made: dpsql.Context) -> None:
     assert np.allclose(1 / (1 + np.exp(-by_hand)), expected, equal_nan=True)
 
 
+@pytest.mark.long
 def test_a_wave_is_told_better_than_by_a_line(made: dpsql.Context) -> None:
     """By dp_auc of predictions in SQL, whose noise is far below .01."""
     made.dp_logistic_regression("t", **{**CALL, **BOUNDS, "method": "linear"}, release="line")
@@ -161,12 +166,14 @@ def test_a_wave_is_told_better_than_by_a_line(made: dpsql.Context) -> None:
     assert areas["wave"] > 0.85 > 0.83 > areas["line"]
 
 
+@pytest.mark.long
 def test_the_receipt_says_what_each_feature_adds(made: dpsql.Context) -> None:
     box = made.release("wave").noise["glass_box"]
     assert [one["feature"] for one in box][2] == "x2"
     assert box[0]["adds"] > 3 > 1.5 > box[2]["adds"] >= 0
 
 
+@pytest.mark.long
 def test_the_picture_has_a_part_for_each_feature(made: dpsql.Context) -> None:
     pytest.importorskip("matplotlib")
     assert len(made.release("wave").plot().child_axes) == 3

@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.noise.discrete import discrete_gaussian, discrete_laplace, geometric
+from dpsql.noise.discrete import discrete_gaussian, discrete_laplace, geometric, truncated_laplace
 from dpsql.testing.distribution import fit, runs_needed
 from support.cases import cases
 
@@ -89,6 +89,34 @@ def test_law_is_right_and_wrong_scales_are_rejected(sampler, cells, spread, widt
 def test_law_at_ten_million_samples(sampler, cells):
     law = cells(Fraction(5, 2), 1)
     assert fit(draw(sampler, Fraction(5, 2), 1, 10**7), law, false_alarm=FALSE_ALARM).accepted
+
+
+def truncated_law(scale, bound):
+    """P(x) of discrete Laplace noise given that it is within a bound."""
+    weights = {x: math.exp(-abs(x) / float(scale)) for x in range(-bound, bound + 1)}
+    total = math.fsum(weights.values())
+    return {x: weight / total for x, weight in weights.items()}
+
+
+@cases(("scale", "bound"), [(Fraction(1), 1), (Fraction(2), 3), (Fraction(7, 3), 5)])
+def test_noise_beyond_its_bound_is_drawn_again_and_not_moved_to_the_bound(scale, bound):
+    law = truncated_law(scale, bound)
+    # The moved noise: the two ends have what is beyond them as well.
+    decay = math.exp(-1 / float(scale))
+    moved = {x: (1 - decay) / (1 + decay) * decay ** abs(x) for x in law}
+    moved[bound] = moved[-bound] = decay**bound / (1 + decay)
+    wrong = [(lambda n: np.clip(discrete_laplace(scale, n), -bound, bound), moved)]
+    wrong += [
+        (lambda n, spread=scale * factor: truncated_laplace(spread, bound, n), truncated_law(scale * factor, bound))
+        for factor in WRONG
+        if scale * factor <= bound
+    ]
+    runs = 0
+    for sampler, other in wrong:
+        needed = runs_needed(law, other, false_alarm=FALSE_ALARM, miss=MISS)
+        assert not fit(sampler(needed).tolist(), law, false_alarm=FALSE_ALARM).accepted
+        runs = max(runs, needed)
+    assert fit(truncated_laplace(scale, bound, runs).tolist(), law, false_alarm=FALSE_ALARM).accepted
 
 
 @pytest.mark.parametrize("sampler", [discrete_laplace, discrete_gaussian, geometric])

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms import key_limits
 from dpsql.mechanisms.count_noise import (
     GaussianCountNoise,
     LaplaceCountNoise,
@@ -181,15 +182,8 @@ def test_two_numbers_of_a_key_whose_sum_is_the_count(epsilon: float, delta: floa
     assert 0.8 * delta * math.exp(-epsilon / 2) < worst <= delta * (1 + 1e-9)
 
 
-@cases("epsilon", [0.01, 0.1, 1, 8], quick=4)
-@cases("delta", [1e-9, 1e-3, 0.1])
-@cases("relation", RELATIONS)
-@cases("groups", [1, 2, 7])
-def test_the_gaussian_excess_over_all_numbers_of_lone_keys(
-    groups: int, relation: Relation, delta: float, epsilon: float
-) -> None:
-    """The formulas of the specification, in doubles, for every number of lone keys: at most delta, and nearly all of it."""
-    chosen = selection("gaussian", epsilon, delta, relation, limits_by_group(groups))
+def gaussian_excess(chosen: PartitionSelection, epsilon: float, relation: Relation, groups: int) -> float:
+    """Return the largest delta over all numbers of lone keys, by the formulas of the specification, in doubles."""
     sides = 2 if relation == "replace" else 1
     gamma = 1 - upper_tail(chosen.noise, chosen.threshold - chosen.noise.unit)
     worst = 0.0
@@ -198,7 +192,39 @@ def test_the_gaussian_excess_over_all_numbers_of_lone_keys(
             mu = math.sqrt(sides * groups - first - second) / chosen.noise.deviation
             rest = normal_profile(mu, epsilon + (second - first) * math.log(gamma))
             worst = max(worst, 1 - gamma**first + gamma**first * rest)
+    return worst
+
+
+@cases("epsilon", [0.01, 0.1, 1, 8], quick=4)
+@cases("delta", [1e-9, 1e-3, 0.1])
+@cases("relation", RELATIONS)
+@cases("groups", [1, 2, 7])
+def test_the_gaussian_excess_over_all_numbers_of_lone_keys(
+    groups: int, relation: Relation, delta: float, epsilon: float
+) -> None:
+    """At most delta, and nearly all of it."""
+    chosen = selection("gaussian", epsilon, delta, relation, limits_by_group(groups))
+    worst = gaussian_excess(chosen, epsilon, relation, groups)
     assert 0.97 * delta < worst <= delta * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("factor", [1.001, 1.05, 1.2])
+@pytest.mark.parametrize(("epsilon", "delta"), [(1, 0.1), (0.1, 1e-3)])
+def test_a_threshold_that_doubles_propose_too_low_is_raised_or_refused(
+    monkeypatch: pytest.MonkeyPatch, epsilon: float, delta: float, factor: float
+) -> None:
+    """The exact check of delta decides. Under replace most of delta is that of keys which one unit alone has."""
+    proposed = key_limits._approximate_rate
+    monkeypatch.setattr(key_limits, "_approximate_rate", lambda *given: factor * proposed(*given))
+    key_limits.gaussian_rate.cache_clear()
+    try:
+        chosen = selection("gaussian", epsilon, delta, "replace", limits_by_group(2))
+    except ParameterError as refusal:
+        assert "P038" in str(refusal)
+    else:
+        assert gaussian_excess(chosen, epsilon, "replace", 2) <= delta * (1 + 1e-6)
+    finally:
+        key_limits.gaussian_rate.cache_clear()
 
 
 def test_more_numbers_beside_the_count() -> None:

@@ -7,7 +7,6 @@ sampling all of them fail by far, which is tested, too.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,6 @@ import pytest
 from scipy.stats import binom
 
 import dpsql
-from dpsql.contract.fold import Batch
-from dpsql.contract.relation import relation_of
-from dpsql.mechanisms.ada_ssp import release_target_squares
-from dpsql.statistics.regression import RowMap, RowProducts, Scales
 from support.cases import cases
 
 GROUPS = 500
@@ -143,22 +138,3 @@ def test_slopes_without_sampling_miss_more(opened: Any) -> None:
     call, *rest = CASES["slope"]
     wrong, _ = repeated(opened, f"{call.replace('epsilon := 5', 'epsilon := 1000')})", *rest)
     assert wrong > most(DRAWS)
-
-
-def test_squares_of_the_target() -> None:
-    """A row raises them by S**2 at most; noise has the stated deviation, to within 10 % in 3,000 draws."""
-    mapped = RowMap(Scales(np.zeros(1), np.ones(1), 0.0, float(1 << 20)))
-    products = RowProducts(mapped, (-1.0, 1.0))
-    for value in (-5.0, 0.3, 1.0, np.inf):
-        before = int(products.products()[-1, -1])
-        products.add(np.array([value]), np.zeros((1, 1)), Batch())
-        assert 0 <= int(products.products()[-1, -1]) - before <= 1 << 40
-    exact = np.array([5 << 40], dtype=object)
-    for neighbours in ("add_remove", "replace"):
-        drawn = [
-            release_target_squares(exact, neighbours, 2, squared_mu=Fraction(1, 4)).values[0] / 2**40
-            for _ in range(3000)
-        ]
-        assert relation_of(neighbours, 2).rise(1) == 2
-        assert np.std(drawn) == pytest.approx(4.0, rel=0.1)
-        assert np.mean(drawn) == pytest.approx(5.0, abs=0.5)

@@ -11,7 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import log_ndtr
 
-from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_down, units_text, units_up, zcdp_epsilon
+from dpsql.contract.cost import (
+    UNITS_PER_ONE,
+    Cost,
+    loss_text,
+    units_down,
+    units_text,
+    units_up,
+    zcdp_epsilon,
+    zcdp_rho,
+)
 from dpsql.contract.events import cost_of
 from dpsql.errors import ParameterError
 from support.cases import cases
@@ -150,6 +159,19 @@ def test_the_zcdp_conversion_is_sound_and_tight(rho: str, delta: str) -> None:
     grid = alphas * r + np.log1p(-1 / alphas) + (log_inverse - np.log(alphas)) / (alphas - 1)
     assert epsilon == pytest.approx(max(0.0, grid.min()), rel=1e-6, abs=1e-9)
     assert _gaussian_delta(r, epsilon) <= float(delta)  # no Gaussian of this rho may exceed the delta
+
+
+@cases("epsilon", ["0.01", "0.3", "1", "20"])
+@cases("delta", ["1e-12", "1e-5", "0.01"])
+def test_rho_is_the_largest_one_whose_conversion_is_within_epsilon(epsilon: str, delta: str) -> None:
+    most, chance = Fraction(epsilon), Fraction(delta)
+    rho = zcdp_rho(most, chance)
+    assert zcdp_epsilon(rho, chance) <= most < zcdp_epsilon(rho * (1 + Fraction(2, 10**6)), chance)
+
+
+def test_an_epsilon_without_a_rho_of_use_is_refused() -> None:
+    with pytest.raises(ParameterError, match="P038"):
+        zcdp_rho(Fraction(1, 10**9), Fraction(1, 10**6))
 
 
 def test_gaussian_noise_is_charged_to_epsilon_at_the_delta_it_names() -> None:
