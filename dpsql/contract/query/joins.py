@@ -179,7 +179,7 @@ class Joining:
         """Return the SQL of a comparison by order; None where its sides have no common type.
 
         Within one person any condition may choose which rows meet: lineage demands the person's equality beside it.
-        Decimals of different sizes are compared as doubles: DuckDB would cast one of them, which fails on a large value.
+        Decimals of different sizes are compared as doubles: DuckDB would cast one, which fails on a large value.
         """
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
         kinds = {one.type.kind for one in sides}
