@@ -30,9 +30,7 @@ settings.load_profile("dpsql")
 # and of the others a sample.
 LONG = (
     *("conformance", "privacy", "unit/test_mechanisms_canonical_lipschitz"),
-    *("statistical/test_aggregates_law", "statistical/test_auc_law", "statistical/test_comparison"),
-    *("statistical/test_quantile_law", "statistical/test_sampling", "statistical/test_score_filter_law"),
-    "statistical/test_verdicts",
+    *("statistical/test_auc_law", "statistical/test_comparison", "statistical/test_sampling"),
     *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
     *(
         "integration/test_papers_",

@@ -80,7 +80,8 @@ def _noise(one: QueryAggregate, answer: Mapping[str, Any], part: QueryPart) -> I
     """Yield the expected errors of one number of a core."""
     plan, each = part.plan, ""
     if part.rows_of is not None and not isinstance(plan, RowsPlan):
-        plan, each = limited(plan, 1), ", times the limit on rows that is drawn"
+        each = ", times the limit on rows that is drawn" if limited(plan, 2).max_rows_per_unit > 1 else ""
+        plan = limited(plan, 1)
     if isinstance(plan, QuantilePlan):
         whose = "rows of its group" if plan.by else "rows"
         yield "rank_error", plan.ranks, f"{whose} that a quantile is off by, in 95 % of calls{each}"

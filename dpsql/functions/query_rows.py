@@ -114,11 +114,15 @@ class RowsCall(QuantileCall):
 
 
 def limited(plan: _Limited, rows: int) -> _Limited:
-    """Return a plan whose units have so many rows; where one alone counted in a group, one still does."""
+    """Return a plan whose units have so many rows; where one alone counts in a group, one still does.
+
+    In one group of all rows that is one row of a unit, whatever is drawn: a person counts once among different persons.
+    The largest limit that may be drawn is more than one row, so nothing but a limit of a group makes it one.
+    """
     if not isinstance(plan, GroupedPlan) or plan.layout.privacy_unit is None:
         raise InternalError("I032", "the rows of a part have no limit. Report it.")
     keys = plan.public_keys
     count = None if keys is None else keys.count
-    each = plan.rows_per_group if plan.rows_per_group < plan.max_rows_per_unit else None
+    each = 1 if plan.rows_per_group == 1 else None
     found = Contribution.of("add_remove", rows, None, each, key_count=count)
     return replace(plan, max_rows_per_unit=found.rows, groups=found.groups, rows_per_group=found.rows_per_group)

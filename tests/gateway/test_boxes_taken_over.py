@@ -93,6 +93,31 @@ def locked(process: int) -> bool:
     return [status(one).get("Seccomp") for one in alive(process)] == ["2"]
 
 
+def test_closed_channels_and_times_that_are_up_end_boxes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three boxes that sleep the front leaves one; one may live no longer; the third one is let alone."""
+    for name in ("signal", "set_wakeup_fd"):  # those of the test's own process
+        monkeypatch.setattr(zygote.signal, name, lambda *_, **__: None)
+    living = zygote._Living(60.0)
+    fronts = []
+    try:
+        for life in (60.0, 60.0, 0.0):
+            front, channel = socket.socketpair()
+            fronts.append(front)
+            monkeypatch.setattr(living, "_life", life)
+            living.add(os.posix_spawn("/bin/sleep", ["sleep", "60"], {}), channel)
+        left, stays, late = living._boxes
+        fronts[0].close()
+        assert living.next_channel(None) is None
+        assert [*living._boxes] == [stays]
+        assert all(not Path(f"/proc/{one}").exists() for one in (left, late))
+        assert fronts[2].recv(1) == b""  # which tells the front
+    finally:
+        living.end()
+        for one in (*fronts, living._woken, living._waking):
+            one.close()
+    assert living.count == 0
+
+
 @pytest.mark.long
 def test_a_box_ends_when_its_channel_closes(tmp_path: Path) -> None:
     """`alarm(0)` and a wait held a box for good; now no clock of the box counts."""

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.contract.relation import relation_of
+from dpsql.functions.compare import ComparePlan
 from dpsql.mechanisms.auc import PairedConcordanceNoise
 from dpsql.statistics.auc import Concordance
 from dpsql.statistics.comparison import disagreeing_pairs, disagreement_sensitivity
@@ -66,6 +67,19 @@ def test_random_tables(relation: Relation) -> None:
         moved = [abs(a - b) for a, b in zip(numbers(table), numbers(other), strict=True)]
         assert moved[0] + moved[1] <= part.moved
         assert moved[4] <= 1
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+@pytest.mark.parametrize("more", [{}, {"delta": 1e-6, "noise": "gaussian"}], ids=["laplace", "gaussian"])
+def test_the_areas_and_the_pairs_share_epsilon(relation: Relation, more: dict[str, object]) -> None:
+    """Without the pairs the areas have all of it; what is charged is the sum."""
+    for sampling, share in ((True, Fraction(4, 5)), (False, Fraction(1))):
+        given = {"of": "auc", "scores": ["a", "b"], "label": "y", "neighbours": relation, "sampling": sampling}
+        plan = ComparePlan.from_arguments("t", {**given, "epsilon": 0.5, **more})
+        assert plan.area_part.epsilon == share / 2
+        if sampling:
+            assert plan.area_part.epsilon + plan.pairs_part.epsilon == Fraction(1, 2)
+        assert plan.measurement.event.cost.epsilon == Fraction(1, 2)
 
 
 def test_pairs_by_hand() -> None:

@@ -8,10 +8,11 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
-from test_sensitivity_query import asked, examine
+from test_sensitivity_query import EPSILON, asked, examine
 
 import dpsql
 from dpsql.functions import query_rows
+from dpsql.functions.query_rows import SHARE
 from support.broken.planting import Fault, planted
 from support.broken.query_parts import MOST_OF_ALL, NO_LIMIT, ROWS_OF_TWO
 from support.cases import cases
@@ -53,8 +54,8 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> No
     assert found.answered == len(ASKED), found.refused
 
 
-def each_part(con: Any, sql: str, rows: list[int], *faults: Fault) -> list[str]:
-    """Return what is wrong with some part, of orders of these people and of those without one of them."""
+def exact_calls(con: Any, sql: str, rows: list[int], *faults: Fault) -> list[Call]:
+    """Return what a query draws of orders of these people, and of those without one of them."""
     database: dict[str, Any] = {"people": [], "notes": [], "parts": [], "lines": []}
     database["orders"] = [(at, who, 1, 1, "'A'", "NULL", "NULL", "NULL") for at, who in enumerate(rows)]
     found: list[Call] = []
@@ -63,6 +64,12 @@ def each_part(con: Any, sql: str, rows: list[int], *faults: Fault) -> list[str]:
         for one in neighbours(database):
             fill(con, one)
             found.append(calls.run(con, asked(sql, MORE)))
+    return found
+
+
+def each_part(con: Any, sql: str, rows: list[int], *faults: Fault) -> list[str]:
+    """Return what is wrong with some part, of orders of these people and of those without one of them."""
+    found = exact_calls(con, sql, rows, *faults)
     wrong = []
     for other in found[1:]:
         if len(other.parts) != len(found[0].parts):
@@ -78,10 +85,27 @@ def each_part(con: Any, sql: str, rows: list[int], *faults: Fault) -> list[str]:
 
 
 PEOPLE = [1, 1, 1, 2, 2, 3]
+# Of persons: all of them, those with a value, and both in a group that is the only one.
+PERSONS = [
+    "SELECT count(DISTINCT who) FROM orders",
+    "SELECT count(DISTINCT who) FILTER (WHERE n IS NOT NULL) FROM orders",
+    "SELECT ward, count(DISTINCT who) FROM orders WHERE ward = 'A' GROUP BY ward",
+    "SELECT ward, count(DISTINCT who) FILTER (WHERE n = 1) FROM orders WHERE ward = 'A' GROUP BY ward",
+]
 
 
 def test_every_part_keeps_its_own_share(con: Any) -> None:
     assert each_part(con, "SELECT count(*) FROM orders", PEOPLE) == []
+
+
+@cases("sql", PERSONS, quick=2)
+def test_a_person_counts_once_among_persons_whatever_limit_is_drawn(con: Any, sql: str) -> None:
+    """The noise is that of one row; less would be too little."""
+    whole, *others = exact_calls(con, sql, PEOPLE)
+    _, part = whole.parts
+    assert part.scales == [1 / (EPSILON * (1 - SHARE))]
+    for other in others:
+        assert part.loss(other.parts[1]) == part.epsilon
 
 
 @cases("fault", [NO_LIMIT, ROWS_OF_TWO, MOST_OF_ALL], ids=lambda fault: fault.what, quick=1)

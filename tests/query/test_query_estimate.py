@@ -78,6 +78,17 @@ def test_a_drawn_limit_is_a_factor(con: Any) -> None:
     assert lines[2][2] == pytest.approx(one / 0.95, rel=0.01)
 
 
+def test_a_drawn_limit_is_no_factor_of_a_number_of_persons(con: Any) -> None:
+    """Each counts once, in noise as in words."""
+    sql = "SELECT count(DISTINCT patient) AS n FROM visits"
+    [(_, _, drawn, meaning)] = [
+        one for one in told(con, sql, ", max_rows_per_unit := 'drawn'") if one[1] == "std_error"
+    ]
+    assert "limit" not in meaning
+    [(_, _, one, _)] = [line for line in told(con, sql, ", max_rows_per_unit := 5") if line[1] == "std_error"]
+    assert drawn == pytest.approx(one / 0.95, rel=0.01)
+
+
 def test_a_query_of_public_tables_costs_nothing(con: Any) -> None:
     assert [line[:3] for line in told(con, "SELECT beds FROM wards")] == [(None, "epsilon", 0.0)]
 

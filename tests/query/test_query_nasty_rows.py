@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
 import duckdb
@@ -68,6 +69,9 @@ OTHERS = [
     "SELECT count(*) FROM (SELECT u, b AS v FROM n UNION ALL SELECT u, x FROM n) WHERE v > 1",
 ]
 
+# Whatever one of them holds, another one may be too narrow for.
+DECIMALS = [(38, 0), (38, 2), (38, 30), (18, 6), (4, 1)]
+
 
 @pytest.fixture(scope="module")
 def con() -> Iterator[duckdb.DuckDBPyConnection]:
@@ -83,6 +87,12 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
     found.execute(f"CREATE TABLE n AS SELECT i % 3 AS u, {columns} FROM range(28) AS r(i)")
     found.execute(f"INSERT INTO n SELECT nullif(i % 5, 4) AS u, {mixed} FROM range(200) AS r(i)")
     found.execute("CREATE TABLE p AS SELECT s, x FROM n WHERE s <> 'x' AND s ~ '^[0-9]+$' UNION ALL SELECT '7', 7")
+    for width, scale in DECIMALS:
+        most = f"{'9' * (width - scale)}.{'9' * scale}"
+        found.execute(f"ALTER TABLE n ADD COLUMN d{width}_{scale} DECIMAL({width}, {scale})")
+        found.execute(
+            f"UPDATE n SET d{width}_{scale} = CAST('{most}' AS DECIMAL({width}, {scale})) WHERE rowid % 3 = 0"
+        )
     yield found
     found.close()
 
@@ -130,6 +140,16 @@ def test_no_row_stops_what_is_made_of_a_persons_rows(con: duckdb.DuckDBPyConnect
 @cases("sql", OTHERS)
 def test_no_row_stops_a_join(con: duckdb.DuckDBPyConnection, sql: str) -> None:
     run(con, sql)
+
+
+@cases(("one", "other"), itertools.permutations(DECIMALS, 2), quick=6)
+def test_no_row_stops_a_join_by_the_order_of_decimals_of_two_types(
+    con: duckdb.DuckDBPyConnection, one: tuple[int, int], other: tuple[int, int]
+) -> None:
+    """DuckDB would cast one to the type of the other, and say in an error which value does not fit."""
+    first, second = ("d{}_{}".format(*sizes) for sizes in (one, other))
+    for condition in (f"a.{first} < b.{second}", f"b.{second} BETWEEN a.{first} AND a.{second}"):
+        assert run(con, f"SELECT count(b.s) FROM n a LEFT JOIN n b ON a.u = b.u AND {condition}") == 1
 
 
 def test_no_text_grows_through_subqueries(con: duckdb.DuckDBPyConnection) -> None:

@@ -116,6 +116,7 @@ def laplace_law(scale: Fraction, most: int) -> dict[int, float]:
         (Chebyshev(-1.0, 1.0, 1), Contribution("replace", 8, 1, 8, keys=1), 25),
     ],
     ids=lambda given: getattr(given, "kind", None),
+    quick=4,
 )
 def test_laplace_law(block, contribution, scale):
     """All coordinates have independent discrete Laplace noise of scale L1 / epsilon."""
@@ -294,7 +295,7 @@ CHOICES = [
 
 @cases("keys", [None, [1, 2, 3], list(range(300)), "private"], ids=["none", "few", "many", "private"])
 @cases("neighbours", ["add_remove", "replace"])
-@cases(("function", "more"), CHOICES)
+@cases(("function", "more"), CHOICES, quick=3)
 def test_auto_takes_what_dp_estimate_says_is_smaller(function, more, neighbours, keys):
     """The product of the errors that dp_estimate states is the smaller one of those with either law."""
     for groups in (1, 5, 9, 40):
@@ -366,7 +367,7 @@ def test_targets_that_share_a_count(neighbours, noise):
     contribution = Contribution(neighbours, keys=1)
     block = shared_count([(0.0, 10.0)] * 3 + [(-5.0, 5.0)], noise, contribution)
     values = np.array([[0.0, 1.0, 9.0, 5.0, 10.0] * 8] * 3 + [[-5.0, -5.0, -4.0, -5.0, 0.0] * 8])
-    groups = 20_000
+    groups = 5_000
     codes = [
         quantise(row.copy(), *one.affine).astype(np.int64).sum() for row, one in zip(values, block.shared, strict=True)
     ]
@@ -421,6 +422,7 @@ UNIFORM = (np.arange(20_000) + 0.5) / 200.0
         (GAUSSIAN, ["variance"], QUARTER + 10 * (HALF_LOW / 50 - 1), None),
         (LAPLACE, ["variance"], QUARTER + 10 * (HALF_LOW / 50 - 1), None),
     ],
+    quick=2,
 )
 def test_spread_of_means_and_variances(noise, asked, rows, stated):
     """The variances that the mechanisms promise, and `std_error`, which is computed from released numbers alone."""
@@ -452,6 +454,7 @@ def test_spread_of_means_and_variances(noise, asked, rows, stated):
         (GAUSSIAN, 5, "avg", 20.0, 3.90),
         (GAUSSIAN, 20, "avg", 50.0, 6.68),
     ],
+    quick=3,
 )
 def test_groups_of_two_hundred(noise, groups, asked, mean, deviation):
     """The table that other libraries are compared with: bounds [0, 100], (1, 1e-6), 200 rows in a group."""
@@ -476,7 +479,7 @@ LEAST = 0.95 - SIX * math.sqrt(0.95 * 0.05 / DRAWS)
 @cases("rows", ROWS)
 @cases("count", [5, 20, 200])
 @cases("asked", [["count"], ["sum"], ["count", "sum", "avg"], EVERYTHING], ids="-".join)
-@cases("noise", NOISES)
+@cases("noise", NOISES, quick=6)
 def test_intervals_cover(noise, asked, count, rows):
     """Every interval covers the aggregate of the clipped rows at 95 % or more, at every number of rows."""
     values = ROWS[rows](count)
@@ -517,6 +520,7 @@ def test_intervals_of_one_group_under_replace_cover(kind, rows):
                 assert spread_of(column.value, float(np.median(column.std_error)) ** 2) < SIX + 2, aggregate
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("confidence", [0.5, 0.999])
 @pytest.mark.parametrize("noise", NOISES)
 def test_other_confidences(noise, confidence):
@@ -563,6 +567,7 @@ def test_nothing_is_left_of_an_empty_group():
         assert (variance.value[~few] <= (100 - mean.value[~few]) * mean.value[~few] * 2 + 1e-9).all()
 
 
+@pytest.mark.long
 @cases("rows", [0, 1, 5, 50, 2000])
 @cases("bounds", [(0.0, 10.0), (90.0, 100.0), (-5.0, 100.0)])
 @cases("noise", NOISES)

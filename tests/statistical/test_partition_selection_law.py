@@ -13,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import Permit, measurement_of
+from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms import key_limits
+from dpsql.mechanisms.aggregates import count_law
 from dpsql.mechanisms.count_noise import (
     GaussianCountNoise,
     LaplaceCountNoise,
@@ -22,6 +25,7 @@ from dpsql.mechanisms.count_noise import (
     gaussian_count_noise,
 )
 from dpsql.mechanisms.key_limits import KeyLimits, gaussian_key_budget, limits_by_group, limits_by_row
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
 from dpsql.mechanisms.partition_selection import (
     LAWS,
     PartitionSelection,
@@ -31,6 +35,7 @@ from dpsql.mechanisms.partition_selection import (
     select_partitions,
     truncated_count_noise,
 )
+from dpsql.statistics.aggregates import NOISES, Sums, blocks_for
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.cases import cases
@@ -372,6 +377,43 @@ def test_names_come_sorted(law: str) -> None:
             select_partitions(["a", "b"], np.array(bad), chosen)
     with pytest.raises(InternalError, match="I031"):
         select_partitions(["a", "a"], np.array([3, 4]), chosen)
+
+
+# What is asked of the rows of a key beside its noisy count, and what one person contributes.
+ASKED = (["count"], ["avg"], ["variance"])
+CONTRIBUTIONS = (Contribution("add_remove"), Contribution("replace", 3, 3, 1), Contribution("add_remove", 6, 2, 3))
+
+
+def keyed_parts(delta: Fraction) -> Iterator[KeyedNoise]:
+    """Yield the parts that release private keys with their numbers, of every law."""
+    for contribution, asked, law in itertools.product(CONTRIBUTIONS, ASKED, NOISES):
+        blocks = blocks_for(asked, 0.0, 1.0, law)[:1]
+        part = keyed_noise("sums", Fraction(1), delta, contribution, blocks, law)
+        yield from {part, replace(part, truncated=False)}
+
+
+def test_keys_of_one_person_are_released_with_numbers_at_a_chance_of_delta_at_most() -> None:
+    """A row is one more on the lattice, and its rounding another step; a person has several keys of their own."""
+    delta = Fraction(1, 1000)
+    for part in keyed_parts(delta):
+        noise, highest = part.count_noise, part.count_noise.unit
+        if not part.truncated:
+            highest = count_law(part.blocks[0], part.noise.lattices[0]).most(1)
+        chance = 1 - (1 - noise.tail(part.threshold - highest)) ** part.contribution.groups
+        assert delta / 60 < chance <= delta, part
+        if part.mu is None:
+            assert chance > delta * Fraction(9, 10) or noise.unit == 1, part
+
+
+def test_keys_of_many_are_released_and_keys_of_one_are_not() -> None:
+    """By the noisy count: at this delta a key of one row passes in one of 1e9 runs."""
+    rows = np.where(np.arange(300) % 3 == 0, 10**6, 1)
+    for part in keyed_parts(Fraction(1, 10**12)):
+        sums = [Sums(rows, rows * 0, rows * 0)] * len(part.blocks)
+        with Permit(measurement_of(part)).drawing():
+            released, blocks = part.draw(sums)
+        assert released.tolist() == list(range(0, 300, 3))
+        assert all(len(block.counts) == 100 for block in blocks)
 
 
 def test_the_law_with_the_lowest_threshold_is_taken() -> None:

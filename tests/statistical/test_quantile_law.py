@@ -26,6 +26,7 @@ COUNTS = [2, 3, 1, 2]
 ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
 
 
+@pytest.mark.long
 @cases(
     ("chosen", "epsilon", "neighbours", "rows"),
     [

@@ -64,6 +64,7 @@ METHODS: dict[str, dict[str, Any]] = {
     ("method", "score"),
     # Noise on counts and the score computed from them: the norms of the counts say it all.
     [pair for pair in itertools.product(METHODS, SCORES) if pair != ("laplace", "information_gain")],
+    quick=6,
 )
 def test_every_table_of_three_rows_is_within_epsilon(method: str, score: str, relation: Relation) -> None:
     exact_gain = {"n_max": 3} if score == "information_gain" else {}
@@ -74,7 +75,7 @@ def test_every_table_of_three_rows_is_within_epsilon(method: str, score: str, re
 
 
 @cases("relation", RELATIONS)
-@cases("score", ["total_count", "difference_count", "purity"])
+@cases("score", ["total_count", "difference_count", "purity"], quick=1)
 def test_every_table_of_two_rows_is_within_epsilon_and_delta(score: str, relation: Relation) -> None:
     options = {"delta": 1e-3, "method": "gaussian", "epsilon": 2}
     chosen = plan(score=score, neighbours=relation, max_features_per_row=2, **options, **THRESHOLD)
@@ -125,6 +126,7 @@ CASES: dict[str, tuple[dict[str, Any], Counts]] = {
 LONG = ("laplace totals", "laplace differences", "gaussian totals", "svt", "gumbel gain")
 
 
+@pytest.mark.long
 @cases("case", [pytest.param(case, marks=[pytest.mark.slow] if case in LONG else []) for case in CASES])
 def test_draws_follow_the_exact_law(case: str) -> None:
     """As stated; with noise 0.7 and 1.3 times as large, they do not."""
@@ -163,6 +165,7 @@ def test_draws_follow_the_exact_law(case: str) -> None:
     assert fit(drawn, law, false_alarm=FALSE_ALARM).accepted
 
 
+@pytest.mark.long
 @cases("delta", [None, 1e-6])
 @cases(
     ("score", "false_positives"),
@@ -211,7 +214,7 @@ def test_false_positives_of_the_sparse_vector_technique(score: str) -> None:
 
 
 @cases("score", SCORES)
-@cases("delta", [None, 1e-6])
+@cases("delta", [None, 1e-6], quick=1)
 def test_errors_are_as_wide_as_stated(score: str, delta: float | None) -> None:
     """The spread of released scores over draws; scores far from where an absolute value folds them."""
     counts = Counts(np.array([400, 10, 5]), np.array([10, 300, 2]), 2000, 1000)

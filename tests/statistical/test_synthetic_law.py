@@ -49,10 +49,10 @@ def test_counts_of_columns(neighbours: str, rows: int, squared: int) -> None:
     assert noisy.sigma == pytest.approx(asked.deviations(3)[0])
 
 
-@pytest.mark.long
-def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("runs", [200, pytest.param(3000, marks=pytest.mark.long)])
+def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     """With m rows more than the m that hide a value, it is released with the chance of the stated deviations."""
-    rows, runs = 20, 3000
+    rows = 20
     asked = plan("add_remove", rows, columns=["g"], epsilon=20, private_keys=True)
     counts = ColumnCounts([CodedColumn("g", "VARCHAR", None, True, None, 0, draws_keys=True)])
     counts.add_columns([pa.array(["twice"] * 2 * rows + ["once"] * rows)])

@@ -39,7 +39,7 @@ def false_clear(connection: Any, sql: str) -> tuple[float, int]:
     return words.count("clear") / len(words), len(words)
 
 
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+@pytest.mark.parametrize("noise", ["laplace", pytest.param("gaussian", marks=pytest.mark.long)])
 def test_counts_of_nothing(noise: str) -> None:
     """Groups, bins and cells without rows, each called clear in 5 % of cases at most."""
     with dpsql.connect() as connection:
@@ -59,6 +59,7 @@ def test_counts_of_nothing(noise: str) -> None:
             )
 
 
+@pytest.mark.long
 def test_covariances_and_correlations_of_nothing() -> None:
     """Two columns whose covariance is exactly 0 in these rows."""
     with dpsql.connect() as connection:
@@ -74,7 +75,7 @@ def test_covariances_and_correlations_of_nothing() -> None:
 
 
 @cases("deviation", [0.3, 1.4, 14.0])
-@cases("failure", [0.05, 0.0125, 1e-4])
+@cases("failure", [0.05, 0.0125, 1e-4], quick=1)
 def test_the_reach_of_counts(deviation: float, failure: float) -> None:
     """Exceeded by one Laplace number, by sums of them and by normal noise in at most that share; half of it is not."""
     runs = 200_000
@@ -152,7 +153,7 @@ def test_scores_of_features_without_rows() -> None:
     assert found / runs < most(runs)
 
 
-@pytest.mark.parametrize("two_levels", [False, True])
+@pytest.mark.parametrize("two_levels", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_features_that_are_independent_of_the_target(two_levels: bool) -> None:
     """Of 30 features none follows the target: the best three are clear in 5 % of calls at most. With k for p, more."""
     runs, rows, features = 40, 40, 30
@@ -168,6 +169,7 @@ def test_features_that_are_independent_of_the_target(two_levels: bool) -> None:
     assert found.count(True) / runs < most(runs)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("two_levels", [False, True])
 def test_sets_that_are_independent_of_the_target(two_levels: bool) -> None:
     """None of 30 features follows the target, and noise hides nothing: the best three are clear in 5 % of calls at most.
@@ -203,6 +205,7 @@ def test_the_null_of_scores_is_a_bound() -> None:
         assert (taus >= 4.0).mean() > 2 * math.exp(-16 / (width / 10)), "a tenth of that width is no bound"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", [0.0, 5.0, 200.0])
 def test_metrics_do_not_contradict_each_other(scale: float) -> None:
     """Whatever the noise: mae <= rmse <= sqrt(B mae), R² at most 1 - rmse**2, and each number in its interval."""

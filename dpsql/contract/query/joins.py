@@ -179,13 +179,15 @@ class Joining:
         """Return the SQL of a comparison by order; None where its sides have no common type.
 
         Within one person any condition may choose which rows meet: lineage demands the person's equality beside it.
+        Decimals of different sizes are compared as doubles: DuckDB would cast one, which fails on a large value.
         """
         sides = [self.expressions.write(one, self.scope.columns(one)) for one in (left, right)]
         kinds = {one.type.kind for one in sides}
+        sizes = {one.type.sizes for one in sides}
         wanted = None
         if kinds <= {"DATE", "TIMESTAMP"} and len(kinds) > 1:
             wanted = "TIMESTAMP"
-        elif kinds <= NUMBERS and len(kinds) > 1:
+        elif kinds <= NUMBERS and max(len(kinds), len(sizes)) > 1:
             wanted = "DOUBLE"
         elif not (kinds <= NUMBERS | {"DATE", "TIMESTAMP", "TIME", "INTERVAL"} and len(kinds) == 1):
             return None
