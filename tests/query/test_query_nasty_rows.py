@@ -71,6 +71,7 @@ OTHERS = [
 
 # Whatever one of them holds, another one may be too narrow for.
 DECIMALS = [(38, 0), (38, 2), (38, 30), (18, 6), (4, 1)]
+NUMBERS = ["x", "b", "h", "m", "d38_30", "d4_1"]
 
 
 @pytest.fixture(scope="module")
@@ -147,8 +148,33 @@ def test_no_row_stops_a_join_by_the_order_of_decimals_of_two_types(
     con: duckdb.DuckDBPyConnection, one: tuple[int, int], other: tuple[int, int]
 ) -> None:
     """DuckDB would cast one to the type of the other, and say in an error which value does not fit."""
-    first, second = ("d{}_{}".format(*sizes) for sizes in (one, other))
-    for condition in (f"a.{first} < b.{second}", f"b.{second} BETWEEN a.{first} AND a.{second}"):
+    join_by_order(con, *("d{}_{}".format(*sizes) for sizes in (one, other)))
+
+
+@cases(("one", "other"), [*itertools.permutations(NUMBERS, 2), ("d", "t"), ("t", "d"), ("d", "d"), ("t", "t")], quick=4)
+def test_no_row_stops_a_join_by_an_order(con: duckdb.DuckDBPyConnection, one: str, other: str) -> None:
+    join_by_order(con, one, other)
+
+
+@cases("sign", ["<", "<=", ">", ">=", "<>"])
+def test_decimals_of_two_types_are_ordered_by_their_values(sign: str) -> None:
+    """Tenths as 0.1 and as 0.1000, equal ones among them."""
+    join = f"FROM n a LEFT JOIN n b ON a.u = b.u AND a.v {sign} b.w"
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE TABLE n AS SELECT i % 2 AS u, i / 10 AS v FROM range(-8, 12) AS r(i); CREATE TABLE p AS FROM n"
+        )
+        con.execute("ALTER TABLE n ADD COLUMN w DECIMAL(12, 4); UPDATE n SET w = v + (v * 100000) % 3 / 10000")
+        con.execute("ALTER TABLE n ALTER v TYPE DECIMAL(4, 1)")
+        [source] = sources(con, f"SELECT count(b.w), count(*) {join}")
+        assert (
+            con.execute(f"SELECT count(*) FROM ({source})").fetchone()
+            == con.execute(f"SELECT count(*) {join}").fetchone()
+        )
+
+
+def join_by_order(con: duckdb.DuckDBPyConnection, one: str, other: str) -> None:
+    for condition in (f"a.{one} < b.{other}", f"b.{other} BETWEEN a.{one} AND a.{other}"):
         assert run(con, f"SELECT count(b.s) FROM n a LEFT JOIN n b ON a.u = b.u AND {condition}") == 1
 
 
