@@ -85,7 +85,7 @@ def test_a_wrong_split_is_refused_or_tells_no_more(con: Any, seed: int, asked: S
 
 
 @pytest.mark.slow
-@cases("seed", range(1000, 1100))
+@cases("seed", range(1000, 1020))
 def test_a_wrong_split_is_refused_or_tells_no_more_in_many(con: Any, seed: int) -> None:
     assert examined(con, seed, 100, databases=2).wrong == []
 

@@ -127,7 +127,7 @@ def test_no_owner_of_any_small_database_moves_more(con: Any, form: str) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(30))
+@cases("seed", range(10))
 def test_no_owner_of_random_databases_moves_more(con: Any, seed: int) -> None:
     check(con, [rich(random.Random(seed))], CALLS.values())
 

@@ -44,7 +44,7 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
 
 
 @pytest.mark.slow
-@cases("seed", range(100, 160))
+@cases("seed", range(100, 120))
 def test_a_person_is_worth_epsilon_at_most_in_many(con: Any, seed: int) -> None:
     assert examined(con, seed, 40).wrong == []
 
