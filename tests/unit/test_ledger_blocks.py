@@ -276,6 +276,15 @@ def test_the_loss_of_a_person_is_that_of_group_privacy(blocks: int, epsilon: str
         assert cost.delta == 0
 
 
+def test_a_delta_without_an_epsilon_says_nothing_of_several_blocks() -> None:
+    """Without a bound on what the first block's rows did, nothing bounds what those of the next one do."""
+    cost = Cost(None, Fraction(1, 10**6), Fraction(1, 100))
+    one, two = of_person(cost, 1), of_person(cost, 2)
+    assert (one.epsilon, one.delta, one.rho) == (None, Fraction(1, 10**6), Fraction(1, 100))
+    assert (two.epsilon, two.delta, two.rho) == (None, 1, Fraction(4, 100))
+    assert of_person(Cost(None, Fraction(0), Fraction(1, 100)), 2).delta == 0
+
+
 # Damage.
 
 
