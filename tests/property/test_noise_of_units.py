@@ -1,7 +1,8 @@
-"""What one call draws for units of three rows is three times as wide as for units of one, in every function.
+"""The noise of every function for units of one and of three rows, and for rows that are added and that are replaced.
 
 The samplers are the product's own, and what they are asked for is noted: scales, standard deviations, and ranges of
-utilities over epsilon. A call that forgets the rows of a unit anywhere between its arguments and its samplers shows.
+utilities over epsilon. A call that forgets the rows of a unit, or the relation, between its arguments and its samplers
+shows.
 """
 
 from __future__ import annotations
@@ -114,15 +115,29 @@ def ctx() -> Iterator[dpsql.Context]:
         yield opened
 
 
+def widths(ctx: dpsql.Context, name: str, **more: object) -> dict[str, tuple[float, float]]:
+    """Return the least and the largest width of the noise of a call, by sampler."""
+    function, given = CALLS[name]
+    with noted() as found:
+        getattr(ctx, function)("t", **{**given, **more}, epsilon=900)
+    return {sampler: (min(sizes), max(sizes)) for sampler, sizes in found.items()}
+
+
 @cases("name", CALLS)
 def test_units_of_three_rows_have_three_times_the_noise(ctx: dpsql.Context, name: str) -> None:
-    function, given = CALLS[name]
-    widths = {}
-    for rows in (1, 3):
-        with noted() as found:
-            getattr(ctx, function)("t", **given, epsilon=900, privacy_unit="u", max_rows_per_unit=rows)
-        widths[rows] = {sampler: (min(sizes), max(sizes)) for sampler, sizes in found.items()}
-    assert widths[1].keys() == widths[3].keys() != set()
-    for sampler, ends in widths[1].items():
-        for one, three in zip(ends, widths[3][sampler], strict=True):
-            assert three == pytest.approx(3 * one, rel=1e-6), sampler
+    one, three = (widths(ctx, name, privacy_unit="u", max_rows_per_unit=rows) for rows in (1, 3))
+    assert one.keys() == three.keys() != set()
+    for sampler in one:
+        assert three[sampler] == pytest.approx([3 * width for width in one[sampler]], rel=1e-6), sampler
+
+
+@cases("name", [name for name in CALLS if name != "count"])  # which a replaced row does not move
+def test_replaced_rows_have_more_noise_than_added_ones(ctx: dpsql.Context, name: str) -> None:
+    """They move whatever they left and whatever they came to; some number of each sampler shows it, and none has less."""
+    unit = {"privacy_unit": "u", "max_rows_per_unit": 1} if "by" in CALLS[name][1] else {}
+    added, replaced = (widths(ctx, name, neighbours=relation, **unit) for relation in ("add_remove", "replace"))
+    assert added.keys() == replaced.keys() != set()
+    for sampler in added:
+        ratios = [more / less for less, more in zip(added[sampler], replaced[sampler], strict=True)]
+        assert min(ratios) >= 1 - 1e-9, sampler
+        assert max(ratios) > 1.05, sampler
