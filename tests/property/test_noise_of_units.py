@@ -19,6 +19,7 @@ import pytest
 import dpsql
 import dpsql.functions
 import dpsql.mechanisms
+from dpsql.functions.kendall import KendallPlan
 from dpsql.mechanisms.gaussian import GaussianNoise
 from support.cases import cases
 
@@ -141,3 +142,13 @@ def test_replaced_rows_have_more_noise_than_added_ones(ctx: dpsql.Context, name:
         ratios = [more / less for less, more in zip(added[sampler], replaced[sampler], strict=True)]
         assert min(ratios) >= 1 - 1e-9, sampler
         assert max(ratios) > 1.05, sampler
+
+
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+def test_the_second_round_of_rank_correlation_has_twice_the_noise(ctx: dpsql.Context, relation: str) -> None:
+    """The correlation with the chosen feature moves, too, as far as that with the target."""
+    given = {**FEATURES, "k": 2, "verdict_share": 0, "neighbours": relation}
+    first, later = KendallPlan.from_arguments("t", {**given, "epsilon": 900}).ranges()
+    with noted() as found:
+        ctx.dp_kendall("t", **given, epsilon=900)
+    assert max(found["select"]) / min(found["select"]) == later / first == 2

@@ -285,6 +285,18 @@ def test_a_delta_without_an_epsilon_says_nothing_of_several_blocks() -> None:
     assert of_person(Cost(None, Fraction(0), Fraction(1, 100)), 2).delta == 0
 
 
+def test_dates_of_another_zone_or_column_are_other_dates() -> None:
+    """Then what was spent moved all rows of a person, so no account of a block goes on."""
+    stated = Dated("month", "day", zone="UTC")
+    assert stated.goes_on(Dated("day", "day", zone="UTC"))
+    assert not stated.goes_on(Dated("month", "day"))
+    assert not stated.goes_on(Dated("month", "came", zone="UTC"))
+    several = Dated("month", "", zone="UTC", tables=(("visits", "day"),))
+    assert several.goes_on(Dated("month", "", zone="UTC", tables=(("visits", "day"), ("stays", "since"))))
+    assert not several.goes_on(Dated("month", "", tables=(("visits", "day"),)))
+    assert not several.goes_on(Dated("month", "", zone="UTC", tables=(("visits", "came"),)))
+
+
 # Damage.
 
 

@@ -27,6 +27,7 @@ KEYS = {"by": "h", "keys": ["a", "b"]}
 PRIVATE = {"by": "h", "keys": "private", **DELTA}
 GROUPS = {"privacy_unit": "u", "max_groups_per_unit": 2, "max_rows_per_unit_group": 2}
 WIDE = {"features": ["a", "b", "c"]}
+PRIVATE_NAMES = {"features": "word", "row_id": "id", "vocabulary": "private", **DELTA}
 SCORES = {"scores": ["a", "b"], "label": "y"}
 
 # Of each function the arguments that it needs, and options that divide its budget in another way.
@@ -80,6 +81,8 @@ CALLS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"threshold": 9, "method": "svt", "cutoff": 2},
             {"k": 2, "method": "gumbel"},
             {"method": "cluster"},
+            {**PRIVATE_NAMES, "threshold": 9},
+            {**PRIVATE_NAMES, "threshold": 9, "method": "gaussian"},
         ],
     ),
     "dp_naive_bayes": ({"target": "y", **WIDE}, [{}, DELTA, {"count_share": 0.4}]),
