@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from dpsql.contract.cost import UNITS_PER_ONE, Cost
 from dpsql.contract.periods import Dated, During, block_of, first_day, last_day, spans
 from dpsql.errors import BudgetError, DpsqlError, InternalError, ParameterError
-from dpsql.ledger.blocks import Blocks, delta_over, of_person
+from dpsql.ledger.blocks import Blocks, charged_names, delta_over, of_person
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
 from support.broken import periods as broken
@@ -283,6 +284,20 @@ def test_a_delta_without_an_epsilon_says_nothing_of_several_blocks() -> None:
     assert (one.epsilon, one.delta, one.rho) == (None, Fraction(1, 10**6), Fraction(1, 100))
     assert (two.epsilon, two.delta, two.rho) == (None, 1, Fraction(4, 100))
     assert of_person(Cost(None, Fraction(0), Fraction(1, 100)), 2).delta == 0
+
+
+def test_a_call_that_fails_after_its_periods_were_restated_is_charged_to_all_that_it_touched() -> None:
+    months = Budget.of(**STATED)
+    for during, named in (
+        (
+            During.read(block_of("quarter", date(2026, 2, 3)), Dated("quarter", "day")),
+            ["2026-01", "2026-02", "2026-03"],
+        ),
+        (During.read("2026-02/2026-03", MONTH), ["2026-02", "2026-03"]),
+    ):
+        assert during is not None
+        assert charged_names(months, during) == named
+        assert charged_names(None, during) == []
 
 
 def test_dates_of_another_zone_or_column_are_other_dates() -> None:
