@@ -287,6 +287,7 @@ def test_noise_on_a_coarse_lattice_is_for_what_rounding_adds(kind):
     """So wide that the lattice is coarser than the codes: a unit then moves each coordinate by up to one more."""
     block, shape = kind(0.0, 1.0), Contribution("replace", 3, 2, 2)
     norm, moved, squared = block.norm(shape), block.moved(shape), block.squared_norm(shape)
+    assert moved == 4 * block.size  # two groups that a unit leaves, and two that it comes to
     epsilon = Fraction(norm, 1 << 53)
     lattice = laplace_lattice(block, shape, epsilon)
     assert lattice.bits > 0
