@@ -120,8 +120,9 @@ def test_neighbours_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case) <= 1 + 1e-9
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("case", ["row", "replaced person", "missing"])
+@pytest.mark.parametrize(
+    "case", ["row", *(pytest.param(case, marks=pytest.mark.long) for case in ("replaced person", "missing"))]
+)
 def test_drawn_bounds_cost_what_is_charged(connection: Any, case: str) -> None:
     assert over(connection, case, call=DRAWN) <= 1 + 1e-9
 

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pytest
 
 from dpsql.contract.relation import Contribution
+from dpsql.errors import InternalError
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, wide_parts
 from dpsql.mechanisms.aggregates import GroupedNoise, Lattice, count_law, gaussian_lattice, laplace_lattice, noisy_block
-from dpsql.mechanisms.keyed_aggregates import keyed_noise
+from dpsql.mechanisms.count_noise import CountNoise, GaussianCountNoise, LaplaceCountNoise
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, keyed_noise
 from dpsql.statistics.aggregates import (
     AGGREGATES,
     Bernstein,
@@ -63,14 +65,20 @@ def test_a_unit_counts_once_in_each_of_its_groups(relation: str, moved: int) -> 
     assert (UnitCount().norm(contribution), UnitCount().squared_norm(contribution)) == (moved, moved)
 
 
-def test_blocks_share_epsilon() -> None:
-    """A block with a part of epsilon has the noise that it has alone with that part."""
+@pytest.mark.parametrize(("mu", "delta"), [(None, None), (Fraction(1, 5), Fraction(1, 10**6))], ids=["epsilon", "mu"])
+def test_blocks_share_the_loss(mu: Fraction | None, delta: Fraction | None) -> None:
+    """A block with a part of epsilon, or of mu squared, has the noise that it has alone with that part."""
     contribution, blocks = Contribution("add_remove", 2, 1, 2), (GroupCount(), CentredSum(-1.0, 1.0))
     shares = (Fraction(1, 4), Fraction(3, 4))
-    together = GroupedNoise("sums", Fraction(1), None, None, contribution, blocks, shares).lattices
-    for lattice, block, share in zip(together, blocks, shares, strict=True):
-        [alone] = GroupedNoise("sums", share, None, None, contribution, (block,), (Fraction(1),)).lattices
-        assert lattice == alone
+    together = GroupedNoise("sums", Fraction(1), delta, mu, contribution, blocks, shares)
+    for lattice, block, share in zip(together.lattices, blocks, shares, strict=True):
+        if mu is None:
+            assert lattice == laplace_lattice(block, contribution, share)
+        else:
+            assert lattice == gaussian_lattice(block, contribution, share * mu**2)
+    for wrong in ((Fraction(1), Fraction(1)), (Fraction(1),), (Fraction(3, 2), Fraction(-1, 2))):
+        with pytest.raises(InternalError, match="I032"):
+            GroupedNoise("sums", Fraction(1), delta, mu, contribution, blocks, wrong)
 
 
 def name(block: Block) -> str:
@@ -279,6 +287,7 @@ def test_noise_on_a_coarse_lattice_is_for_what_rounding_adds(kind):
     """So wide that the lattice is coarser than the codes: a unit then moves each coordinate by up to one more."""
     block, shape = kind(0.0, 1.0), Contribution("replace", 3, 2, 2)
     norm, moved, squared = block.norm(shape), block.moved(shape), block.squared_norm(shape)
+    assert moved == 4 * block.size  # two groups that a unit leaves, and two that it comes to
     epsilon = Fraction(norm, 1 << 53)
     lattice = laplace_lattice(block, shape, epsilon)
     assert lattice.bits > 0
@@ -288,6 +297,47 @@ def test_noise_on_a_coarse_lattice_is_for_what_rounding_adds(kind):
     assert lattice.bits > 0
     least = math.sqrt(squared) / 2.0**lattice.bits + math.sqrt(moved)
     assert math.sqrt(lattice.spread) * float(mu) >= least * (1 - 1e-12)
+
+
+KEYED: dict[str, list[Block]] = {
+    "rows": [GroupCount()],
+    "two coordinates": [TransformedPair(0.0, 1.0)],
+    "two targets": [TransformedPair(0.0, 1.0), TransformedPair(0.0, 9.0)],
+    "units alone": [CentredSum(-1.0, 1.0)],
+}
+
+
+def added_noise(part: KeyedNoise) -> CountNoise:
+    """Return the law of what a key's count has beside its rows, from the noise of each coordinate that it adds up."""
+    block, lattice = part.blocks[0], part.noise.lattices[0]
+    unit, terms = math.ldexp(block.unit, -lattice.bits), len(block.count_of)
+    if lattice.noise == "gaussian":
+        return GaussianCountNoise(variance=lattice.spread * terms, unit=int(unit))
+    return LaplaceCountNoise(scale=lattice.spread, unit=int(unit), terms=terms)
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+@pytest.mark.parametrize("relation", ["add_remove", "replace"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (4, 2, 2), (2, 1, 2)], ids=str)
+@pytest.mark.parametrize("kind", KEYED)
+def test_keys_of_one_unit_pass_the_threshold_with_delta_at_most(
+    kind: str, shape: tuple[int, int, int], relation: str, law: str
+) -> None:
+    """All rows that a unit may have in keys of its own, in as many keys as it may have them."""
+    rows, groups, each = shape
+    delta = Fraction(1, 10**4)
+    part = keyed_noise("sums", Fraction(1), delta, Contribution(relation, rows, groups, each), KEYED[kind], law)
+    assert sum(part.noise.shares) == 1
+    counts_units = isinstance(part.blocks[0], UnitCount)
+    assert counts_units == (kind not in ("rows", "two coordinates") or each > 1)
+    noise, most = added_noise(part), 1 if counts_units else each
+    if part.truncated:
+        noise = part.count_noise
+        assert (noise.unit, noise.tail(noise.bound + 1)) == (1, 0)
+    # A coordinate that is rounded may be half a step too high.
+    lone = most * noise.unit + (0 if part.truncated else len(part.blocks[0].count_of) // 2)
+    assert 1 - (1 - noise.tail(part.threshold - lone)) ** groups <= delta
+    assert part.least_count == part.threshold / noise.unit
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])

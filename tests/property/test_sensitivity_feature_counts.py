@@ -28,7 +28,7 @@ from dpsql.statistics.feature_counts import (
     score_range,
     score_sensitivity,
 )
-from dpsql.statistics.presence import FeatureCounts
+from dpsql.statistics.presence import FeatureCounts, NameCounts
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.cases import cases
 
@@ -388,3 +388,22 @@ def test_bad_arguments_are_refused() -> None:
         exact_scores("chi_square", np.zeros(1), np.zeros(1), 0, 0)
     assert set(RELEASED_FOR) == set(SCORES)
     assert set(RELEASED_FOR.values()) < set(RELEASED)
+
+
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_a_row_brings_in_no_more_names_than_count(most: int) -> None:
+    """Of a row with more names some are chosen by its identity; names that decide what is shown count once in a row."""
+    names = [f"name {number}".encode() for number in range(9)]
+    for size in range(10):
+        for identity in range(20):
+            counts = NameCounts(most)
+            counts.learn(names, b"key")
+            listed = np.arange(size, dtype=np.int64)
+            # A name that is repeated, and one more row, whose names are others.
+            positions = np.concatenate((listed, listed[:1], [8]))
+            lengths = np.array([len(positions) - 1, 1])
+            keys = np.array([identity, 999], dtype=np.uint64)
+            counts.add_sparse(np.array([1.0, -1.0]), lengths, positions, Batch(keys, secret=b"key"))
+            found = counts.counts - np.eye(9, dtype=np.int64)[8]
+            assert found.sum() == min(size, most)
+            assert set(found.tolist()) <= {0, 1}

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate, exponential_rate, objective_epsilon
+from dpsql.statistics.logistic_rows import Scaling
+from dpsql.statistics.regression import Standard
 from support.cases import cases
 from support.laws.logistic import (
     Perturbation,
@@ -183,3 +186,19 @@ def test_the_published_calibration_is_private(epsilon: float, rows: int, ridge: 
         first, second, point = replaced_pair(odds)
         assert abs(float(loss_at(point, first, second, noise)[0])) < epsilon
     assert objective_epsilon(1 / Fraction(scale), Fraction(total), "replace") < Fraction(epsilon)
+
+
+@pytest.mark.parametrize("nearest", [False, True])
+@pytest.mark.parametrize("longest", [0.01, 1.0, 1.7])
+@pytest.mark.parametrize("about_zero", [False, True])
+def test_no_row_is_longer_than_the_norm_that_the_noise_is_for(nearest: bool, longest: float, about_zero: bool) -> None:
+    """Squares of integers, the intercept's included, add up to S**2 at most: at corners, beyond bounds, without values."""
+    generator = np.random.default_rng(3)
+    pairs = [(-1.0, 1.0), (0.0, 5.0), (-2.0, 0.5)]
+    drawn = Standard(generator.uniform(-0.3, 0.3, 3), generator.uniform(0.05, 1, 3))
+    for standard in (None,) if about_zero else (None, drawn):
+        scaling = Scaling.of(pairs, standard, longest=longest, about_zero=about_zero, nearest=nearest)
+        features = generator.uniform(-3, 6, (3, 4000))
+        features[:, :500] = generator.choice([-9.0, 9.0, -1.0, 0.5, math.inf, math.nan], (3, 500))
+        squares = [sum(int(value) ** 2 for value in row) for row in scaling.rows(features).tolist()]
+        assert 0.99 * FIXED_POINT_ONE**2 < max(squares) <= FIXED_POINT_ONE**2

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.functions.two_stage import TwoStagePlan, draw_votes
 from dpsql.kernels.lasso_votes import lasso_votes
 from dpsql.mechanisms.laplace import LaplaceNoise
+from dpsql.mechanisms.one_shot import OneShotSelection
 from dpsql.mechanisms.select import select
 from dpsql.statistics.votes import (
     blocks_from_count,
@@ -280,3 +282,19 @@ def test_the_count_that_blocks_follow_from_hides_a_whole_unit(relation: Relation
     assert isinstance(count, LaplaceNoise)
     assert rows / count.scale() == count.epsilon == Fraction(1, 4)
     assert count.epsilon + selection.event.cost.epsilon == plan.epsilon
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_votes_are_drawn_for_the_spread_of_their_changes(monkeypatch: pytest.MonkeyPatch, relation: Relation) -> None:
+    """A block may take a vote from one feature and give it to another; a replaced unit changes two blocks."""
+    ranges: list[int] = []
+
+    def noted(part: OneShotSelection, votes: NDArray[np.int64], *, utility_range: int) -> list[int]:
+        ranges.append(utility_range)
+        return [0]
+
+    monkeypatch.setattr(OneShotSelection, "draw", noted)
+    given = {"target": "y", "features": ["a", "b"], "k": 1, "epsilon": 1, "blocks": 5, "row_id": "id"}
+    plan = TwoStagePlan.from_arguments("t", {**given, "neighbours": relation})
+    draw_votes(plan, np.array([3, 2]))
+    assert ranges == [{"add_remove": 2, "replace": 4}[relation]]

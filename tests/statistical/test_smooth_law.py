@@ -50,6 +50,26 @@ def test_steps_between_neighbours_share_epsilon():
         assert smooth.step_epsilon(Fraction(1), "replace", rows, replaces=False) == Fraction(1, 2 * rows)
 
 
+@pytest.mark.parametrize("count", [1, 3, 15])
+@pytest.mark.parametrize("rows", [1, 3])
+def test_levels_of_medians_share_epsilon(monkeypatch, count, rows):
+    """Of each level, what the rows of a unit spend that come or go; below the first a replaced one does both."""
+    found = []
+
+    def noted(counts, low, high, first, epsilon, source):
+        found.append(epsilon)
+        return (low + high) // 2
+
+    monkeypatch.setattr(smooth, "_smooth_median", noted)
+    levels = {1: 1, 3: 2, 15: 4}[count]
+    for neighbours, steps in (("add_remove", rows), ("replace", 2 * rows)):
+        found.clear()
+        smooth_medians(np.arange(40), count=count, epsilon=Fraction(2), neighbours=neighbours, max_rows_per_unit=rows)
+        whole, *parts = [Fraction(2, levels) / one for one in found]
+        assert whole == rows
+        assert parts == [steps] * (count - 1)
+
+
 @pytest.mark.long
 def test_release():
     """A value between points of the grid, S the larger of two terms."""

@@ -124,11 +124,30 @@ def test_events_of_version_1_cost_what_was_charged(name: str) -> None:
 
 
 def test_the_losses_of_what_is_composed_add_up() -> None:
-    parts = (LAPLACE, GAUSSIAN, LAPLACE)
+    parts = (LAPLACE, GAUSSIAN, LAPLACE, GAUSSIAN)
     composed = Composed(parts).cost
     assert composed.epsilon == sum(Fraction(part.cost.epsilon or 0) for part in parts)
     assert composed.delta == sum(part.cost.delta for part in parts)
     assert composed.rho == sum(Fraction(part.cost.rho or 0) for part in parts)
+
+
+def test_what_is_composed_has_no_loss_of_a_kind_that_a_part_does_not_have() -> None:
+    approximate, gaussian = Approximate(THIRD, Fraction(1, 8)), DiscreteGaussian(Fraction(1, 4))
+    assert Composed((LAPLACE, approximate)).cost.rho is None
+    assert Composed((approximate, LAPLACE)).cost.rho is None
+    assert Composed((LAPLACE, gaussian)).cost.epsilon is None
+    assert Composed((gaussian, LAPLACE)).cost.epsilon is None
+
+
+BOUNDED_RANGE = (GumbelNoise, SubsetExponential)
+
+
+@cases("event", [event for event, _ in RECORDS if hasattr(event, "rounds")])
+def test_the_rho_of_a_pure_event_is_that_of_its_rounds(event: Any) -> None:
+    """A round of epsilon / k is epsilon**2 / (2 k**2)-zCDP, or with a bounded range a quarter of that; k of them add up."""
+    once = (event.epsilon / event.repetitions) ** 2 / (8 if isinstance(event, BOUNDED_RANGE) else 2)
+    assert (event.cost.epsilon, event.cost.delta) == (event.epsilon, 0)
+    assert event.cost.rho == event.repetitions * once
 
 
 def test_what_is_composed_is_nothing_but_its_parts() -> None:
@@ -149,6 +168,7 @@ def test_what_is_composed_is_nothing_but_its_parts() -> None:
         lambda: Composed(()),
         lambda: event_from_json({"mechanism": "gumbel_noise", "epsilon": "1", "rounds": None}),
         lambda: GaussianDP(Fraction("0.236705"), Fraction(1), Fraction(1, 10**6)).cost,
+        lambda: PrivateTree(Fraction(1, 20), Fraction(1), Fraction(1, 10**4)).cost,
     ],
 )
 def test_an_event_that_says_nothing_cannot_be(make: Any) -> None:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, interval_scan
+from dpsql.mechanisms import interval_scan as module
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval, interval_scan
 from dpsql.released.shapes import INTERVAL
 from dpsql.testing.bits import SeededBits
 from support.cases import cases
@@ -166,3 +168,21 @@ def test_stored_bounds_of_a_version_without_counts_are_still_rows() -> None:
     assert INTERVAL.rows([1.0, 2.0]) == [{"keys": [], "lower": 1.0, "upper": 2.0, **old}]
     groups = {"columns": ["g"], "types": ["BIGINT"], "keys": [["7"]], "intervals": [[1.0, 2.0]]}
     assert INTERVAL.rows(groups) == [{"keys": ["7"], "lower": 1.0, "upper": 2.0, **old}]
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+def test_a_group_is_not_the_whole_table(monkeypatch: pytest.MonkeyPatch, neighbours: str) -> None:
+    """Under replace a row leaves one group and comes to another, so no group's number of rows is public."""
+    alone, usual = list[bool](), module.quantiles
+
+    def noted(*given: Any, **more: Any) -> list[int]:
+        alone.append(more["alone"])
+        return usual(*given, **more)
+
+    monkeypatch.setattr(module, "quantiles", noted)
+    part, counts = ScannedInterval("it", noise_of(neighbours=neighbours)), counted(np.arange(50.0))
+    with Permit(measurement_of(part)).drawing():
+        part.draw_groups(np.stack([counts, counts]))
+    with Permit(measurement_of(part)).drawing():
+        part.draw(counts)
+    assert alone == [False, False, True]

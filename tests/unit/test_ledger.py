@@ -40,6 +40,22 @@ def test_a_charge_returns_its_receipt_and_is_recorded(ledger: Ledger) -> None:
     assert row.recorded_at.endswith("Z")
 
 
+def test_what_reads_two_datasets_is_charged_to_both_and_refused_by_either(ledger: Ledger) -> None:
+    ledger.protect("patients", Budget.of(epsilon=1))
+    ledger.protect("visits", Budget.of(epsilon=0.3))
+    charge(ledger, epsilon="0.2", also=["Visits"])
+    assert {row.dataset: row.epsilon_spent for row in ledger.budgets()} == {"patients": 0.2, "visits": 0.2}
+    for datasets in (("patients", "visits"), ("visits", "patients")):
+        with pytest.raises(BudgetError, match=r"DPSQL-B001.*visits"):
+            charge(ledger, datasets[0], epsilon="0.2", also=[datasets[1]])
+    with pytest.raises(InternalError, match="DPSQL-I001"):
+        charge(ledger, epsilon="0.1", also=["visits"], draw=lambda: 1 / 0)
+    assert {row.dataset: round(row.epsilon_spent or 0, 9) for row in ledger.budgets()} == {
+        "patients": 0.3,
+        "visits": 0.3,
+    }
+
+
 def test_the_guarantee_names_the_privacy_unit(ledger: Ledger) -> None:
     entry = charge(ledger, neighbours="replace", privacy_unit="patient_nbr", max_rows_per_unit=3)
     assert entry.guarantee == "pure 0.1-DP, replace of all rows of one patient_nbr (at most 3 rows)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from datetime import date
 from fractions import Fraction
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from dpsql.contract.cost import UNITS_PER_ONE, Cost
 from dpsql.contract.periods import Dated, During, block_of, first_day, last_day, spans
 from dpsql.errors import BudgetError, DpsqlError, InternalError, ParameterError
-from dpsql.ledger.blocks import Blocks, delta_over, of_person
+from dpsql.ledger.blocks import Blocks, charged_names, delta_over, of_person
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
 from support.broken import periods as broken
@@ -274,6 +275,41 @@ def test_the_loss_of_a_person_is_that_of_group_privacy(blocks: int, epsilon: str
     assert float(cost.delta) >= min(1.0, at_least) * (1 - 1e-6)
     if delta == "0":
         assert cost.delta == 0
+
+
+def test_a_delta_without_an_epsilon_says_nothing_of_several_blocks() -> None:
+    """Without a bound on what the first block's rows did, nothing bounds what those of the next one do."""
+    cost = Cost(None, Fraction(1, 10**6), Fraction(1, 100))
+    one, two = of_person(cost, 1), of_person(cost, 2)
+    assert (one.epsilon, one.delta, one.rho) == (None, Fraction(1, 10**6), Fraction(1, 100))
+    assert (two.epsilon, two.delta, two.rho) == (None, 1, Fraction(4, 100))
+    assert of_person(Cost(None, Fraction(0), Fraction(1, 100)), 2).delta == 0
+
+
+def test_a_call_that_fails_after_its_periods_were_restated_is_charged_to_all_that_it_touched() -> None:
+    months = Budget.of(**STATED)
+    for during, named in (
+        (
+            During.read(block_of("quarter", date(2026, 2, 3)), Dated("quarter", "day")),
+            ["2026-01", "2026-02", "2026-03"],
+        ),
+        (During.read("2026-02/2026-03", MONTH), ["2026-02", "2026-03"]),
+    ):
+        assert during is not None
+        assert charged_names(months, during) == named
+        assert charged_names(None, during) == []
+
+
+def test_dates_of_another_zone_or_column_are_other_dates() -> None:
+    """Then what was spent moved all rows of a person, so no account of a block goes on."""
+    stated = Dated("month", "day", zone="UTC")
+    assert stated.goes_on(Dated("day", "day", zone="UTC"))
+    assert not stated.goes_on(Dated("month", "day"))
+    assert not stated.goes_on(Dated("month", "came", zone="UTC"))
+    several = Dated("month", "", zone="UTC", tables=(("visits", "day"),))
+    assert several.goes_on(Dated("month", "", zone="UTC", tables=(("visits", "day"), ("stays", "since"))))
+    assert not several.goes_on(Dated("month", "", tables=(("visits", "day"),)))
+    assert not several.goes_on(Dated("month", "", zone="UTC", tables=(("visits", "came"),)))
 
 
 # Damage.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 
 from dpsql.contract.periods import Dated, During, block_of
 from dpsql.errors import BudgetError, InternalError, ParameterError
+from dpsql.ledger.blocks import FRESH, Blocks, Ended, merged
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import genesis, row_hash
 from dpsql.ledger.ledger import Charge, Ledger
 from dpsql.ledger.rows import EVERY_OTHER, TOTAL
+from dpsql.ledger.spent import Spent
 from dpsql.ledger.verification import verify
 from support.broken.periods import DATED_MERGE_FORGETS, DATED_MERGE_TAKES_MAX
 from support.broken.planting import Fault, planted
@@ -131,6 +133,21 @@ def test_a_merge_that_loses_what_was_spent_is_found(fault: Fault) -> None:
     with planted(*fault.patches), pytest.raises((AssertionError, pytest.fail.Exception, BudgetError)):
         for seed in range(4):
             follow(Ledger.open(None), seed)
+
+
+def test_a_block_that_had_begun_for_one_dataset_begins_with_what_both_had_spent() -> None:
+    """Where losses from before there were periods count in the blocks that had begun, on another day for each dataset."""
+    budget = Budget.of(**{**UNIT, "epsilon": 9, "delta": 0.5, "period": "month", "period_of": "day"})
+    nothing = Ended(None, Spent(), Blocks({FRESH: Spent()}), keeps_dates=False)
+    parts = [
+        Ended(budget, amount, Blocks({FRESH: amount}, begun), keeps_dates=True)
+        for amount, begun in ((Spent(5, 1, 2, 1), date(2026, 2, 1)), (Spent(7, 3, 4, 1), date(2026, 5, 20)))
+    ]
+    for order in (parts, parts[::-1]):
+        found = merged(nothing, order, budget)
+        assert found is not None
+        for month, losses in (("2026-01", (12, 4, 6)), ("2026-04", (12, 4, 6)), ("2026-06", (0, 0, 0))):
+            assert found.of(budget, month).losses == losses
 
 
 def two(ledger: Ledger, *, accountant: str = "basic", delta: str = "") -> tuple[Dated, float]:

@@ -13,7 +13,7 @@ import pytest
 from dpsql.arrays import Doubles
 from dpsql.contract.measurement import Measurement, Permit
 from dpsql.contract.relation import Contribution
-from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
+from dpsql.mechanisms.aggregates import Lattice, NoisyBlock, gaussian_lattice, laplace_lattice
 from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.released.covariance import estimates
 from dpsql.released.margins import fitted_block
@@ -141,3 +141,16 @@ def test_each_set_has_its_share() -> None:
         for block, lattice in zip(blocks, lattices, strict=True)
     )
     assert squares <= 1 / 9 * (1 + 1e-9)
+
+
+def test_all_sets_and_blocks_share_the_loss() -> None:
+    """Each has the noise that it has alone with its share of epsilon, or of mu squared: for what a unit moves in it."""
+    shapes = Contribution("replace", 4, 2, 3, keys=6), Contribution("replace", 4, 1, 4, keys=1)
+    blocks = GroupCount(), DirectSum(-1.0, 2.0)
+    mu = Fraction(1, 5)
+    pure = MarginsNoise("sums", Fraction(1), None, None, shapes, blocks)
+    gaussian = MarginsNoise("sums", Fraction(1), Fraction(1, 10**6), mu, shapes, blocks)
+    for place, shape in enumerate(shapes):
+        for number, block in enumerate(blocks):
+            assert pure.all_lattices[place][number] == laplace_lattice(block, shape, Fraction(1, 4))
+            assert gaussian.all_lattices[place][number] == gaussian_lattice(block, shape, mu**2 / 4)

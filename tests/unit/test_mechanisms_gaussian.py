@@ -18,9 +18,17 @@ from dpsql.contract.gaussian_profile import (
     gaussian_delta,
     gaussian_mu,
 )
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import InternalError, ParameterError
 from dpsql.mechanisms import gaussian
-from dpsql.mechanisms.gaussian import LEAST_VARIANCE, MOST_COORDINATES, gaussian_noise, gaussian_release
+from dpsql.mechanisms.gaussian import (
+    LEAST_VARIANCE,
+    MOST_COORDINATES,
+    GaussianNoise,
+    counting_unit,
+    gaussian_noise,
+    gaussian_release,
+)
 from dpsql.noise.discrete import discrete_gaussian
 from dpsql.testing.bits import SeededBits
 from support.cases import cases
@@ -115,6 +123,30 @@ def test_mu_is_the_largest(epsilon: str, delta: str) -> None:
 def test_refusals(epsilon: str, delta: str, code: str) -> None:
     with pytest.raises(ParameterError, match=code):
         gaussian_mu(Fraction(epsilon), Fraction(delta))
+
+
+@pytest.mark.parametrize("squared", [1, 2, 3, 5, 10**12 + 1, 2**80 + 1])
+@pytest.mark.parametrize("mu", ["1e-6", "0.3", "40"])
+def test_the_root_of_a_squared_sensitivity_is_rounded_up(squared: int, mu: str) -> None:
+    shift, sensitivity = counting_unit(squared, Fraction(mu) ** 2)
+    assert sensitivity**2 > squared << 2 * shift >= (sensitivity - 1) ** 2
+    assert sensitivity**2 >= LEAST_VARIANCE * Fraction(mu) ** 2
+
+
+@pytest.mark.parametrize("squared", [Fraction(2), Fraction(10**12 + 1), Fraction(2 * 10**25 + 1, 3), Fraction(2**80)])
+def test_sums_have_the_noise_of_the_root_rounded_up(monkeypatch: pytest.MonkeyPatch, squared: Fraction) -> None:
+    mu, given = Fraction(1, 3), list[int]()
+
+    def noted(values: object, *, sensitivity: int, squared_mu: Fraction) -> None:
+        assert squared_mu == mu**2
+        given.append(sensitivity)
+
+    monkeypatch.setattr(gaussian, "gaussian_release", noted)
+    part = GaussianNoise("sums", mu, Fraction(1), Fraction(1, 10**6), (("it", mu),))
+    with Permit(measurement_of(part)).drawing():
+        part.draw_sums("it", np.array([5]), squared_sensitivity=squared)
+    [root] = given
+    assert root**2 >= squared > (root - 1) ** 2
 
 
 def test_the_search_is_fast() -> None:

@@ -5,7 +5,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.events import CanonicalLipschitz, Event, ExponentialNoise, GumbelNoise
+from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
+from dpsql.mechanisms import one_shot
 from dpsql.mechanisms.select import select
 from dpsql.noise.race import top_k
 from dpsql.testing.bits import SeededBits
@@ -72,3 +75,26 @@ def test_parameters_are_checked(change, code):
     arguments = {"utility_range": 2, "epsilon": Fraction(1), "k": 1, "noise": "exponential"} | change
     with pytest.raises(ParameterError, match=code):
         select([1, 2, 3], **arguments)
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "event"),
+    [
+        ("one_shot", ExponentialNoise(Fraction(1), 3)),
+        ("gumbel", GumbelNoise(Fraction(1), 3, rounds=3)),
+        ("canonical_lipschitz", CanonicalLipschitz(Fraction(1), 3, "1/2")),
+    ],
+)
+def test_a_selection_is_charged_as_the_noise_that_it_draws(
+    monkeypatch: pytest.MonkeyPatch, mechanism: str, event: Event
+) -> None:
+    """Under zCDP exponential noise costs four times what Gumbel noise does, and k rounds a k-th of one."""
+    drawn: list[str] = []
+    monkeypatch.setattr(one_shot, "select", lambda *_, noise, **__: drawn.append(noise) or np.arange(3))
+    monkeypatch.setattr(one_shot, "canonical_lipschitz", lambda *_, **__: drawn.append("lipschitz") or np.arange(3))
+    part = one_shot.OneShotSelection("it", mechanism, Fraction(1), 3, Fraction(1, 2))
+    with Permit(measurement_of(part)).drawing():
+        part.draw(np.arange(5), utility_range=1)
+    assert part.event == event
+    assert drawn == [{ExponentialNoise: "exponential", GumbelNoise: "gumbel"}.get(type(event), "lipschitz")]
+    assert part.event.cost.rho == Fraction(1, 2) if mechanism != "gumbel" else Fraction(1, 24)

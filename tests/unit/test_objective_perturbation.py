@@ -11,6 +11,7 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
+from dpsql.functions.regression.logistic_plan import LogisticPlan
 from dpsql.kernels import logistic as kernel
 from dpsql.kernels.descent import Descent, descent, minimise
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
@@ -462,3 +463,18 @@ def test_fine_coefficients_are_rounded_to_the_grid_exactly() -> None:
     assert [sum(int(digit) * unit for digit, unit in zip(row, units, strict=True)) for row in digits] == [
         Fraction(value, 1 << 96) for value in values
     ]
+
+
+@pytest.mark.parametrize("neighbours", ["add_remove", "replace"])
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("delta", [None, 1e-5])
+def test_a_call_is_calibrated_for_its_relation_and_its_units(neighbours: str, rows: int, delta: float | None) -> None:
+    unit = {"neighbours": neighbours, "max_rows_per_unit": rows}
+    given = {"target": "y", "features": ["a", "b"], "lower": 0, "upper": 1, "standardize": False, "regularization": 99}
+    plan = LogisticPlan.from_arguments("t", {**given, **unit, "privacy_unit": "u", "epsilon": 2, "delta": delta})
+    exact = None if delta is None else Fraction(str(delta))
+    expected = calibrate(Fraction(2), exact, width=3, regularization=99.0, **unit)  # type: ignore[arg-type]
+    assert plan.calibrated(2) == expected
+    # Less noise would be drawn for single rows that come or go.
+    single = calibrate(Fraction(2), exact, width=3, regularization=99.0, neighbours="add_remove").scale
+    assert (expected.scale > single) == (unit != {"neighbours": "add_remove", "max_rows_per_unit": 1})

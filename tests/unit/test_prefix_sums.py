@@ -28,6 +28,15 @@ def of(cells, name, noise="gaussian"):
     return prefix_strategy(cells, name=name, noise=noise)
 
 
+@cases("name", STRATEGIES)
+@cases("cells", [1, 2, 3, 7, 9, 20, 65])
+def test_no_cell_is_in_more_products_than_the_sensitivity_says(name, cells):
+    strategy = of(cells, name)
+    columns = [[abs(int(value)) for value in strategy.matrix[:, cell]] for cell in range(cells)]
+    assert strategy.l1 == max(map(sum, columns))
+    assert strategy.squared_l2 == max(sum(value**2 for value in column) for column in columns)
+
+
 @cases(
     ("cells", "identity", "wavelet", "tree"),
     [(16, 17, 37.7, 16.9), (64, 65, 87.9, 38.2), (256, 257, 171, 71.4)],

@@ -1,13 +1,20 @@
-"""Every function charges the epsilon and delta of its call, however its options divide them among its parts."""
+"""The parts of a call spend its epsilon and delta together, and each protects the units that the call protects."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
+from dpsql.contract.cost import zcdp_epsilon
+from dpsql.contract.gaussian_profile import gaussian_covers
 from dpsql.contract.plan import Plan
+from dpsql.contract.relation import Contribution
 from dpsql.functions.registry import FUNCTIONS
+from dpsql.mechanisms.aggregates import GroupedNoise
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.private_tree import TreeNoise
 from support.cases import cases
 
 REPLACE = {"neighbours": "replace"}
@@ -20,6 +27,7 @@ KEYS = {"by": "h", "keys": ["a", "b"]}
 PRIVATE = {"by": "h", "keys": "private", **DELTA}
 GROUPS = {"privacy_unit": "u", "max_groups_per_unit": 2, "max_rows_per_unit_group": 2}
 WIDE = {"features": ["a", "b", "c"]}
+PRIVATE_NAMES = {"features": "word", "row_id": "id", "vocabulary": "private", **DELTA}
 SCORES = {"scores": ["a", "b"], "label": "y"}
 
 # Of each function the arguments that it needs, and options that divide its budget in another way.
@@ -73,6 +81,8 @@ CALLS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"threshold": 9, "method": "svt", "cutoff": 2},
             {"k": 2, "method": "gumbel"},
             {"method": "cluster"},
+            {**PRIVATE_NAMES, "threshold": 9},
+            {**PRIVATE_NAMES, "threshold": 9, "method": "gaussian"},
         ],
     ),
     "dp_naive_bayes": ({"target": "y", **WIDE}, [{}, DELTA, {"count_share": 0.4}]),
@@ -132,3 +142,29 @@ def test_parts_spend_together_the_epsilon_of_the_call_and_no_more_than_its_delta
         delta = getattr(plan, "delta", None) or 0
         assert sum(cost.delta for cost in costs) == plan.event.cost.delta, plan
         assert plan.event.cost.delta in (0, delta), plan
+
+
+@cases("function", FUNCTIONS)
+def test_releases_of_one_part_share_its_loss(function: str) -> None:
+    for plan in plans(function):
+        for part in plan.measurement.leaves:
+            if isinstance(part, GaussianNoise):
+                assert sum(mu**2 for _, mu in part.shares) <= part.mu**2, plan
+                assert gaussian_covers(part.mu, part.epsilon, part.delta), plan
+            elif isinstance(part, TreeNoise):
+                assert sum(rho for _, rho in part.shares) <= part.rho, plan
+                assert zcdp_epsilon(part.rho, part.delta) <= part.epsilon, plan
+            elif isinstance(part, GroupedNoise):
+                assert sum(part.shares) == 1, plan
+                assert part.mu is None or gaussian_covers(part.mu, part.epsilon, part.delta or Fraction(0)), plan
+
+
+@cases("function", FUNCTIONS)
+def test_parts_know_the_relation_of_the_call_and_the_rows_of_its_units(function: str) -> None:
+    for plan in plans(function):
+        rows = getattr(plan, "contribution", plan.relation).rows
+        for part in plan.measurement.leaves:
+            for one in (part, *(getattr(part, field.name) for field in fields(part))):
+                assert getattr(one, "neighbours", plan.neighbours) == plan.neighbours, plan
+                assert getattr(one, "max_rows_per_unit", rows) == rows, plan
+                assert not isinstance(one, Contribution) or one.rows == rows, plan
