@@ -259,6 +259,45 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
         assert charges(con) == before + 1, "several threads fail, the call is charged once"
 
 
+def test_a_query_is_charged_as_a_whole_where_one_of_its_parts_fails(
+    con: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> Any:
+        raise PlantedError("SECRET-31337")
+
+    con.execute("SELECT dp_protect('t', epsilon := 10)").fetchall()
+    monkeypatch.setattr("dpsql.functions.grouped.quantile.QuantileCall.collect", fail)
+    with pytest.raises(duckdb.Error, match="DPSQL-I001") as failure:
+        con.execute("FROM dp_query('SELECT count(*), median(a) FROM t', epsilon := 1)").fetchall()
+    assert "31337" not in str(failure.value)
+    found = con.execute("SELECT function, status, epsilon FROM dp_ledger() WHERE kind = 'release'").fetchall()
+    assert found == [("dp_query", "charged, no result", 1.0)]
+
+
+def test_a_statement_that_duckdb_ends_on_a_row_is_charged() -> None:
+    """No function of dpsql hears of it, so the caller's own process looks for calls that began and did not end."""
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE raw AS SELECT i::VARCHAR AS written FROM range(9) AS r(i) UNION ALL SELECT 'SECRET-31337'")
+        ctx.sql("CREATE VIEW numbers AS SELECT CAST(written AS INTEGER) AS a FROM raw")
+        with pytest.raises(dpsql.DpsqlError) as failure:
+            ctx.dp_sum("numbers", target="a", lower=0, upper=9, epsilon=1)
+        assert "31337" not in str(failure.value)
+        found = ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist()
+        assert found == [{"status": "charged, no result", "epsilon": 1.0}]
+
+
+def test_a_query_is_charged_to_the_budgets_of_all_that_it_reads() -> None:
+    with dpsql.connect() as con:
+        for name in ("first", "second"):
+            con.execute(f"CREATE TABLE {name} AS SELECT i AS x FROM range(9) AS r(i)")
+            con.execute(f"SELECT dp_protect('{name}', epsilon := 10)").fetchall()
+        con.execute(
+            "FROM dp_query('SELECT (SELECT count(*) FROM first) AS n, (SELECT count(*) FROM second) AS m', epsilon := 2)"
+        ).fetchall()
+        spent = con.execute("SELECT dataset, epsilon_spent FROM dp_budget() ORDER BY ALL").fetchall()
+        assert spent == [("first", 2.0), ("second", 2.0)]
+
+
 def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")

@@ -132,3 +132,10 @@ def test_parts_spend_together_the_epsilon_of_the_call_and_no_more_than_its_delta
         delta = getattr(plan, "delta", None) or 0
         assert sum(cost.delta for cost in costs) == plan.event.cost.delta, plan
         assert plan.event.cost.delta in (0, delta), plan
+
+
+def test_the_steps_of_a_synthetic_table_share_the_rho_that_is_charged() -> None:
+    """One part of a measurement pays for all of them, so nothing else adds up what they spend."""
+    for plan in plans("dp_synthetic"):
+        [part] = plan.measurement.leaves
+        assert sum(rho for _, rho in part.shares) == part.rho, plan
