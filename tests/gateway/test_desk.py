@@ -185,6 +185,12 @@ def test_what_is_not_granted_is_refused(served: Served, case: str, want: str) ->
     assert served.ledger.head() == before
 
 
+@pytest.mark.parametrize("name", ["dataset", "engine", "release"])
+def test_whose_rows_and_which_answer_are_not_stated_in_a_call(served: Served, name: str) -> None:
+    assert served.code("ana", **count(**{name: "patients"})) == "G016"
+    assert served.code("ana", **query("SELECT count(*) FROM patients", **{name: "patients"})) == "G016"
+
+
 def test_there_are_as_many_hostile_cases_as_were_asked_for() -> None:
     assert len(HOSTILE) >= 38
 
@@ -312,6 +318,39 @@ def test_the_totals_of_a_dataset_are_for_those_who_may_see_them(served: Served) 
     assert refusal == reply["error"]
     assert "total_spent" not in served.ask("ana", "budget")[0]["budget"][0]
     assert "total_spent" in served.ask("eve", "budget")[0]["budget"][0]
+
+
+def test_a_statement_asks_for_what_each_grant_of_its_tables_allows(served: Served) -> None:
+    served.ledger.grant(Grant.of("ivy", "patients"))
+    served.ledger.grant(Grant.of("ivy", "staff", functions=["dp_count"], total=True))
+    served.gateway.tokens["ivy"] = served.ledger.issue_token("ivy").text
+    before = served.ledger.head()
+    for one, other in (("patients", "staff"), ("staff", "patients")):
+        both = f"SELECT (SELECT count(*) FROM {one}) AS n, (SELECT count(*) FROM {other}) AS m"
+        assert served.code("ivy", **query(both)) == "G009"
+    # What is left of all datasets shows in refusals to those alone who may see the totals of each.
+    told = served.ask("ivy", **count("200"))[0]["error"]
+    assert told["code"] == "B001"
+    assert not any(letter.isdigit() for letter in told["message"])
+    assert served.ledger.head() == before
+
+
+def test_the_catalog_is_read_by_nobody_beside_a_dataset_either(served: Served) -> None:
+    beside = "SELECT count(*) AS n, (SELECT max(table_name) FROM information_schema.tables) AS t FROM patients"
+    assert served.code("ana", **query(beside)) == "G015"
+
+
+def test_labels_that_their_owner_did_not_declare_are_not_described(tmp_path: Path) -> None:
+    gateway = made(tmp_path, ana={})
+    with dpsql.Context(gateway.database) as context:
+        context.sql(f"CREATE TABLE beds AS SELECT i AS id, '{SECRET}'::ENUM('{SECRET}') AS who FROM range(9) AS r(i)")
+        context.dp_protect("beds", epsilon=9, privacy_unit="id", max_rows_per_unit=1)
+        context.ledger.grant(Grant.of("ana", "beds"))
+        here = Served(Desk(context, Audit(None), QUICK, buckets=AT_ONCE), gateway, context)
+        told = here.ask("ana", "describe", name="beds")[0]["describe"]
+        assert [(one["name"], one["type"]) for one in told["columns"]] == [("id", "BIGINT"), ("who", "VARCHAR")]
+        _, [table] = here.ask("ana", function="describe", source="beds", arguments={})
+        assert SECRET not in str(table.to_pylist())
 
 
 def test_what_is_told_of_a_dataset_is_public(served: Served) -> None:

@@ -87,6 +87,18 @@ def test_each_table_is_charged_to_its_blocks(con: Any) -> None:
     assert ledger_of(con).verify().ok
 
 
+def test_a_query_of_two_datasets_with_periods_is_refused(con: Any) -> None:
+    """One release has one list of periods, and the blocks of two datasets are not the same ones."""
+    protect(con)
+    con.execute("CREATE TABLE shifts AS FROM visits")
+    con.execute(
+        "SELECT dp_protect('shifts', epsilon := 9, privacy_unit := 'patient', max_rows_per_unit := 9, "
+        "period := 'month', period_of := 'day')"
+    ).fetchall()
+    both = "SELECT (SELECT count(*) FROM visits) AS n, (SELECT count(*) FROM shifts) AS m"
+    assert "S012" in refusal(con, f"FROM dp_query('{both}', epsilon := 1, during := {JANUARY})")
+
+
 VIEWS = {
     "SELECT patient, day, ward, age FROM visits JOIN patients ON id = patient": 40,
     "SELECT patient, day AS at, ward, age FROM patients JOIN visits ON id = patient": 40,

@@ -158,6 +158,19 @@ def test_a_few_moves_are_noticed(con: Any) -> None:
     assert asked(con, ask) == "B021"
 
 
+def test_a_move_within_a_transaction_is_noticed_by_whatever_reads_the_table(con: Any) -> None:
+    """What a transaction has changed is seen when the statement runs, and not before."""
+    names = (
+        *("a query beside a private part", "a query whose private part joins"),
+        *("a function", "a function on a view"),
+    )
+    codes = after(con, MOVES["renamed in a transaction, with another table"], {name: WAYS[name] for name in names})
+    assert set(codes.values()) <= {"B020", "B021", "B007"}, codes
+    kept_number = "DROP TABLE keyed; ALTER TABLE patients DROP COLUMN person; ALTER TABLE patients DROP COLUMN code"
+    codes = after(con, f"BEGIN; {kept_number}; ALTER TABLE patients RENAME TO keyed", {"keys": WAYS["keys"]})
+    assert codes == {"keys": "B021"}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("move", MOVES)
 def test_a_public_name_does_not_follow_rows_of_people(con: Any, move: str) -> None:

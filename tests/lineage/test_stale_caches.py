@@ -134,6 +134,7 @@ CHANGES: dict[str, tuple[Callable[[Any], object], tuple[str, ...]]] = {
         run("CREATE OR REPLACE TABLE lookup AS SELECT 1 AS age, 2 AS b", "SELECT dp_public('lookup')"),
         (),
     ),
+    "a budget of a public table": (run("SELECT dp_protect('lookup', epsilon := 1000)"), ("P1",)),
     "a protected table under a public name": (
         run("DROP TABLE lookup", "ALTER TABLE people RENAME TO lookup"),
         ("B0", "S016"),
@@ -169,6 +170,17 @@ def test_who_asked_before_is_told_what_a_new_session_is_told(change: str) -> Non
     told = [one for run_ in found[True, True] for one in run_ if isinstance(one, str)]
     assert bool(told) == bool(codes)
     assert all(one.startswith(codes) for one in told), told
+
+
+def test_a_query_that_was_free_is_so_no_more_once_its_table_has_a_budget() -> None:
+    """Nothing but the declarations has changed: text, plans and arguments are those of before."""
+    con = stage(False)
+    free = ASKED[-1]
+    assert len(con.execute(free).fetchall()) == 10
+    con.execute("SELECT dp_protect('lookup', epsilon := 1000)").fetchall()
+    with pytest.raises(duckdb.Error, match="DPSQL-P1"):
+        con.execute(free).fetchall()
+    con.close()
 
 
 PRIVATE = (

@@ -255,6 +255,9 @@ def test_a_key_that_is_gone_when_the_statement_runs(z: Any) -> None:
     assert counted(z) == 100
     z.execute("BEGIN; CREATE TABLE other AS FROM keyed; DROP TABLE keyed; ALTER TABLE other RENAME TO keyed")
     assert "DPSQL-B008" in refusal(z, COUNT)
+    z.execute("ROLLBACK; BEGIN; CREATE TABLE other AS FROM keyed; DROP TABLE keyed; ALTER TABLE other RENAME TO keyed")
+    behind = "SELECT (SELECT count(*) FROM visits) AS n, (SELECT count(*) FROM held) AS m"
+    assert "DPSQL-B008" in refusal(z, f"FROM dp_query('{behind}', epsilon := 1)")
     z.execute("ROLLBACK")
     assert counted(z) == 100
     z.execute("CREATE OR REPLACE TABLE keyed AS FROM keyed")

@@ -230,10 +230,23 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     assert undetermined or not loss.within(SPENT.get(name, 0.99) * epsilon, delta), loss
 
 
+@pytest.mark.long
 @cases(("neighbours", "unit"), [("add_remove", {}), ("replace", UNIT)], ids=["row", "unit"])
 @cases("name", ALL)
 def test_noise_is_worth_what_the_ledger_says(connection: Any, name: str, neighbours: str, unit: Case) -> None:
     check_noise(connection, name, neighbours, unit)
+
+
+# Of each kind of draw a call or two, of which each takes less than a fifth of a second.
+KINDS_OF_DRAWS = (
+    *("ada_ssp, row norm", "ada_ssp, sampling", "boosted", "additive", "additive, levels", "tukey"),
+    *("quantiles", "quantile, no bounds", "quantiles, private bounds", "bounds", "metrics", "two_stage, tukey"),
+)
+
+
+@cases("name", KINDS_OF_DRAWS)
+def test_the_noise_for_a_replaced_person_is_worth_what_the_ledger_says(connection: Any, name: str) -> None:
+    check_noise(connection, name, "replace", UNIT)
 
 
 @pytest.mark.slow
@@ -249,6 +262,7 @@ def test_noise_is_worth_what_the_ledger_says_at_other_epsilons(
     check_noise(connection, name, neighbours, unit)
 
 
+@pytest.mark.long
 def test_quantiles_without_bounds_cost_the_search_for_bounds(connection: Any) -> None:
     connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 20")
     found = seen(connection, "quantiles, private bounds", "few", bounds_share=0.25)
@@ -260,6 +274,7 @@ def test_quantiles_without_bounds_cost_the_search_for_bounds(connection: Any) ->
     assert not loss.within(0.749, 0)
 
 
+@pytest.mark.long
 def test_a_refusal_after_the_count_costs_the_count(connection: Any) -> None:
     connection.execute("CREATE OR REPLACE TABLE few AS FROM t LIMIT 300")
     found = seen(connection, "tukey", "few", count_share=0.125)
@@ -343,6 +358,7 @@ def regress(connection: Any, source: str, **more: Any) -> None:
     connection.execute(f"FROM dp_linear_regression('{source}', target := 'y', {named(given)})").fetchall()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row_norm", [None, 0.4, 1.0])
 def test_products_are_those_of_plain_sql_in_every_layout(
     connection: Any, odd: None, products: list[Any], exact: Any, row_norm: float | None
@@ -353,12 +369,14 @@ def test_products_are_those_of_plain_sql_in_every_layout(
     assert products == [exact(row_norm=row_norm)] * len(LAYOUTS)
 
 
+@pytest.mark.long
 def test_products_of_an_empty_table(connection: Any, odd: None, products: list[Any]) -> None:
     connection.execute("CREATE OR REPLACE VIEW none AS FROM odd WHERE false")
     regress(connection, "none", features="x", n_features=3)
     assert set(products[0].values()) == {0}
 
 
+@pytest.mark.long
 @cases("most", [1, 3], most=1)
 @cases("layout", range(len(LAYOUTS)))
 def test_products_of_capped_rows(
@@ -447,6 +465,7 @@ ROTATION = [
 ]
 
 
+@pytest.mark.long
 @cases(("name", "relation", "kind"), ROTATION)
 def test_neighbours_differ_by_what_the_noise_is_for(connection: Any, name: str, relation: str, kind: str) -> None:
     """And by nothing else: given the same releases, neighbours have the same noise and the same result."""
@@ -478,6 +497,7 @@ def changed(first: tuple[Any, ...], second: tuple[Any, ...]) -> int:
     return sum(a != b for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.long
 @cases("bounds", [{}, PUBLIC], ids=["ranges", "public"])
 @cases("kind", KINDS)
 def test_one_row_or_unit_changes_the_model_of_one_block(connection: Any, kind: str, bounds: Case) -> None:
@@ -498,6 +518,7 @@ def test_one_row_or_unit_changes_the_model_of_one_block(connection: Any, kind: s
     connection.execute("RESET threads")
 
 
+@pytest.mark.long
 def test_a_replaced_row_changes_the_models_of_two_blocks_at_most(connection: Any) -> None:
     counts = set()
     for number in range(8):

@@ -137,6 +137,23 @@ def test_a_row_costs_all_of_it(connection: Any) -> None:
     assert over(connection, "row") == pytest.approx(1, abs=1e-6)
 
 
+def test_with_private_keys_all_rows_are_one_table_more(connection: Any) -> None:
+    """A row is in one cell of each of four columns, and in the number of all rows: it spends all that counts may."""
+    more = ", private_keys := true, columns := ['a', 'b', 'g', 'f']"
+
+    def asked(table: str, first: Seen | None = None) -> Seen:
+        text = CALL.format(table=table, name=f"r{next(NAMES)}", more=more, epsilon=4)
+        return observe(lambda: connection.execute(text).fetchall(), first)
+
+    first = asked("t")
+    loss = next(loss for kind, loss in first.losses(asked("row", first)) if kind == "gaussian")
+    given = {"columns": ["a", "b", "g", "f"], "epsilon": 4, "delta": 1e-5, "private_keys": True}
+    part = SyntheticPlan.from_arguments(
+        "t", {**given, "lower": {"a": 0, "b": -1}, "upper": {"a": 40, "b": 1}}
+    ).noise_part
+    assert loss == pytest.approx(float(part.rho_of(CELLS)), rel=1e-6)
+
+
 FAULTS = {
     "noise for one table": "row",
     "distances of one pair": "person",

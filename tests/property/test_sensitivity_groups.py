@@ -237,6 +237,36 @@ def test_unlisted_keys_take_no_room(con: Any) -> None:
 # Sums of units.
 
 
+@cases("value", [1e300, -1e300, 9.0, -9.0])
+def test_the_sum_of_a_person_ends_at_the_bounds(con: Any, value: float) -> None:
+    """Far beyond either one it moves the sums by just what the noise is drawn for, and no further."""
+    given = (
+        "target := 'x', lower := -4, upper := 4, unit_value := 'sum', by := 'h', keys := ['a', 'b', 'c'], "
+        "privacy_unit := 'unit', max_groups_per_unit := 2, epsilon := 1, aggregates := ['sum']"
+    )
+    rng = np.random.default_rng(2)
+    with exact_sums() as seen:
+        found = []
+        for part in ([], [(7, key, 0, value, 0.0, "p") for key in "abc" for _ in range(3)]):
+            load(con, part, rng)
+            found.append(run(con, seen, "dp_aggregate", given))
+    [(l1, most, _, _)] = distances(*found)
+    assert l1 == most
+
+
+def test_a_person_is_one_of_those_who_decide_on_a_private_key(con: Any) -> None:
+    """Whatever rows of theirs count: keys are released by the number of persons, whose noise is that of one row."""
+    given = (
+        "by := 'h', keys := 'private', target := 'x', lower := -4, upper := 4, privacy_unit := 'unit', "
+        "max_groups_per_unit := 2, max_rows_per_unit_group := 5, delta := 1e-3, epsilon := 1, aggregates := ['count', 'sum']"
+    )
+    rows = [(unit, key, 0, 1.0, 0.0, "p") for unit in (1, 2) for key in "ab" for _ in range(9)]
+    load(con, rows, np.random.default_rng(3))
+    with exact_sums() as seen:
+        run(con, seen, "dp_aggregate", given)
+    assert seen[-1].groups[0] == {("a",): [2], ("b",): [2]}
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["DOUBLE", "FLOAT", "DECIMAL(18, 6)"])
 def test_sums_of_units_hang_on_nothing_but_their_rows(con: Any, kind: str) -> None:

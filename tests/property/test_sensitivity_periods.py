@@ -118,6 +118,15 @@ def test_a_unit_moves_no_more_than_its_block_is_charged_for(con: Any, call: str)
     assert check(con, call, sample(3, seed=len(call))) > 0
 
 
+def test_which_rows_of_a_person_count_in_a_period_is_decided_there(con: Any) -> None:
+    """As many count in each as in a call about it alone: what a person does in others takes none of their places."""
+    rows = [("A", date, value % 2) for date in (DATES[1], DATES[2]) for value in range(2 * broken.CAP)]
+    exact = Exact(con, CALLS["rows"])
+    [[alone]] = exact.of(tuple(rows), DURING[1,]).groups[0].values()
+    [[both]] = exact.of(tuple(rows), DURING[1, 2]).groups[0].values()
+    assert (alone, both) == (broken.CAP, 2 * broken.CAP)
+
+
 @pytest.mark.long
 @cases("call", CALLS.values(), ids=list(CALLS))
 def test_no_unit_of_many_small_tables_moves_more(con: Any, call: str) -> None:

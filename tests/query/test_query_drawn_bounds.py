@@ -125,6 +125,24 @@ def test_where_no_bounds_are_found_what_depends_on_values_is_not_told(con: Any) 
     assert con.execute("SELECT epsilon_spent FROM dp_budget()").fetchall() == [(0.1,)]
 
 
+def test_with_periods_they_are_those_of_the_periods_that_are_asked_about() -> None:
+    with dpsql.connect() as con:
+        con.execute("""
+            CREATE TABLE visits AS SELECT i AS patient, DATE '2026-01-01' + CAST(31 * m AS INTEGER) AS day,
+              CAST(1 + i % 9 AS DOUBLE) * (CASE m WHEN 0 THEN 1 ELSE 1e6 END) AS price
+            FROM range(500) AS p(i), range(2) AS r(m)
+        """)
+        con.execute("""
+            SELECT dp_protect('visits', epsilon := 1e6, privacy_unit := 'patient', max_rows_per_unit := 1,
+              period := 'month', period_of := 'day')
+        """).fetchall()
+        with noted_entries() as entries:
+            ask(con, "SELECT avg(price) FROM visits", 100.0, ", during := '2026-01'")
+        [bounds] = of_functions(entries[-1])["bounds"]
+        [(_, upper, *_)] = bounds["intervals"]
+        assert 9 <= upper <= 64
+
+
 @pytest.mark.long
 def test_intervals_hold_what_the_bounds_leave(con: Any) -> None:
     names = [column[0] for column in con.execute(f"DESCRIBE FROM dp_query({literal(ALL)}, epsilon := 9)").fetchall()]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.contract.keys import PublicKeys
+from dpsql.functions.query_margins import MarginsPlan
+from dpsql.statistics.aggregates import GroupCount
 from support.answers import differences, private
 from support.cases import cases
 from support.query_entries import arguments_of, noted_entries, parts_of
@@ -62,6 +66,46 @@ def test_rows_of_unlisted_keys_count_in_no_set(con: Any) -> None:
     found = con.execute(private(CUBE)).fetchall()
     listed = CUBE.replace("FROM visits", "FROM visits WHERE ward IN ('A', 'B', 'C') AND sex IN ('M', 'F')")
     assert differences(found, con.execute(listed).fetchall(), slack=0.5) == []
+
+
+@cases("neighbours", ["add_remove", "replace"])
+@cases(("rows", "groups", "each"), [(3, 3, 1), (4, 2, 2), (3, 1, 3)])
+def test_a_person_moves_each_set_no_further_than_its_noise_is_for(
+    neighbours: str, rows: int, groups: int, each: int
+) -> None:
+    """A coarse group has the rows of several fine ones: all of a person's may be in it."""
+    keys = PublicKeys((("A", "B", "C"), ("F", "M")))
+    plan = MarginsPlan.from_arguments(
+        "t",
+        {
+            **{"by": ["ward", "sex"], "keys": keys, "target": ["x"], "wanted": (("count",),), "whole": (True,)},
+            **{"lowest": (None,), "highest": (None,), "sets": ((0, 1), (0,), (1,), ()), "left_out_share": 0},
+            **{"privacy_unit": "u", "max_rows_per_unit": rows, "max_groups_per_unit": groups, "epsilon": 1},
+            **{"max_rows_per_unit_group": each, "neighbours": neighbours},
+        },
+    )
+    cells = list(itertools.product(range(3), range(2)))
+    held = [
+        chosen
+        for count in range(rows + 1)
+        for chosen in itertools.combinations_with_replacement(cells, count)
+        if len(set(chosen)) <= groups and max(Counter(chosen).values(), default=0) <= each
+    ]
+    pairs = [(one, ()) for one in held] if neighbours == "add_remove" else itertools.product(held, held)
+    largest = dict.fromkeys(plan.sets, (0, 0))
+    for one, other in pairs:
+        for axes in plan.sets:
+            moved = Counter(tuple(cell[axis] for axis in axes) for cell in one)
+            moved.subtract(tuple(cell[axis] for axis in axes) for cell in other)
+            l1, l2 = sum(map(abs, moved.values())), sum(change**2 for change in moved.values())
+            largest[axes] = max(largest[axes][0], l1), max(largest[axes][1], l2)
+    count = GroupCount()
+    stated = {
+        axes: (count.norm(one), count.squared_norm(one))
+        for axes, one in zip(plan.sets, plan.contributions, strict=True)
+    }
+    assert all(largest[axes][0] <= stated[axes][0] and largest[axes][1] <= stated[axes][1] for axes in plan.sets)
+    assert largest[0, 1] == stated[0, 1]
 
 
 @cases(

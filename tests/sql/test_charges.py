@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.duckdb.lineage import functions
+from dpsql.engines.duckdb.releasing import Turns
 from dpsql.engines.duckdb.session import Session
 from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
@@ -257,6 +259,93 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
             con.execute(f"SELECT * FROM dp_sis({source}, {ARGUMENTS}, center := '{center}')").fetchall()
         assert "31337" not in str(failure.value)
         assert charges(con) == before + 1, "several threads fail, the call is charged once"
+
+
+def test_a_query_is_charged_as_a_whole_where_one_of_its_parts_fails(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise PlantedError("SECRET-31337")
+
+    con.execute("SELECT dp_protect('t', epsilon := 10)").fetchall()
+    monkeypatch.setattr("dpsql.functions.query_bounds.CoreBoundsCall.after", fail)
+    with pytest.raises(duckdb.Error, match="DPSQL-I001") as failure:
+        con.execute("FROM dp_query('SELECT count(*), avg(a) FROM t', epsilon := 1)").fetchall()
+    assert "31337" not in str(failure.value)
+    found = con.execute("SELECT function, status, epsilon FROM dp_ledger() WHERE kind = 'release'").fetchall()
+    assert found == [("dp_query", "charged, no result", 1.0)]
+
+
+@pytest.mark.parametrize("key", ["", "Ctrl-C"])
+def test_a_statement_that_is_interrupted_after_its_gate_is_charged(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """No function of dpsql hears of it, so the caller's own process looks for calls that began and did not end."""
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT i AS a FROM range(9) AS r(i)")
+        opened, table = Session.open_call, Turns.table
+
+        def stopped(*given: Any) -> pa.Table:
+            with suppress(duckdb.Error):
+                return table(*given)
+            raise KeyboardInterrupt
+
+        def interrupted(*given: Any) -> int:
+            ticket = opened(*given)
+            ctx.connection.interrupt()
+            return ticket
+
+        monkeypatch.setattr(Session, "open_call", interrupted)
+        if key:
+            monkeypatch.setattr(Turns, "table", stopped)
+        with pytest.raises((duckdb.Error, dpsql.DpsqlError, KeyboardInterrupt)):
+            ctx.dp_sum("t", target="a", lower=0, upper=9, epsilon=1)
+        monkeypatch.undo()
+        found = ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist()
+        assert found == [{"status": "charged, no result", "epsilon": 1.0}]
+
+
+def test_a_statement_that_fails_on_a_row_before_its_gate_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It binds, so it was no name or type that failed; DuckDB may compute a row before it asks the gate."""
+
+    def fail(*_: Any) -> Any:
+        raise duckdb.ConversionException("Could not convert string 'SECRET-31337' to INT32")
+
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT i AS a FROM range(9) AS r(i)")
+        monkeypatch.setattr(Turns, "table", fail)
+        with pytest.raises(dpsql.DpsqlError, match="DPSQL-I001") as failure:
+            ctx.dp_sum("t", target="a", lower=0, upper=9, epsilon=1)
+        assert "31337" not in str(failure.value)
+        monkeypatch.undo()
+        found = ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist()
+        assert found == [{"status": "charged, no result", "epsilon": 1.0}]
+
+
+def test_what_does_not_bind_is_refused_without_duckdbs_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a file they may be a line of it. Names and types are told, because no row is in them."""
+
+    def fail(*_: Any) -> Any:
+        raise duckdb.InvalidInputException("CSV Error on Line: 2 Original Line: SECRET-31337")
+
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT i AS a FROM range(9) AS r(i)")
+        rows = Turns.rows
+        monkeypatch.setattr(Turns, "table", fail)
+        monkeypatch.setattr(Turns, "rows", lambda *given: (fail if "EXPLAIN" in given[1] else rows)(*given))
+        with pytest.raises(dpsql.DpsqlError, match="DPSQL-S001") as failure:
+            ctx.dp_sum("t", target="a", lower=0, upper=9, epsilon=1)
+        assert "31337" not in str(failure.value)
+        monkeypatch.undo()
+        assert ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist() == []
+
+
+def test_a_query_is_charged_to_the_budgets_of_all_that_it_reads() -> None:
+    with dpsql.connect() as con:
+        for name in ("first", "second"):
+            con.execute(f"CREATE TABLE {name} AS SELECT i AS x FROM range(9) AS r(i)")
+            con.execute(f"SELECT dp_protect('{name}', epsilon := 10)").fetchall()
+        con.execute(
+            "FROM dp_query('SELECT (SELECT count(*) FROM first) AS n, (SELECT count(*) FROM second) AS m', epsilon := 2)"
+        ).fetchall()
+        spent = con.execute("SELECT dataset, epsilon_spent FROM dp_budget() ORDER BY ALL").fetchall()
+        assert spent == [("first", 2.0), ("second", 2.0)]
 
 
 def test_a_failing_exact_statistic_charges_nothing(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,6 +67,26 @@ def test_a_value_that_neighbours_do_not_share_is_as_rare_as_said(monkeypatch: py
     assert abs(len(found) / runs - chance) < AWAY * math.sqrt(chance * (1 - chance) / runs)
 
 
+def test_values_of_one_person_in_all_columns_share_their_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of m rows each has a value in each column that nobody else has; any of them shows with the stated chance."""
+    rows, names = 2, ["g", "h", "i"]
+    asked = plan("replace", rows, columns=names, private_keys=True)
+    counts = ColumnCounts([CodedColumn(name, "VARCHAR", None, True, None, 0, draws_keys=True) for name in names])
+    counts.add_columns([pa.array(["every"] * 99)] * len(names))
+    reach, reached = synthetic.key_reach, list[float]()
+
+    def noted(*given: Any) -> float:
+        reached.append(reach(*given))
+        return reached[-1]
+
+    monkeypatch.setattr(synthetic, "key_reach", noted)
+    with Permit(asked.measurement).drawing():
+        synthetic.draw_columns(asked, counts)
+    chance = rows * len(names) * NormalDist().cdf(-reached[0]) * (1 + math.exp(1))
+    assert chance <= 1e-5 / 2
+    assert chance > 0.9 * 1e-5 / 2
+
+
 @pytest.mark.parametrize(
     ("neighbours", "rows", "squared"), [("add_remove", 1, 1), ("replace", 1, 4), ("replace", 3, 36)]
 )
