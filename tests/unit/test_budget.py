@@ -74,6 +74,8 @@ def test_a_restated_budget_keeps_its_accountant_unless_it_becomes_one_in_rho() -
         ({"rho": math.nan}, "P024"),
         ({"epsilon": 1, "neighbours": "add"}, "P005"),
         ({"epsilon": 1, "privacy_unit": 3}, "P013"),
+        ({"epsilon": 1, "privacy_unit": "u"}, "P009"),
+        ({"epsilon": 1, "max_rows_per_unit": 2}, "P009"),
         ({"epsilon": 1, "max_rows_per_unit": 0}, "P021"),
         ({"epsilon": 1, "lower": 0}, "P003"),
         ({"epsilon": 1, "target_lower": 2, "target_upper": 1}, "P003"),

@@ -7,10 +7,13 @@ from dataclasses import fields
 from fractions import Fraction
 from typing import Any
 
+import pytest
+
 from dpsql.contract.cost import zcdp_epsilon
 from dpsql.contract.gaussian_profile import gaussian_covers
 from dpsql.contract.plan import Plan
 from dpsql.contract.relation import Contribution
+from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.mechanisms.aggregates import GroupedNoise
 from dpsql.mechanisms.gaussian import GaussianNoise
@@ -168,3 +171,14 @@ def test_parts_know_the_relation_of_the_call_and_the_rows_of_its_units(function:
                 assert getattr(one, "neighbours", plan.neighbours) == plan.neighbours, plan
                 assert getattr(one, "max_rows_per_unit", rows) == rows, plan
                 assert not isinstance(one, Contribution) or one.rows == rows, plan
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [["a", "b", "a"], [1, 2, 1], ["1", 1], [None, "a", None], {"h": ["a", "a"]}, [{"h": "a"}, {"H": "a"}]],
+    ids=str,
+)
+def test_a_key_that_is_listed_twice_is_refused(keys: Any) -> None:
+    """Its rows would count in two groups, and the noise is for one."""
+    with pytest.raises(ParameterError, match="P044"):
+        FUNCTIONS["dp_count"].plan.from_arguments("t", {**SPENT, "by": "h", "keys": keys})

@@ -104,3 +104,10 @@ def test_k_is_compared_as_soon_as_the_number_of_features_is_known() -> None:
     for more in ({"features": ["a"]}, {"features": "x", "n_features": 1}, {"features": "x", "names": ["a"]}):
         with pytest.raises(ParameterError, match="P002"):
             SisPlan.from_arguments("t", {**GOOD, **more})
+
+
+@pytest.mark.parametrize("change", [{"privacy_unit": "u"}, {"max_rows_per_unit": 2}])
+def test_a_privacy_unit_and_its_rows_go_together(change: dict[str, Any]) -> None:
+    """A call that names whom it protects never protects one row of that person alone, without a word."""
+    with pytest.raises(ParameterError, match="P009"):
+        SisPlan.from_arguments("t", {**GOOD, "target_lower": 0, "target_upper": 1, **change})
