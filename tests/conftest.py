@@ -55,7 +55,12 @@ LONG = (
 # The planted faults, and files of which most tests are quick.
 QUICK = (
     *("privacy/test_broken", "privacy/test_neighbours", "privacy/test_distribution", "privacy/test_auditor"),
-    *("privacy/test_comparison_sql", "privacy/test_fits_sql_law", "privacy/test_left_out_sql", "privacy/test_synthetic_sql"),
+    *(
+        "privacy/test_comparison_sql",
+        "privacy/test_fits_sql_law",
+        "privacy/test_left_out_sql",
+        "privacy/test_synthetic_sql",
+    ),
     "sql/test_logistic_steps",
     *("conformance/test_engine_faults", "conformance/test_group_distances", "conformance/test_settings"),
 )

@@ -227,8 +227,8 @@ COUNT = "FROM dp_count('held', epsilon := 1e6)"
 def test_a_part_of_a_key_finds_several_rows(con: Any) -> None:
     """So the rows of a person tie that meet them, and whoever names all columns of the key finds one row at most."""
     join = (
-        "SELECT v.pid, row_number() OVER (PARTITION BY v.pid ORDER BY v.day) AS n, w.x FROM keyed v "
-        "LEFT JOIN keyed w ON v.pid = w.pid{}"
+        "SELECT v.pid, row_number() OVER (PARTITION BY v.pid ORDER BY v.day) AS n, w.day, w.x "
+        "FROM keyed v LEFT JOIN keyed w ON v.pid = w.pid{}"
     )
     assert judged(con, join.format("")).unfixed == "row_number()"
     assert judged(con, join.format(" AND v.day = w.day")).unfixed == ""

@@ -147,7 +147,9 @@ def test_with_private_keys_all_rows_are_one_table_more(connection: Any) -> None:
     first = asked("t")
     loss = next(loss for kind, loss in first.losses(asked("row", first)) if kind == "gaussian")
     given = {"columns": ["a", "b", "g", "f"], "epsilon": 4, "delta": 1e-5, "private_keys": True}
-    part = SyntheticPlan.from_arguments("t", {**given, "lower": {"a": 0, "b": -1}, "upper": {"a": 40, "b": 1}}).noise_part
+    part = SyntheticPlan.from_arguments(
+        "t", {**given, "lower": {"a": 0, "b": -1}, "upper": {"a": 40, "b": 1}}
+    ).noise_part
     assert loss == pytest.approx(float(part.rho_of(CELLS)), rel=1e-6)
 
 

@@ -100,7 +100,10 @@ def test_a_person_moves_each_set_no_further_than_its_noise_is_for(
             l1, l2 = sum(map(abs, moved.values())), sum(change**2 for change in moved.values())
             largest[axes] = max(largest[axes][0], l1), max(largest[axes][1], l2)
     count = GroupCount()
-    stated = {axes: (count.norm(one), count.squared_norm(one)) for axes, one in zip(plan.sets, plan.contributions, strict=True)}
+    stated = {
+        axes: (count.norm(one), count.squared_norm(one))
+        for axes, one in zip(plan.sets, plan.contributions, strict=True)
+    }
     assert all(largest[axes][0] <= stated[axes][0] and largest[axes][1] <= stated[axes][1] for axes in plan.sets)
     assert largest[0, 1] == stated[0, 1]
 

@@ -261,9 +261,7 @@ def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPa
         assert charges(con) == before + 1, "several threads fail, the call is charged once"
 
 
-def test_a_query_is_charged_as_a_whole_where_one_of_its_parts_fails(
-    con: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_is_charged_as_a_whole_where_one_of_its_parts_fails(con: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> Any:
         raise PlantedError("SECRET-31337")
 
