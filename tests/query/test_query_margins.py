@@ -92,7 +92,7 @@ def test_a_person_moves_each_set_no_further_than_its_noise_is_for(
         if len(set(chosen)) <= groups and max(Counter(chosen).values(), default=0) <= each
     ]
     pairs = [(one, ()) for one in held] if neighbours == "add_remove" else itertools.product(held, held)
-    largest = {one: (0, 0) for one in plan.sets}
+    largest = dict.fromkeys(plan.sets, (0, 0))
     for one, other in pairs:
         for axes in plan.sets:
             moved = Counter(tuple(cell[axis] for axis in axes) for cell in one)
