@@ -139,3 +139,13 @@ def test_the_steps_of_a_synthetic_table_share_the_rho_that_is_charged() -> None:
     for plan in plans("dp_synthetic"):
         [part] = plan.measurement.leaves
         assert sum(rho for _, rho in part.shares) == part.rho, plan
+
+
+@cases(("neighbours", "l1", "squared"), [("add_remove", 3, 9), ("replace", 6, 18)])
+def test_numbers_of_rows_move_by_all_rows_of_a_person(neighbours: str, l1: int, squared: int) -> None:
+    """Replaced, three rows of one class are three of the other one; their number in all is what it was."""
+    given = {"target": "y", **WIDE, **UNIT, **SPENT, "neighbours": neighbours}
+    classes, _ = FUNCTIONS["dp_naive_bayes"].plan.from_arguments("t", given).norms(3)
+    assert (classes.l1, classes.squared_l2) == (l1, squared)
+    plan = FUNCTIONS["dp_two_stage"].plan.from_arguments("t", {**given, "k": 2, "rows_per_block": 9})
+    assert plan.measurement["count"].scale() == 3 / plan.count_epsilon
