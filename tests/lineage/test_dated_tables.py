@@ -146,6 +146,15 @@ def test_a_view_that_mixes_periods_is_refused(con: Any, view: str, code: str) ->
         assert f"DPSQL-{code}" in refusal(con, f"FROM dp_count('seen', epsilon := 1{during})")
 
 
+def test_rows_without_a_date_are_in_no_block(con: Any) -> None:
+    """Neither in that of a call without periods, nor in those that a call names."""
+    protect(con)
+    for number, view in enumerate(view for view, code in REFUSED.items() if code == "S017"):
+        con.execute(f"CREATE VIEW seen{number} AS {view}")
+        during = f", during := {JANUARY}" if number % 2 else ""
+        assert "DPSQL-S017" in refusal(con, f"FROM dp_count('seen{number}', epsilon := 1{during})"), view
+
+
 STATED = {
     "the date of a path": ("{visits: 'day', labs: 'day'}", TABLES, "", "P111"),
     "a table that is none": ("{visit: 'day'}", TABLES, "", "P111"),

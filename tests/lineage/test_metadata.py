@@ -46,7 +46,24 @@ def test_a_query_of_the_catalog_shows_no_default() -> None:
         con.execute("SELECT dp_protect('t', epsilon := 1)").fetchall()
         sql = "SELECT column_name, column_default FROM information_schema.columns WHERE table_name = 't' ORDER BY ALL"
         assert con.execute(f"FROM dp_query({literal(sql)})").fetchall() == [("id", None), ("n", None), ("note", None)]
+        described = con.execute("SELECT column_name, \"default\" FROM dp_query('DESCRIBE t')").fetchall()
+        assert described == [("id", None), ("note", None), ("n", None)]
         assert con.execute("SELECT count(*) FROM dp_ledger() WHERE kind = 'release'").fetchall() == [(0,)]
+
+
+def test_a_query_of_the_catalog_shows_no_label() -> None:
+    """The labels of a type may be a column's values."""
+    with dpsql.connect() as con:
+        con.execute("CREATE TABLE t (id INTEGER, kind ENUM('a secret'), more STRUCT(one ENUM('another secret'))[])")
+        con.execute("SELECT dp_protect('t', epsilon := 1)").fetchall()
+        for sql in (
+            "SELECT data_type FROM information_schema.columns WHERE table_name = 't'",
+            "SELECT data_type FROM duckdb_columns() WHERE table_name = 't'",
+            "DESCRIBE t",
+        ):
+            found = con.execute(f"FROM dp_query({literal(sql)})").fetchall()
+            assert len(found) == 3
+            assert "secret" not in str(found), sql
 
 
 def test_every_kind_is_in_the_docs() -> None:

@@ -82,7 +82,6 @@ def test_the_advice_makes_one_budget_of_two(con: Any, table: str, more: str, bas
     assert ledger_of(con).verify().ok
 
 
-@pytest.mark.long
 def test_a_budget_that_was_charged_does_not_end(con: Any) -> None:
     con.execute(f"SELECT dp_protect('stays', {UNIT})")
     con.execute("FROM dp_count('stays', epsilon := 0.5)").fetchall()

@@ -241,6 +241,11 @@ def test_once_means_one_row_of_a_unit(con: Any, share: int) -> None:
             "ON id IS NOT DISTINCT FROM code",
             "",
         ),
+        (
+            "SELECT p.id, n FROM patients p LEFT JOIN (SELECT code, b, count(*) AS n FROM airports GROUP BY code, b) "
+            "ON id = code",
+            "LEFT JOIN",
+        ),
         ("FROM patients POSITIONAL JOIN airports", "POSITIONAL_JOIN"),
         ("FROM patients ASOF JOIN airports ON a >= b", "ASOF_JOIN"),
     ],

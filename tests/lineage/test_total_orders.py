@@ -224,6 +224,16 @@ def z() -> Iterator[duckdb.DuckDBPyConnection]:
 COUNT = "FROM dp_count('held', epsilon := 1e6)"
 
 
+def test_a_part_of_a_key_finds_several_rows(con: Any) -> None:
+    """So the rows of a person tie that meet them, and whoever names all columns of the key finds one row at most."""
+    join = (
+        "SELECT v.pid, row_number() OVER (PARTITION BY v.pid ORDER BY v.day) AS n, w.day, w.x "
+        "FROM keyed v LEFT JOIN keyed w ON v.pid = w.pid{}"
+    )
+    assert judged(con, join.format("")).unfixed == "row_number()"
+    assert judged(con, join.format(" AND v.day = w.day")).unfixed == ""
+
+
 def refusal(opened: Any, statement: str) -> str:
     with pytest.raises((duckdb.Error, dpsql.DpsqlError)) as caught:
         opened.execute(statement).fetchall()
@@ -288,7 +298,6 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
     z.execute(form.format(f"{chosen} ORDER BY code, beds")).fetchall()
 
 
-@pytest.mark.long
 @cases(
     "query",
     [
@@ -299,6 +308,7 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
         "SELECT pid, ward FROM {} LIMIT 9",
         "SELECT pid, ward, sum(day) OVER (PARTITION BY pid ORDER BY day ROWS UNBOUNDED PRECEDING) AS n FROM {}",
     ],
+    quick=1,
 )
 def test_a_view_over_files_and_one_with_a_budget(z: Any, query: str, tmp_path: Path) -> None:
     """No plan shows what a file holds, so its text counts; and a view with a budget covers the tables that it reads."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
+import dpsql
 from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options
 from dpsql.contract.query.splitter import split
 from dpsql.contract.query.tree import read_tree
@@ -184,3 +185,30 @@ def test_no_text_grows_through_subqueries(con: duckdb.DuckDBPyConnection) -> Non
     for _ in range(15):
         inner = f"SELECT y || y || y || y || y || y || y || y AS y FROM ({inner})"
     assert run(con, f"SELECT count(y), count_if(length(y) > 9) FROM ({inner})")
+
+
+PUBLIC_VALUES = {
+    "cast": "SELECT age, CAST(kind AS INTEGER) AS k FROM lookup",
+    "error": "SELECT age, error(kind)::INTEGER AS k FROM lookup WHERE age > 70 UNION ALL SELECT age, 1 FROM lookup WHERE age < 10",
+}
+
+
+@cases("values", PUBLIC_VALUES.values(), ids=list(PUBLIC_VALUES), quick=1)
+def test_a_public_value_that_fails_does_so_whomever_it_meets(values: str) -> None:
+    """Else an error, which is free, would tell whether anybody is 77 years old."""
+    asked = f"SELECT sum(k) FROM people JOIN ({values}) q USING (age)"
+    told = []
+    for age in (7, 77):
+        with dpsql.connect() as con:
+            con.execute("CREATE TABLE lookup AS SELECT i AS age, i::VARCHAR AS kind FROM range(10) AS r(i)")
+            con.execute(
+                "INSERT INTO lookup VALUES (77, 'x'); CREATE TABLE people AS SELECT i AS id, 7 AS age FROM range(9) AS r(i)"
+            )
+            con.execute(f"INSERT INTO people VALUES (9, {age}); SELECT dp_public('lookup')")
+            con.execute(
+                "SELECT dp_protect('people', epsilon := 9, privacy_unit := 'id', max_rows_per_unit := 1)"
+            ).fetchall()
+            with pytest.raises(duckdb.Error) as caught:
+                con.execute(f"FROM dp_query('{asked}', epsilon := 1, lower := {{k: 0}}, upper := {{k: 9}})").fetchall()
+            told.append(str(caught.value))
+    assert told[0] == told[1]

@@ -20,6 +20,7 @@ from dpsql.functions import sis as sis_selector
 from dpsql.functions.sis import SisCall
 from dpsql.udfs import rows as row_functions
 from support.cases import cases
+from support.sessions import session_of
 
 ARGUMENTS = "target := 'y', k := 1, epsilon := 1, lower := 0, upper := 1"
 CALL = f"dp_sis('t', {ARGUMENTS})"
@@ -334,6 +335,16 @@ def test_what_does_not_bind_is_refused_without_duckdbs_words(monkeypatch: pytest
         assert "31337" not in str(failure.value)
         monkeypatch.undo()
         assert ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist() == []
+
+
+def test_a_call_whose_process_is_ended_before_its_gate_is_charged() -> None:
+    """Whether it had read a row is not known to whoever ends the process."""
+    with dpsql.Context() as ctx:
+        ctx.sql("CREATE TABLE t AS SELECT i AS a FROM range(9) AS r(i)")
+        plan = ctx.planned("dp_count", "t", {"epsilon": 1, "release": "weekly"})
+        session_of(ctx.connection).charge_before_end(plan)
+        found = ctx.sql("SELECT status, epsilon FROM dp_ledger()").to_pylist()
+        assert found == [{"status": "charged, no result", "epsilon": 1.0}]
 
 
 def test_a_query_is_charged_to_the_budgets_of_all_that_it_reads() -> None:

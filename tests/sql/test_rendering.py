@@ -233,6 +233,15 @@ def test_statements_name_every_function_in_full(con: Any) -> None:
     _refuse_macros(con, set().union(*seen.values()))
 
 
+def test_no_row_is_chosen_by_a_chance_whose_seed_a_caller_sets(con: Any) -> None:
+    """Where more rows count than may, those that stay are drawn by dpsql's own function, and not by DuckDB's."""
+    given = {**COLUMNS, **OWN["dp_score_filter"], "score": "information_gain", "n_max": 9}
+    plan = FUNCTIONS["dp_score_filter"].plan.from_arguments("t", {**given, "lower": None, "upper": None})
+    called = {name.rpartition(".")[2] for name in functions(con, release_sql(plan, "dp_score_filter"))}
+    assert "dpsql_random" in called
+    assert called.isdisjoint({"random", "uuid", "gen_random_uuid", "uuidv4", "uuidv7", "setseed"})
+
+
 def test_macros_name_every_function_in_full(con: Any) -> None:
     seen = [functions(con, text) for _, text in macros()]
     assert len(seen) > 30

@@ -182,3 +182,13 @@ def test_a_key_that_is_listed_twice_is_refused(keys: Any) -> None:
     """Its rows would count in two groups, and the noise is for one."""
     with pytest.raises(ParameterError, match="P044"):
         FUNCTIONS["dp_count"].plan.from_arguments("t", {**SPENT, "by": "h", "keys": keys})
+
+
+@cases(("neighbours", "l1", "squared"), [("add_remove", 3, 9), ("replace", 6, 18)])
+def test_numbers_of_rows_move_by_all_rows_of_a_person(neighbours: str, l1: int, squared: int) -> None:
+    """Replaced, three rows of one class are three of the other one; their number in all is what it was."""
+    given = {"target": "y", **WIDE, **UNIT, **SPENT, "neighbours": neighbours}
+    classes, _ = FUNCTIONS["dp_naive_bayes"].plan.from_arguments("t", given).norms(3)
+    assert (classes.l1, classes.squared_l2) == (l1, squared)
+    plan = FUNCTIONS["dp_two_stage"].plan.from_arguments("t", {**given, "k": 2, "rows_per_block": 9})
+    assert plan.measurement["count"].scale() == 3 / plan.count_epsilon
