@@ -69,8 +69,7 @@ def test_what_a_generated_column_hides(hiding: Any) -> None:
     assert "DPSQL-S041" in refused(hiding, "FROM dp_count('people', epsilon := 0.5)")
 
 
-@pytest.mark.long
-@cases("expression", HIDDEN)
+@cases("expression", HIDDEN, quick=1)
 def test_the_judge_of_texts_alone(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "refuse_functions", lambda source, names: None)
     con = stage(expression)
