@@ -93,7 +93,7 @@ CALLS = (
 )
 
 
-@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS], quick=1)
+@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS], quick=1, most=1)
 def test_every_kind_of_function_takes_the_end_of_a_path(con: Any, call: str) -> None:
     con.execute(f"{PROTECT})")
     assert outcome(con, lambda: con.execute(f"FROM {call}").fetchall()) == ("hospital", ""), call
