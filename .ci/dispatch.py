@@ -71,7 +71,7 @@ def settings() -> list[dict[str, str]]:
 def main() -> int:
     """Run all settings; return 1 when one fails."""
     failed, options = 0, [option for option in sys.argv[1:] if option != OTHERS]
-    tests = [] if any(Path(option).exists() for option in options) else ["-k", LEFT_OUT, *TESTS]
+    tests = [] if any(Path(option.partition("::")[0]).exists() for option in options) else ["-k", LEFT_OUT, *TESTS]
     for setting in settings()[len(sys.argv) - 1 - len(options) :]:
         shown = " ".join(f'{name}="{value}"' for name, value in setting.items()) or "the processor as it is"
         print(f"-- {shown}", flush=True)

@@ -178,7 +178,6 @@ import os, signal, sys
 sys.path.insert(0, os.getcwd())
 import dpsql
 from dpsql.engines.attached import Attached
-from dpsql.engines.task import FoldedRows
 from engines.test_driver import SIS, table
 from support.arrow_engine import ArrowEngine
 

@@ -257,7 +257,7 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             marks = alike[0].marks
             name = " ".join(sorted({mark.name for mark in marks})) or "cases"
             number = f" {len(tests) + 1}"
-            if "slow" not in name:  # which has a limit of the command's own
+            if metafunc.config.getoption("timeout", None) is None:  # else the command has a limit of its own
                 marks = (*marks, pytest.mark.timeout(max(TEST_LIMIT, CASE_LIMIT * len(part))))
             tests.append(pytest.param(part, marks=marks, id=f"{name}{number}"))
     metafunc.parametrize("cases", tests)
