@@ -88,7 +88,7 @@ def spark(spark_session: Any) -> dpsql.Context:
 
 
 @pytest.mark.long
-@cases("way", CALLS, most=1)
+@cases("way", CALLS, alone=True)
 def test_states_are_those_of_one_statement(spark: dpsql.Context, spark_session: Any, folder: Path, way: str) -> None:
     function, arguments = CALLS[way]
     frame = spark_session.read.parquet(str(folder))
@@ -129,7 +129,7 @@ class _Elastic:
 
 
 @pytest.mark.long
-@cases(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)], most=1)
+@cases(("tasks", "elastic"), [(3, False), (3, True), (None, False), (None, True)], alone=True)
 def test_no_more_tasks_than_are_worth_it(
     spark: dpsql.Context, spark_session: Any, tasks: int | None, elastic: bool
 ) -> None:
@@ -144,7 +144,7 @@ def test_no_more_tasks_than_are_worth_it(
     assert merged(task, found).equals(state_of(task, read, pa.table({"a": np.arange(120.0), "b": np.ones(120)})))
 
 
-@cases("tasks", [0, 1.5, "many"], quick=1, most=1)
+@cases("tasks", [0, 1.5, "many"], quick=1, alone=True)
 def test_a_number_of_tasks_is_a_positive_integer(spark_session: Any, tasks: Any) -> None:
     with pytest.raises(ParameterError, match="P021"):
         dpsql.spark.context(spark_session, tasks=tasks)
@@ -211,7 +211,7 @@ def test_types_are_those_of_the_server(spark: dpsql.Context, kinds: Any) -> None
 
 
 @pytest.mark.long
-@cases("name", KINDS, most=1)
+@cases("name", KINDS, alone=True)
 def test_values_of_every_type_reach_the_workers_as_they_are(
     spark: dpsql.Context, kinds: Any, kinds_file: Path, name: str
 ) -> None:
@@ -281,7 +281,7 @@ def entries(context: dpsql.Context) -> int:
         "SELECT id, uuid() AS y FROM range(9)",
         "SELECT id FROM (SELECT id FROM range(9) WHERE rand() < 0.5)",
     ],
-    most=1,
+    alone=True,
 )
 def test_what_draws_at_random_is_refused(spark: dpsql.Context, spark_session: Any, query: str) -> None:
     with pytest.raises(SourceError, match="S031"):

@@ -59,7 +59,7 @@ def still_answers(address: str) -> bool:
     return found
 
 
-@cases("size", [flight.MOST_MESSAGE + 1, 5 << 20], quick=1, most=1)
+@cases("size", [flight.MOST_MESSAGE + 1, 5 << 20], quick=1, alone=True)
 def test_messages_that_are_too_long(
     door: FakeDoor, client: RawClient, address: str, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -93,7 +93,7 @@ def test_large_tables_pass(pair: Pair) -> None:
         raw(b'{"blobs": 1}') + struct.pack("!I", 5) + b"abc",
     ],
     ids=lambda sent: repr(sent[:40]),
-    most=1,
+    alone=True,
 )
 def test_what_is_no_frame_is_refused(pair: Pair, sent: bytes) -> None:
     def send() -> None:

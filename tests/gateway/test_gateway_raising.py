@@ -48,7 +48,7 @@ def parts(con: duckdb.DuckDBPyConnection, sql: str) -> list[str]:
     return may_fail(plan)
 
 
-@cases("written", RAISE, quick=6, most=1)
+@cases("written", RAISE, quick=6, alone=True)
 def test_what_raises_is_named(con: duckdb.DuckDBPyConnection, written: str) -> None:
     con.execute(f"CREATE VIEW v AS SELECT {written} AS x FROM t")
     with pytest.raises(duckdb.Error):
@@ -57,7 +57,7 @@ def test_what_raises_is_named(con: duckdb.DuckDBPyConnection, written: str) -> N
     assert parts(con, f"SELECT 1 FROM t WHERE ({written}) IS NULL")
 
 
-@cases("written", ANSWER, quick=7, most=1)
+@cases("written", ANSWER, quick=7, alone=True)
 def test_what_answers_is_not(con: duckdb.DuckDBPyConnection, written: str) -> None:
     con.execute(f"CREATE VIEW v AS SELECT {written} AS x FROM t")
     con.execute("FROM v").fetchall()

@@ -66,7 +66,7 @@ def test_a_method_writes_its_call_and_returns_a_release(door: FakeDoor, remote: 
         (0.1, "0.1"), (1e-7, "1e-07"), (np.float64(0.1), "0.1"), (np.int64(3), "3"), (Decimal("0.10"), "0.10"), (True, "true"),
         (10**30, str(10**30)), ([1, [2.5]], "[1, [2.5]]"), ({"a": {"b'": None}}, "{'a': {'b''': NULL}}"), ((), "[]"),
     ],
-most=1)  # fmt: skip
+alone=True)  # fmt: skip
 def test_values_are_written_as_literals(door: FakeDoor, remote: Remote, value: object, spelled: str) -> None:
     remote.dp_count("t", epsilon=value)  # type: ignore[arg-type]
     assert door.asked[0][0] == f"""FROM dp_count('t', "epsilon" := {spelled})"""

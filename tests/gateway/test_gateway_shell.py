@@ -65,7 +65,7 @@ def test_dot_commands_ask_the_gateway(door: FakeDoor, served: tuple[FakeDoor, st
         (".examples\n", "dpsql example"),
     ],
     quick=4,
-    most=1,
+    alone=True,
 )
 def test_what_is_refused_is_said_and_the_prompt_goes_on(
     door: FakeDoor, served: tuple[FakeDoor, str], text: str, said: str

@@ -340,7 +340,7 @@ def test_the_verdict_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert coloured(drawing) == drawing
 
 
-@cases("budget", ["epsilon := 3, delta := 1e-6", "rho := 0.5, delta := 1e-6"], quick=1, most=1)
+@cases("budget", ["epsilon := 3, delta := 1e-6", "rho := 0.5, delta := 1e-6"], quick=1, alone=True)
 def test_budgets_fit_80_columns_and_show_what_is_spent_and_left(
     runner: Runner, budget: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,7 @@ def test_eight_processes_charge_no_block_and_no_person_above_the_limit(durable_l
 
 
 @pytest.mark.long
-@cases("row", [1, 2, 4, 7], most=1)
+@cases("row", [1, 2, 4, 7])
 def test_a_process_killed_between_the_rows_of_a_call_charges_nothing(durable_location: str, row: int) -> None:
     """The call has a row of its own and one for each of six months; the last one is written before the commit."""
     begin(durable_location)

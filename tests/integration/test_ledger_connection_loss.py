@@ -70,7 +70,7 @@ def fleet(postgres: PostgresServer) -> Iterator[Fleet]:
     opened.close()
 
 
-@cases("action", [after, late], quick=1, most=1)
+@cases("action", [after, late], quick=1, alone=True)
 def test_a_charge_whose_commit_lost_its_answer_is_answered_and_stands_once(fleet: Fleet, action: Action) -> None:
     entry = fleet.ledger.charge(Charge("patients", **CALL), fleet.draw(action))
     assert (entry.result, entry.replayed, fleet.drawn) == (1, False, 1)
@@ -99,7 +99,7 @@ def test_another_s_charge_at_the_same_place_is_not_taken_for_it(fleet: Fleet) ->
     assert [row.status for row in fleet.direct.entries()[1:]] == ["released"]
 
 
-@cases("action", [before, after], quick=1, most=1)
+@cases("action", [before, after], quick=1, alone=True)
 def test_whatever_is_written_is_resolved_in_the_same_way(fleet: Fleet, action: Action) -> None:
     ledger, made = fleet.ledger, 1 if action is after else 0
     writes: dict[str, Callable[[], object]] = {

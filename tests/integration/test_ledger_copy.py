@@ -115,7 +115,7 @@ def test_restoring_refuses_to_lose_entries(tmp_path: Path) -> None:
     restored.close()
 
 
-@cases("damage", ["empty", "cut", "row", "text"], quick=3, most=1)
+@cases("damage", ["empty", "cut", "row", "text"], quick=3, alone=True)
 def test_a_damaged_ledger_is_set_aside_only_on_demand(tmp_path: Path, damage: str) -> None:
     place, copy = tmp_path / "x", tmp_path / "backup"
     ledger = Ledger.open(place)

@@ -67,7 +67,7 @@ CHANGES: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@cases("change", CHANGES, quick=4, most=1)
+@cases("change", CHANGES, quick=4, alone=True)
 def test_a_file_that_is_gone_is_noticed_by_every_use(path: Path, change: str) -> None:
     ledger = Ledger.open(path)
     USES["charge"](ledger)

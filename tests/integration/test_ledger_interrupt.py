@@ -88,7 +88,7 @@ print(json.dumps([outcomes, answered, releases, report.ok, ledger.budgets()[0].r
 
 
 @pytest.mark.odds("0: looks at charges")
-@cases("place", ["memory", "file"], most=1)
+@cases("place", ["memory", "file"])
 @cases(
     ("who", "presses"),
     [

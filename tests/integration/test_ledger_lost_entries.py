@@ -97,7 +97,7 @@ def test_a_log_that_is_lost_or_cut_anywhere_is_missed(crashed: Path, tmp_path: P
         answers(path)
 
 
-@cases("seed", range(4), quick=1, most=1)
+@cases("seed", range(4), quick=1, alone=True)
 def test_a_bit_that_flips_in_the_log_is_missed(crashed: Path, tmp_path: Path, seed: int) -> None:
     content = Path(f"{crashed}-wal").read_bytes()
     choose = random.Random(seed)
@@ -156,7 +156,7 @@ def test_a_ledger_that_is_gone_is_missed(path: Path) -> None:
     assert answers(path) == 0
 
 
-@cases("note", ["lost", "earlier", "empty", "cut", "noise"], quick=3, most=1)
+@cases("note", ["lost", "earlier", "empty", "cut", "noise"], quick=3, alone=True)
 def test_a_note_that_is_lost_or_earlier_stops_nobody(path: Path, note: str) -> None:
     place = Path(f"{path}.head")
     content = place.read_bytes()

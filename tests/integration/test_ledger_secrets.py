@@ -122,7 +122,7 @@ def test_no_url_shows_its_password(
     assert list(tmp_path.iterdir()) == []  # no file was made of it
 
 
-@cases("url", URLS[::3], quick=1, most=1)
+@cases("url", URLS[::3], quick=1, alone=True)
 def test_neither_command_nor_connection_shows_a_password(url: str, tmp_path: Path, monkeypatch: Any) -> None:
     pytest.importorskip("psycopg")
     monkeypatch.chdir(tmp_path)

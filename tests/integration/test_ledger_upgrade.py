@@ -466,7 +466,7 @@ def test_a_ledger_of_version_4_is_upgraded(durable_location: str) -> None:
     ledger.close()
 
 
-@cases("old", ["3", "4"], quick=2, most=1)
+@cases("old", ["3", "4"], quick=2, alone=True)
 def test_an_upgraded_ledger_has_the_table_of_a_new_one(
     durable_location: str, tmp_path: Path, request: pytest.FixtureRequest, old: str
 ) -> None:

@@ -404,7 +404,7 @@ def test_a_process_that_ends_before_the_database_is_told_refuses_nothing(place: 
     assert place.remembered()[-1].spent.epsilon == 10**18
 
 
-@cases("end", ["ROLLBACK", "COMMIT"], quick=1, most=1)
+@cases("end", ["ROLLBACK", "COMMIT"], quick=1, alone=True)
 def test_the_caller_s_transaction_changes_nothing(place: Place, end: str) -> None:
     with protect(place, epsilon=3) as connection:
         connection.execute("BEGIN; CREATE TABLE mine AS SELECT 1 AS a; INSERT INTO visits SELECT * FROM visits")

@@ -15,7 +15,7 @@ from support.several import random_database
 __all__ = ["con"]
 
 
-@cases("name", FAULTS, quick=1, most=1)
+@cases("name", FAULTS, quick=1, alone=True)
 def test_a_broken_rule_is_noticed(con: Any, name: str) -> None:
     fault, let_through = FAULTS[name]
     query = REFUSED[let_through]

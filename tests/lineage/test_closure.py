@@ -159,7 +159,7 @@ def pairs(expressions: Iterable[str], places: Iterable[str]) -> list[Any]:
     ]
 
 
-@cases(("what", "place"), pairs(EXPRESSIONS, PLACES), quick=2, most=1)
+@cases(("what", "place"), pairs(EXPRESSIONS, PLACES), quick=2, alone=True)
 def test_an_expression_that_is_not_allowed(cleared: Any, what: str, place: str) -> None:
     expression, code = EXPRESSIONS[what]
     makes, call = PLACES[place]
@@ -176,7 +176,7 @@ ALLOWED = ("1", "round(0.5, 1)", "len([1, 2])", "extract(year FROM current_date)
 KEPT = [place for place in PLACES if place != "a macro in the place of a function"]
 
 
-@cases(("expression", "place"), pairs(ALLOWED, KEPT), quick=3, most=1)
+@cases(("expression", "place"), pairs(ALLOWED, KEPT), quick=3, alone=True)
 def test_an_expression_that_is_allowed(cleared: Any, expression: str, place: str) -> None:
     makes, call = PLACES[place]
     for statement in makes:
@@ -257,7 +257,7 @@ def file_of(con: Any) -> str:
         "WITH q AS (FROM patients) SELECT q.id, income AS a FROM q JOIN read_parquet('{file}') z USING (zip)",
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_a_file_beside_a_protected_table(cleared: Any, text: str) -> None:
     file = file_of(cleared)

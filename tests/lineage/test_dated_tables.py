@@ -114,7 +114,7 @@ VIEWS = {
 }
 
 
-@cases(("view", "rows"), VIEWS.items(), quick=1, most=1)
+@cases(("view", "rows"), VIEWS.items(), quick=1, alone=True)
 def test_a_view_over_dated_tables_is_charged_to_the_months_that_are_named(con: Any, view: str, rows: int) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -138,7 +138,7 @@ REFUSED = {
 }
 
 
-@cases(("view", "code"), REFUSED.items(), quick=1, most=1)
+@cases(("view", "code"), REFUSED.items(), quick=1, alone=True)
 def test_a_view_that_mixes_periods_is_refused(con: Any, view: str, code: str) -> None:
     protect(con)
     con.execute(f"CREATE VIEW seen AS {view}")
@@ -168,7 +168,7 @@ STATED = {
 }
 
 
-@cases(("dates", "tables", "more", "code"), STATED.values(), ids=STATED, quick=1, most=1)
+@cases(("dates", "tables", "more", "code"), STATED.values(), ids=STATED, quick=1, alone=True)
 def test_dates_that_do_not_fit_are_refused(con: Any, dates: str, tables: str, more: str, code: str) -> None:
     assert f"DPSQL-{code}" in refusal(con, PROTECT.format(dates, tables, more))
 
@@ -395,7 +395,7 @@ def test_what_was_made_from_a_dated_table_is_refused(con: Any) -> None:
     "dp_count('patients', by := 'age', keys := [0, 1], epsilon := 1)",
     "dp_kendall('allergies', target := 'what', features := ['pid'], k := 1, epsilon := 1)",
     "dp_avg('allergies', target := 'what', lower := 0, upper := 80, condition := 'what > 3', epsilon := 1)",
-], quick=1, most=1)  # fmt: skip
+], quick=1, alone=True)  # fmt: skip
 def test_every_kind_of_function_takes_dated_and_undated_tables(con: Any, call: str) -> None:
     protect(con)
     con.execute(f"FROM {call.format(f', during := {BOTH}')}").fetchall()

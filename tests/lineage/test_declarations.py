@@ -421,7 +421,7 @@ def test_the_same_file_under_another_name(governed: Any, tmp_path: Path) -> None
         assert spent(con)["patients"] == 3
 
 
-@cases("protected", [False, True], quick=1, most=1)
+@cases("protected", [False, True], quick=1, alone=True)
 def test_another_ledger_does_not_answer(governed: Any, tmp_path: Path, protected: bool) -> None:
     """A database whose budgets are in one ledger is not released from under another one."""
     governed.close()

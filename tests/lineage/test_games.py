@@ -93,7 +93,7 @@ def games() -> list[Any]:
 
 
 @pytest.mark.long
-@cases("number", games(), most=1)
+@cases("number", games())
 def test_a_game(number: int, tmp_path: Path) -> None:
     game, board = FILE["game"][number], Board(tmp_path)
     try:

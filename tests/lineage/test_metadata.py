@@ -20,7 +20,7 @@ PRIVACY = Path(__file__).resolve().parents[2] / "docs" / "privacy.md"
 
 
 @pytest.mark.long
-@cases("kind", KINDS, most=1)
+@cases("kind", KINDS)
 def test_neighbours_have_the_same_metadata_at_every_door(kind: str, tmp_path: Path) -> None:
     shown = []
     for people in (5, 6):
@@ -84,7 +84,7 @@ def test_every_kind_is_in_the_docs() -> None:
         ),
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_folders_do_not_choose_types(view: str, fix: str, tmp_path: Path) -> None:
     con = dpsql.connect()

@@ -66,7 +66,7 @@ def all_answered(con: Any) -> None:
 
 
 @pytest.mark.long
-@cases(("name", "types"), FOREIGN, ids=[name for name, _ in FOREIGN], most=1)
+@cases(("name", "types"), FOREIGN, ids=[name for name, _ in FOREIGN])
 def test_an_overload_of_a_name_of_duckdb(people: Any, name: str, types: list[str]) -> None:
     register(people, name, types)
     all_refused(people)

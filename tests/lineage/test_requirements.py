@@ -117,7 +117,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@cases("sql", TEXTS, quick=1, most=1)
+@cases("sql", TEXTS, quick=1, alone=True)
 def test_a_refusal_names_what_helps(governed: Any, tmp_path: Path, sql: str) -> None:
     governed.execute(f"COPY airports TO '{tmp_path}/a.parquet'; CREATE VIEW filed AS FROM '{tmp_path}/a.parquet'")
     for name, text in {

@@ -58,7 +58,6 @@ UNIT = "epsilon := 2, privacy_unit := 'person', max_rows_per_unit := 3"
             None,
         ),
     ],
-    most=1,
 )
 def test_a_second_budget_of_the_same_people_is_told(con: Any, statement: str, warning: str | None) -> None:
     text = said(con, f"SELECT {statement}")
@@ -105,7 +104,7 @@ def test_a_budget_that_was_charged_does_not_end(con: Any) -> None:
         "SELECT dp_sis(days, days, k := 1, epsilon := 0.1) FROM '{file}'",
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_no_refusal_names_a_budget_of_others(con: Any, tmp_path: Path, statement: str) -> None:
     file = tmp_path / "x.parquet"

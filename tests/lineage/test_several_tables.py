@@ -93,7 +93,7 @@ CALLS = (
 )
 
 
-@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS], quick=1, most=1)
+@cases("call", CALLS, ids=[call.partition("(")[0] for call in CALLS], quick=1, alone=True)
 def test_every_kind_of_function_takes_the_end_of_a_path(con: Any, call: str) -> None:
     con.execute(f"{PROTECT})")
     assert outcome(con, lambda: con.execute(f"FROM {call}").fetchall()) == ("hospital", ""), call
@@ -345,7 +345,7 @@ def test_a_path_that_leads_elsewhere_is_refused(con: Any) -> None:
     assert ask(con, "labs")[1] == "B007"
 
 
-@cases("collation", ["", "COLLATE NOCASE"], quick=1, most=1)
+@cases("collation", ["", "COLLATE NOCASE"], quick=1, alone=True)
 def test_text_is_compared_by_its_bytes(con: Any, collation: str) -> None:
     con.execute(
         f"CREATE TABLE orders (ok VARCHAR {collation}, who BIGINT); CREATE TABLE lines (o VARCHAR {collation}, x BIGINT)"

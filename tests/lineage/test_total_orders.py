@@ -309,7 +309,7 @@ def test_an_aggregate_form_needs_a_total_order(z: Any) -> None:
         "SELECT pid, ward, sum(day) OVER (PARTITION BY pid ORDER BY day ROWS UNBOUNDED PRECEDING) AS n FROM {}",
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_a_view_over_files_and_one_with_a_budget(z: Any, query: str, tmp_path: Path) -> None:
     """No plan shows what a file holds, so its text counts; and a view with a budget covers the tables that it reads."""

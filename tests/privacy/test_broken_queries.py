@@ -101,7 +101,7 @@ GROUPS = {
 }
 
 
-@cases("name", GROUPS, quick=1, most=1)
+@cases("name", GROUPS, quick=1, alone=True)
 def test_groups_do_not_depend_on_rows(con: Any, name: str) -> None:
     sql, wrong, gone, groups = GROUPS[name]
     with planted(broken.splitting(keys(wrong))), pytest.raises(duckdb.Error, match=r"DPSQL-[SIP]"):

@@ -186,7 +186,7 @@ def test_a_view_that_reads_the_time_zone_is_named_with_it(by_day: Any, fault: Fa
     assert asked_in_two_zones(by_day, fault) == found
 
 
-@cases("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"], quick=1, most=1)
+@cases("fault", [None, broken.WITHOUT_VIEW_TEXT], ids=["product", "fingerprint_without_view_text"], quick=1, alone=True)
 def test_a_view_of_another_text_is_asked_anew(con: Any, fault: Fault | None) -> None:
     con.execute("CREATE VIEW long AS SELECT * FROM visits WHERE days > 3")
     first, second = "SELECT count(*) FROM long", "SELECT count(*) FROM visits WHERE days > 20"

@@ -377,7 +377,7 @@ def test_products_of_an_empty_table(connection: Any, odd: None, products: list[A
 
 
 @pytest.mark.long
-@cases("most", [1, 3], most=1)
+@cases("most", [1, 3])
 @cases("layout", range(len(LAYOUTS)))
 def test_products_of_capped_rows(
     connection: Any, odd: None, products: list[Any], exact: Any, layout: int, most: int

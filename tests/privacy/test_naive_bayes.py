@@ -80,7 +80,7 @@ def drawn_noise(con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]
     return [math.floor(value) for value in np.concatenate(noisy[::2])]
 
 
-@cases("wrong", [1.0, 0.7, 1.3], most=1)
+@cases("wrong", [1.0, 0.7, 1.3])
 @cases("more", SCALES)
 def test_laplace_noise(
     con: duckdb.DuckDBPyConnection, noisy: list[np.ndarray[Any, Any]], more: str, wrong: float

@@ -118,7 +118,7 @@ def test_a_table_without_rows_is_answered(con: Any) -> None:
         ("max_rows_per_unit := 'drawn', max_groups_per_unit := 2", "P045"),
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_what_does_not_fit_is_refused(con: Any, more: str, code: str) -> None:
     with pytest.raises(duckdb.Error, match=code):

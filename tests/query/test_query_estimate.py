@@ -171,7 +171,7 @@ def test_what_dp_estimate_refuses_of_a_query(con: Any, arguments: str, code: str
         con.execute(f"FROM dp_estimate('dp_query', {arguments})").fetchall()
 
 
-@cases("argument", ["sql := 'SELECT 1'", "during := '2026-01'"], quick=1, most=1)
+@cases("argument", ["sql := 'SELECT 1'", "during := '2026-01'"], quick=1, alone=True)
 def test_other_functions_have_no_statement(con: Any, argument: str) -> None:
     with pytest.raises(duckdb.Error, match="P016"):
         con.execute(f"FROM dp_estimate('dp_count', epsilon := 1, {argument})").fetchall()

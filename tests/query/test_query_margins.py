@@ -45,7 +45,7 @@ def ask(con: Any, sql: str, more: str, epsilon: float = 1.0) -> list[tuple[Any, 
     return found
 
 
-@cases("more", ["", ", delta := 1e-6"], quick=1, most=1)
+@cases("more", ["", ", delta := 1e-6"], quick=1, alone=True)
 def test_finer_groups_add_up_to_coarser_ones(con: Any, more: str) -> None:
     """Exactly, but for rounding of each number to the type of its column."""
     rows = ask(con, CUBE.replace("sum(days)", "sum(days::DOUBLE)").replace("count(*)", "count(*)::DOUBLE"), more)

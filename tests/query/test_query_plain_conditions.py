@@ -49,7 +49,7 @@ def con() -> Iterator[duckdb.DuckDBPyConnection]:
         yield con
 
 
-@cases("condition", [*PLAIN, *GUARDED], quick=6, most=1)
+@cases("condition", [*PLAIN, *GUARDED], quick=6, alone=True)
 def test_what_cannot_fail_is_plain_and_keeps_the_same_rows(
     con: duckdb.DuckDBPyConnection, condition: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,7 +77,10 @@ def reference(rows: list[tuple[Any, Any, Any]], noise: tuple[int, int]) -> tuple
 
 
 @cases(
-    "noise", [(0, 0), (10**6, -(10**7)), (-(10**12), 10**9), (3 * ROWS * ONE, 0), (0, 3 * ROWS * ONE)], quick=1, most=1
+    "noise",
+    [(0, 0), (10**6, -(10**7)), (-(10**12), 10**9), (3 * ROWS * ONE, 0), (0, 3 * ROWS * ONE)],
+    quick=1,
+    alone=True,
 )
 def test_every_form_equals_the_reference(
     con: Any, utilities: list[list[int]], monkeypatch: pytest.MonkeyPatch, noise: tuple[int, int]

@@ -82,7 +82,7 @@ def test_free(con: Any, shape: str) -> None:
     assert charges(con) == 0
 
 
-@cases("shape", PAID, quick=1, most=1)
+@cases("shape", PAID, quick=1, alone=True)
 def test_paid(con: Any, shape: str) -> None:
     expected, statement = PAID[shape]
     con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)")
@@ -216,7 +216,7 @@ FAILURES: dict[str, tuple[str, str]] = {
 }
 
 
-@cases("failing", FAILURES, quick=1, most=1)
+@cases("failing", FAILURES, quick=1, alone=True)
 @cases("form", ["table", "aggregate"])
 def test_a_failed_draw_is_charged_without_a_result(
     con: Any, monkeypatch: pytest.MonkeyPatch, failing: str, form: str
@@ -240,7 +240,7 @@ def test_a_failed_draw_is_charged_without_a_result(
     assert charges(con) == 2
 
 
-@cases("part", ["CrossProducts.add_columns", "target_sums", "SisCall.coded_target"], quick=1, most=1)
+@cases("part", ["CrossProducts.add_columns", "target_sums", "SisCall.coded_target"], quick=1, alone=True)
 def test_a_failing_kernel_is_charged_once(con: Any, monkeypatch: pytest.MonkeyPatch, part: str) -> None:
     con.execute("CREATE TABLE many AS SELECT a, b, y FROM t, range(500)")
     con.execute("CREATE TABLE long AS SELECT rowid AS d, 'a' AS token, y FROM many")
@@ -377,7 +377,7 @@ CORRELATED = {
 }
 
 
-@cases("shape", CORRELATED, quick=1, most=1)
+@cases("shape", CORRELATED, quick=1, alone=True)
 @cases("n", [1, 2, 3, 3000, 5000])
 @cases("more", ["", ", center := 'target'"])
 def test_a_correlated_subquery_never_sums_a_row_twice(
@@ -515,7 +515,7 @@ def touched(con: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], 
     con.remove_function("touch")
 
 
-@cases("shape", WATCHED, quick=1, most=1)
+@cases("shape", WATCHED, quick=1, alone=True)
 @cases("threads", [1, 4])
 def test_a_budget_is_refused_before_a_row_is_read(
     con: Any, touched: Callable[[], int], shape: str, threads: int

@@ -109,7 +109,7 @@ def test_a_foreign_row_moves_no_other_row(con: Any) -> None:
         assert summed(con, "people", condition, ", privacy_unit := 'person', max_rows_per_unit := 9") == before
 
 
-@cases("by", ["pyarrow", "duckdb"], quick=1)
+@cases("by", ["pyarrow", "duckdb"], quick=1, alone=True)
 @cases("values", [[1.0, 2.0, math.nan, 3.0], [5.0, 5.0, math.nan, 5.0]], ids=["range", "constant"])
 def test_statistics_of_a_file_decide_nothing(con: Any, tmp_path: Path, by: str, values: list[float]) -> None:
     """NaN is larger than every number, and no minimum or maximum in a file knows of it."""
@@ -188,6 +188,7 @@ def test_it_comes_before_ids_and_caps(con: Any) -> None:
         "nope IS NULL",
     ],
     quick=1,
+    alone=True,
 )
 @cases("layout", ["column", "wide", "array", "long"])
 def test_a_column_is_one_of_the_source(con: Any, condition: str, layout: str) -> None:

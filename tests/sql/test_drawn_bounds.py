@@ -48,10 +48,10 @@ def context() -> Iterator[dpsql.Context]:
     made.close()
 
 
-def spent(context: dpsql.Context) -> float:
-    sql = "SELECT epsilon FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence DESC LIMIT 1"
-    [(epsilon,)] = context.connection.execute(sql).fetchall()
-    return float(epsilon)
+def spent(context: dpsql.Context, loss: str = "epsilon") -> float:
+    sql = f"SELECT {loss} FROM dp_ledger() WHERE kind = 'release' ORDER BY sequence DESC LIMIT 1"
+    [(last,)] = context.connection.execute(sql).fetchall()
+    return float(last)
 
 
 def values(release: Any) -> list[Any]:
@@ -121,18 +121,23 @@ def test_too_few_rows(context: dpsql.Context) -> None:
 
 @pytest.mark.parametrize("method", ["ada_ssp", "boosted_ada_ssp"])
 def test_a_model_without_a_target_costs_its_bounds(context: dpsql.Context, method: str) -> None:
-    """What was not drawn is not charged: moments, the scale of the target, and the fit."""
-    context.connection.execute(
-        "CREATE OR REPLACE TABLE few AS SELECT i + 0.5 AS x, 0 AS z, i / 3 AS y FROM range(3) AS r(i)"
-    )
-    model = {"target": "y", "features": ["x", "z"], "epsilon": 0.1, "delta": 1e-6, "method": method}
+    """What was not drawn is not charged in rho: moments, the scale of the target, and the fit."""
+    for name, rows in ("few", 3), ("many", 3000):
+        context.connection.execute(
+            f"CREATE OR REPLACE TABLE {name} AS SELECT i + 0.5 AS x, i % 7 AS z, i / 300 AS y FROM range({rows}) AS r(i)"
+        )
+    model = {"target": "y", "features": ["x", "z"], "delta": 1e-6, "method": method}
     # Noise alone finds a target in one of 40 calls.
-    asked = (context.dp_linear_regression, {}, 0.0), (context.dp_pipeline, {"k": 1, "selection_share": 0.5}, 0.05)
-    for call, more, selection in asked:
-        released = (call("few", **model, **more).to_arrow()["term"].to_pylist() for _ in range(5))
+    asked = (context.dp_linear_regression, {}, 0.1), (context.dp_pipeline, {"k": 1, "selection_share": 0.5}, 0.05)
+    for call, more, left in asked:
+        released = (call("few", epsilon=0.1, **model, **more).to_arrow()["term"].to_pylist() for _ in range(5))
         assert ["not released"] in released
-        left = 0.1 - selection
-        assert selection + 0.3 * left < spent(context) < selection + 0.9 * left
+        stopped = spent(context, "rho")
+        call("many", epsilon=0.1, **model, **more)
+        whole = spent(context, "rho")
+        context.dp_linear_regression("many", epsilon=left, **model)
+        fit = spent(context, "rho")
+        assert 0.3 * fit < whole - stopped < 0.9 * fit
 
 
 def test_quantiles_are_within_the_bounds_that_are_told(context: dpsql.Context) -> None:

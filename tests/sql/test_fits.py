@@ -323,7 +323,7 @@ def assert_right(
         assert all((row[2] is not None and 0 < row[2] < 0.01) == known for row in rows)
 
 
-@cases("case", CASES, most=1)
+@cases("case", CASES)
 def test_the_answer_is_right_and_costs_what_it_says(con: Any, case: str) -> None:
     assert_right(case, con.execute(f"FROM {call(case)}").fetchall())
     [(_, _, epsilon, delta, guarantee, event)] = entries(con)
@@ -384,7 +384,7 @@ def test_every_layout(con: Any, case: str) -> None:
         assert_right(case, con.execute(f"FROM {call(case, source, **given)}").fetchall(), index)
 
 
-@cases("case", [*quick([*FITS, *FILTERS[:-1], *CLASSIFIERS[1:]]), CLASSIFIERS[0]], most=1)
+@cases("case", [*quick([*FITS, *FILTERS[:-1], *CLASSIFIERS[1:]]), CLASSIFIERS[0]])
 def test_the_features_of_an_earlier_selection(fresh: Any, case: str) -> None:
     """By the name of its release: in every layout the fit reads what the selection chose, and it alone."""
     lay_out(fresh, table(case))
@@ -423,7 +423,7 @@ def test_the_features_of_an_earlier_selection(fresh: Any, case: str) -> None:
         assert len(charges(fresh)) == 3 * (number + 1)
 
 
-@cases("case", EVERY, most=1)
+@cases("case", EVERY)
 def test_aggregate_form(fresh: Any, case: str) -> None:
     form = aggregate(case)
     index = {f"x[{place}]": name for place, name in enumerate(FEATURES, start=1)}
@@ -489,7 +489,7 @@ def test_a_release_stands_for_its_features_in_python() -> None:
         assert len(context.dp_ledger()) == 3
 
 
-@cases("case", EVERY, most=1)
+@cases("case", EVERY)
 def test_charges(fresh: Any, case: str) -> None:
     name, made = CASES[case][0], call(case)
     for free in ("EXPLAIN FROM {c}", "DESCRIBE FROM {c}", "PREPARE p AS FROM {c}", "FROM {c} LIMIT 0"):
@@ -630,7 +630,7 @@ def test_whatever_the_rows_hold_a_call_answers(con: Any, case: str, rows: str) -
         assert [row for row in found if None in row and row[0] in ("rmse", "mae", "rows")] == []
 
 
-@cases("case", quick(MODELS), most=1)
+@cases("case", quick(MODELS))
 def test_levels_of_a_text_target_and_a_boolean_one(con: Any, case: str) -> None:
     """The first level is coded -1, the second 1; no bounds are needed."""
     bounds = {"target_lower": None, "target_upper": None}
@@ -658,7 +658,7 @@ def test_levels_of_a_text_target_and_a_boolean_one(con: Any, case: str) -> None:
     assert len(charges(con)) == 3
 
 
-@cases("case", quick(LABELLED), most=1)
+@cases("case", quick(LABELLED))
 def test_levels_of_a_label(con: Any, case: str) -> None:
     """Text needs levels, a boolean and 0 and 1 do not; a row of neither level, or without a label, counts for nothing."""
     con.execute(
@@ -803,7 +803,7 @@ def test_features_of_a_release_that_is_no_selection_of_this_dataset(fresh: Any, 
     assert len(charges(fresh)) == 2
 
 
-@cases("case", EVERY, most=1)
+@cases("case", EVERY)
 def test_a_budget_that_does_not_suffice_is_refused_before_the_scan(fresh: Any, case: str) -> None:
     source = table(case)
     fresh.execute(f"SELECT dp_protect('{source}', epsilon := 5, delta := 1e-5)").fetchall()
@@ -825,7 +825,7 @@ def test_a_budget_that_does_not_suffice_is_refused_before_the_scan(fresh: Any, c
     assert len(charges(fresh)) == 1
 
 
-@cases("case", EVERY, most=1)
+@cases("case", EVERY)
 def test_a_rho_budget_takes_what_has_a_rho(fresh: Any, case: str) -> None:
     """A propose-test-release has none: its delta is the chance that the guarantee fails."""
     fresh.execute(f"SELECT dp_protect('{table(case)}', rho := 100)").fetchall()
@@ -896,7 +896,7 @@ PARTS = [
 ]
 
 
-@cases(("case", "part"), PARTS, ids=lambda value: str(value), most=1)
+@cases(("case", "part"), PARTS, ids=lambda value: str(value))
 @cases(
     ("error", "form"),
     [
@@ -937,7 +937,7 @@ def test_a_failure_after_the_gate_is_charged_once(
     assert charges(con)[1:] == [(name, "released")]
 
 
-@cases("case", EVERY, most=1)
+@cases("case", EVERY)
 def test_a_failure_in_the_source_is_charged_in_python(con: Any, case: str) -> None:
     """DuckDB tells us nothing when a scan fails; the Python form knows, and does not pass on what DuckDB says."""
     con.execute(
@@ -952,7 +952,7 @@ def test_a_failure_in_the_source_is_charged_in_python(con: Any, case: str) -> No
     assert charges(con) == [(name, "charged, no result")]
 
 
-@cases("case", quick(case for case in CASES if case not in CURVES), most=1)
+@cases("case", quick(case for case in CASES if case not in CURVES))
 def test_a_batch_that_does_not_come_back_once_is_refused(con: Any, monkeypatch: pytest.MonkeyPatch, case: str) -> None:
     """Were a batch read twice, its rows would count twice: each pass notices, whatever DuckDB does."""
     session = session_of(con)

@@ -38,7 +38,7 @@ def kernel(x: np.ndarray[Any, Any], y: np.ndarray[Any, Any], row_norm: float | N
     return [[int(value) for value in row] for row in sums.total()]
 
 
-@cases("row_norm", [None, 0.3, 1.0, 1.7], quick=2, most=1)
+@cases("row_norm", [None, 0.3, 1.0, 1.7], quick=2, alone=True)
 @cases("width", [1, 3, 7])
 def test_sql_gives_the_integers_of_the_kernel(
     con: duckdb.DuckDBPyConnection, row_norm: float | None, width: int

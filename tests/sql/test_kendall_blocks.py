@@ -58,7 +58,7 @@ def brute(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.array([(sign[0] * sign[2]).sum(), (sign[1] * sign[2]).sum()]) / 2
 
 
-@cases("blocks", [2, 37, 2000], quick=1)
+@cases("blocks", [2, 37, 2000], quick=1, alone=True)
 @cases("unit", ["id", "person"])
 def test_scores_are_those_of_the_blocks(con: Any, seen: list[kendall.Pairs], blocks: int, unit: str) -> None:
     own = {"id": ", row_id := 'id'", "person": ", privacy_unit := 'person', max_rows_per_unit := 3"}[unit]

@@ -413,6 +413,7 @@ def test_dated_and_undated_tables_of_a_query() -> None:
         "SELECT count(*) FROM (SELECT vid FROM visits UNION ALL SELECT bed FROM beds)",
     ],
     quick=1,
+    alone=True,
 )
 def test_a_table_without_a_privacy_unit_beside_one_with_it_says_what_the_owner_writes(con: Any, sql: str) -> None:
     con.execute("CREATE TABLE beds AS SELECT i AS bed FROM range(9) AS r(i)")

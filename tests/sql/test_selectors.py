@@ -115,7 +115,7 @@ def test_python_form_on_a_frame(con: Any, name: str) -> None:
             select(frame, target="y", features=FEATURES, k=1, epsilon=1000, **NEEDS[name], release="r")
 
 
-@cases("name", NEEDS, most=1)
+@cases("name", NEEDS)
 @cases(
     "rows",
     [
@@ -250,7 +250,7 @@ class PlantedError(Exception):
     """Its text is secret."""
 
 
-@cases("name", COLLECTING, most=1)
+@cases("name", COLLECTING)
 @cases("part", ["read", "prepare"])
 @cases(
     "error",

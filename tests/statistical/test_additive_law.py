@@ -95,7 +95,7 @@ def test_the_noise_of_bins(noise: Callable[..., list[np.ndarray]], relation: str
     check(draw)
 
 
-@cases("relation", ["add_remove", "replace"], quick=1, most=1)
+@cases("relation", ["add_remove", "replace"], quick=1, alone=True)
 def test_the_noise_of_sizes(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     source, sizes = SeededBits(4), np.arange(len(SIZES) + 1, dtype=np.int64)
 
@@ -135,7 +135,7 @@ def test_the_noise_of_every_round(noise: Callable[..., list[np.ndarray]], relati
     check(draw)
 
 
-@cases("relation", ["add_remove", "replace"], quick=1, most=1)
+@cases("relation", ["add_remove", "replace"], quick=1, alone=True)
 def test_the_noise_of_a_classifier(noise: Callable[..., list[np.ndarray]], relation: str) -> None:
     """Weights are at most 1, residuals too: the noise of each release, in rows, is that of its share of mu."""
     weights = COUNTS * (FIXED_POINT_ONE // 8)

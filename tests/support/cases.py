@@ -1,16 +1,16 @@
 """Many cases in one test: `cases` in place of ``pytest.mark.parametrize`` where the cases share the test's code.
 
-The fixtures are made once for all cases of a test, but for `monkeypatch`, of which each has its own. Each case is a
-subtest: one that fails does not stop the others.
-It says in which file and line it stands, and how to run it alone::
+Each case is a subtest: one that fails does not stop the others. In a long test, each has fixtures of its own. The cases
+of a quick test share them, but for `monkeypatch`; where one changes what another one reads, `alone=True` says so. A case that
+fails says in which file and line it stands, and how to run it alone::
 
     @cases("text, code", [("a +", "P001"), pytest.param("a + 1", "", id="a sum")])
     def test_a_text(con, text, code): ...
 
     python -m pytest tests/unit/test_texts.py -k test_a_text --case 'a sum'
 
-Decorators that stand on each other give every combination, as with ``parametrize``. Cases with other marks, and those
-beyond `most`, make a test of their own.
+Decorators that stand on each other give every combination, as with ``parametrize``. Cases with other marks make a test of
+their own, and so do every twenty.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Cases:
     line: int
     of: tuple[Case, ...] = field(default=(), repr=False)
     data: Path | None = None
-    most: int = MOST
+    alone: bool = False
     quick: int | None = None
 
     def where(self, number: int) -> str:
@@ -127,7 +127,7 @@ def cases(
     *,
     ids: Callable[[Any], object] | Iterable[object] | None = None,
     data: Path | None = None,
-    most: int = MOST,
+    alone: bool = False,
     quick: int | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator that gives a test its cases.
@@ -142,8 +142,8 @@ def cases(
         The names of the cases.
     data : Path, optional
         The file that holds the cases, if they are read from one.
-    most : int, default 20
-        How many cases share one test.
+    alone : bool, default False
+        Quick cases have fixtures of their own, too.
     quick : int, optional
         How many cases are quick: those of the lowest hash. The others are long.
     """
@@ -163,7 +163,7 @@ def cases(
             given if given is not None else "-".join(_name(part, ids, fields[i], number) for i, part in enumerate(one))
         )
         found.append(Case(str(name), dict(zip(fields, one, strict=True)), marks))
-    mine = Cases(frame.f_code.co_filename, frame.f_lineno, tuple(found), data, most, quick)
+    mine = Cases(frame.f_code.co_filename, frame.f_lineno, tuple(found), data, alone, quick)
     return functools.partial(_with, mine)
 
 
@@ -187,33 +187,48 @@ def _with(mine: Cases, test: Callable[..., None]) -> Callable[..., None]:
     missing = given - needed.keys()
     if missing:
         raise TypeError(f"{plain.__name__}() has no argument {', '.join(sorted(missing))}")
+    used = [name for name in needed if name not in given]
 
-    def run(*arguments: Any, cases: Sequence[Case] | None = None, subtests: Any = None, **fixtures: Any) -> None:
+    def run(*arguments: Any, cases: Sequence[Case] | None = None, **fixtures: Any) -> None:
         __tracebackhide__ = True
         if cases is None:  # by another test, with a planted fault
             plain(*arguments, **fixtures)
             return
-        if "subtests" in needed:
-            fixtures["subtests"] = subtests
-        for case in cases:
-            with subtests.test(case.name), BITS.of_case(case.name), pytest.MonkeyPatch.context() as patches:
-                if "monkeypatch" in needed:
-                    fixtures["monkeypatch"] = patches
-                try:
-                    plain(**fixtures, **case.values)
-                except Exception as failed:
-                    failed.add_note(f"case at {case.where()}; alone: --case '{case.name}'")
-                    raise
+        subtests, test = fixtures["subtests"], fixtures["request"].node
+        alone = test.get_closest_marker("long") is not None or any(one.alone for one in held)
+        for number, case in enumerate(cases):
+            with subtests.test(case.name):
+                if number and alone:
+                    _again(test)
+                given = {name: test.funcargs[name] for name in used}
+                with BITS.of_case(case.name), pytest.MonkeyPatch.context() as patches:
+                    if "monkeypatch" in given and not alone:
+                        given["monkeypatch"] = patches
+                    try:
+                        plain(**given, **case.values)
+                    except Exception as failed:
+                        failed.add_note(f"case at {case.where()}; alone: --case '{case.name}'")
+                        raise
 
     for name in ("__name__", "__qualname__", "__doc__", "__module__"):
         setattr(run, name, getattr(plain, name))
-    own = [parameter for name, parameter in needed.items() if name not in {*given, "subtests"}]
-    extra = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in ("cases", "subtests")]
-    keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in own]
-    run.__signature__ = inspect.Signature([*keyword, *extra])  # type: ignore[attr-defined]
+    names = dict.fromkeys([*used, "cases", "subtests", "request"])
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    )
     run.plain, run.cases = plain, held  # type: ignore[attr-defined]
     run.pytestmark = [*getattr(test, "pytestmark", ())]  # type: ignore[attr-defined]
     return run
+
+
+def _again(test: pytest.Function) -> None:
+    """Take the fixtures of a test down, and set them up for its next case."""
+    state = test.session._setupstate
+    try:
+        state.teardown_exact(test.parent)
+    finally:
+        test._initrequest()
+        state.setup(test)
 
 
 def every(held: Sequence[Cases]) -> list[Case]:
@@ -249,10 +264,9 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
     kinds: dict[str, list[Case]] = {}
     for case in found:
         kinds.setdefault(" ".join(sorted({str(mark) for mark in case.marks})), []).append(case)
-    most = min(one.most for one in held)
     tests: list[Any] = []
     for alike in kinds.values():
-        parts = [alike[start : start + most] for start in range(0, len(alike), most)]
+        parts = [alike[start : start + MOST] for start in range(0, len(alike), MOST)]
         for part in parts:
             marks = alike[0].marks
             name = " ".join(sorted({mark.name for mark in marks})) or "cases"

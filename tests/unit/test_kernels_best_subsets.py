@@ -119,7 +119,7 @@ def test_equals_brute_force(engine, kind):
                 check(problem, stopped, every, scores, count, complete=False)
 
 
-@cases("radius", ["1/5", "11/10"], quick=2, most=1)
+@cases("radius", ["1/5", "11/10"], quick=2, alone=True)
 def test_equals_brute_force_at_a_larger_size(engine, radius):
     statistic = statistics(design(3, 400, 22, 4, 0.6, 1.0))
     options = {"radius": Fraction(radius), "ridge": Fraction(5)}

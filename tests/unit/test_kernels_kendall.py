@@ -328,7 +328,7 @@ def test_ranking_can_be_interrupted(path: str, monkeypatch: pytest.MonkeyPatch) 
     assert len(taken) < 1000
 
 
-@cases("threads", [1, 2], quick=2, most=1)
+@cases("threads", [1, 2], quick=2, alone=True)
 def test_progress_rises_to_one(path: str, monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
     monkeypatch.setattr(kendall, "_WORTH_THREADS", 0)
     shares: list[float] = []

@@ -169,7 +169,7 @@ def test_datasets_have_budgets_of_their_own_and_names_without_case(ledger: Ledge
     assert len(ledger.entries()) == 4
 
 
-@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2, most=1)
+@cases("name", ["a'b\"c; --", "Größe.表", "x" * 1000, "%s :name ?", "\\"], quick=2, alone=True)
 def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     ledger.protect(name, Budget.of(epsilon=1))
     entry = charge(ledger, name, name=name, epsilon=1, draw=lambda: name)
@@ -180,7 +180,7 @@ def test_any_name_is_only_a_name(ledger: Ledger, name: str) -> None:
     assert ledger.verify().ok
 
 
-@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4, most=1)
+@cases("name", ["", "a\x00b", "\ud800", "x" * 1001, None, 3], quick=4, alone=True)
 def test_a_name_that_no_database_keeps_is_refused(ledger: Ledger, name: Any) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
         charge(ledger, name, draw=_never)
@@ -214,7 +214,7 @@ def test_a_named_release_is_replayed_and_charged_once(ledger: Ledger) -> None:
     assert ledger.entries()[1].release == "weekly"
 
 
-@cases("changes", [{"arguments": {"k": 3}}, {"function": "dp_other"}], quick=2, most=1)
+@cases("changes", [{"arguments": {"k": 3}}, {"function": "dp_other"}], quick=2, alone=True)
 def test_a_name_with_other_arguments_is_an_error(ledger: Ledger, changes: dict[str, Any]) -> None:
     charge(ledger, name="weekly", arguments={"k": 2})
     with pytest.raises(ParameterError, match=r"DPSQL-P014.*'weekly'"):
@@ -244,7 +244,7 @@ def test_a_refused_charge_draws_nothing(ledger: Ledger) -> None:
     ],
     ids=["error", "nan", "no JSON", "our own error", "memory"],
     quick=2,
-    most=1,
+    alone=True,
 )
 def test_a_draw_that_fails_stays_charged_and_says_nothing(ledger: Ledger, draw: Callable[[], Any]) -> None:
     ledger.protect("patients", Budget.of(epsilon=0.1))
@@ -258,7 +258,7 @@ def test_a_draw_that_fails_stays_charged_and_says_nothing(ledger: Ledger, draw: 
     assert ledger.verify().ok
 
 
-@cases("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit], quick=3, most=1)
+@cases("interrupt", [KeyboardInterrupt, SystemExit, GeneratorExit], quick=3, alone=True)
 def test_an_interrupted_draw_stays_charged(ledger: Ledger, interrupt: type[BaseException]) -> None:
     with pytest.raises(interrupt):
         charge(ledger, draw=lambda: _raise(interrupt()))

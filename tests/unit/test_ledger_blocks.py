@@ -94,7 +94,7 @@ def follow(ledger: Ledger, seed: int, calls: int = 40) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(3), quick=1, most=1)
+@cases("seed", range(3), quick=1)
 def test_a_ledger_keeps_the_accounts_of_the_model(ledger: Ledger, seed: int) -> None:
     follow(ledger, seed)
 

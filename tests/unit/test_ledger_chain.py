@@ -53,7 +53,7 @@ def statement(ledger: Ledger, *texts: str) -> None:
     store.write(work)
 
 
-@cases("column", COLUMNS, quick=1, most=1)
+@cases("column", COLUMNS, quick=1, alone=True)
 def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
     row = 1 if column == "budget" else 2
@@ -68,7 +68,7 @@ def test_a_change_of_any_column_is_seen(ledger: Ledger, column: str) -> None:
     "column",
     ["name", "event", "epsilon", "rho", "epsilon_spent", "rho_spent", "budget_sequence", "result"],
     quick=2,
-    most=1,
+    alone=True,
 )
 def test_a_column_set_to_null_is_seen(ledger: Ledger, column: str) -> None:
     filled(ledger)
@@ -76,7 +76,7 @@ def test_a_column_set_to_null_is_seen(ledger: Ledger, column: str) -> None:
     assert ledger.verify().first_bad == 2
 
 
-@cases("sequence", [1, 2, 4], quick=2, most=1)
+@cases("sequence", [1, 2, 4], quick=2, alone=True)
 def test_a_removed_row_is_seen(ledger: Ledger, sequence: int) -> None:
     filled(ledger)
     statement(ledger, f"DELETE FROM dpsql_ledger WHERE sequence = {sequence}")
@@ -189,7 +189,7 @@ def test_a_rewritten_chain_is_seen_against_a_remembered_head_and_the_note_only(l
         ("kind", "protect"),
     ],
     quick=2,
-    most=1,
+    alone=True,
 )
 def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger, column: str, value: str) -> None:
     filled(ledger)
@@ -213,7 +213,7 @@ def test_totals_that_do_not_add_up_are_seen_in_a_rewritten_chain(ledger: Ledger,
         {"pure": "x"},
     ],
     quick=2,
-    most=1,
+    alone=True,
 )
 @cases("sequence", [1, 2])
 def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
@@ -232,7 +232,7 @@ def test_a_state_of_the_accountant_that_does_not_follow_is_seen(
     assert (report.ok, report.first_bad) == (False, sequence)
 
 
-@cases("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"], quick=1, most=1)
+@cases("change", ["UPDATE dpsql_ledger SET result = NULL", "DELETE FROM dpsql_ledger"], quick=1, alone=True)
 def test_the_database_refuses_changes(ledger: Ledger, change: str) -> None:
     filled(ledger)
     with pytest.raises(LedgerError, match="DPSQL-L010"):

@@ -171,7 +171,7 @@ def test_undated_rows_begin_with_nothing_of_dated_ones(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-@cases("accountant", ["basic", "rdp"], quick=1, most=1)
+@cases("accountant", ["basic", "rdp"], quick=1, alone=True)
 def test_deltas_add_up_and_every_accountant_begins_anew(ledger: Ledger, accountant: str) -> None:
     dated, deltas = two(ledger, delta="0.001", accountant=accountant)
     assert deltas >= 0.006

@@ -121,7 +121,7 @@ OPEN: list[dict[str, Any]] = [
 ]
 
 
-@cases("change", OPEN, quick=2, most=1)
+@cases("change", OPEN, quick=2, alone=True)
 def test_only_the_very_call_of_an_open_reservation_completes_it(ledger: Ledger, change: dict[str, Any]) -> None:
     name = None if change == {"name": None} else "weekly"  # without a name no two calls are the same
     first = ledger.reserve(Charge("patients", **CALL | {"name": name}))
@@ -143,7 +143,7 @@ def test_two_drivers_with_one_name_get_one_result_for_one_charge(ledger: Ledger)
     assert ledger.verify().ok
 
 
-@cases("other", ["fails", "releases"], quick=3, most=1)
+@cases("other", ["fails", "releases"], quick=3, alone=True)
 def test_a_driver_that_finds_its_reservation_ended_is_charged_itself(ledger: Ledger, other: str) -> None:
     """A failure tells something, too: with it two outcomes were seen."""
     ledger.protect("patients", Budget.of(epsilon=0.15))
@@ -176,7 +176,7 @@ def test_all_datasets_of_a_call_are_reserved_or_none(ledger: Ledger) -> None:
     assert ledger.verify().ok
 
 
-@cases("accountant", ["basic", "rdp"], quick=1, most=1)
+@cases("accountant", ["basic", "rdp"], quick=1, alone=True)
 def test_every_accountant_counts_a_reserved_call_once(ledger: Ledger, accountant: str) -> None:
     budget = Budget.of(epsilon=1, delta=1e-6, accountant=accountant)
     for dataset in ("patients", "other"):
@@ -204,7 +204,7 @@ OTHER_CALLS: list[dict[str, Any]] = [
 ]
 
 
-@cases("change", OTHER_CALLS, quick=2, most=1)
+@cases("change", OTHER_CALLS, quick=2, alone=True)
 def test_only_the_call_that_was_reserved_may_use_a_reservation(ledger: Ledger, change: dict[str, Any]) -> None:
     ledger.charge(Charge("patients", **CALL), lambda: 1)  # an entry of the same call that is no reservation
     reserved = ledger.reserve(Charge("patients", **CALL))
@@ -240,7 +240,7 @@ FORGERIES: list[Callable[[Row], Any]] = [
 ]
 
 
-@cases("forge", FORGERIES, quick=2, most=1)
+@cases("forge", FORGERIES, quick=2, alone=True)
 def test_verify_sees_a_chained_release_that_no_reservation_has_charged(
     ledger: Ledger, forge: Callable[[Row], Any]
 ) -> None:

@@ -91,7 +91,7 @@ def test_a_curve_shows_its_points_within_a_band(ctx: dpsql.Context) -> None:
         ("calibration", "dp_calibration", "mean_score", "positive_rate"),
     ],
     quick=1,
-    most=1,
+    alone=True,
 )
 def test_views_of_a_curve(ctx: dpsql.Context, kind: str, view: str, x: str, y: str) -> None:
     release = replayed(ctx, "curve")

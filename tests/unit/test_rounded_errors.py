@@ -32,7 +32,7 @@ def test_what_is_no_number_stays() -> None:
     assert rounded_up(pa.array([], type=pa.float64())).to_pylist() == []
 
 
-@cases(("method", "library"), [("to_pandas", "pandas"), ("to_polars", "polars")], quick=1, most=1)
+@cases(("method", "library"), [("to_pandas", "pandas"), ("to_polars", "polars")], quick=1, alone=True)
 def test_a_missing_library_is_named(method: str, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with dpsql.Context() as ctx:
         ctx.sql("CREATE TABLE t AS SELECT 1 AS x")
