@@ -225,7 +225,7 @@ def _again(test: pytest.Function) -> None:
     """Take the fixtures of a test down, and set them up for its next case."""
     state = test.session._setupstate
     try:
-        state.teardown_exact(test.parent)
+        state.teardown_exact(test.parent)  # type: ignore[arg-type]  # what is above the test stays set up
     finally:
         test._initrequest()
         state.setup(test)
