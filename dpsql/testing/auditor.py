@@ -87,6 +87,11 @@ class _Event:
         hits, misses = self.counts(outcomes)
         return float(_bound(hits, misses, len(outcomes[0]), tail, delta))
 
+    def promise(self, outcomes: Sequence[Sequence[Any]], runs: int, tail: float, delta: float) -> float:
+        """Lower bound on epsilon that so many outcomes like these would give; half an outcome more is on either side."""
+        hits, misses = (runs * (count + 0.5) / (len(outcomes[0]) + 1) for count in self.counts(outcomes))
+        return float(_bound(hits, misses, runs, tail, delta))
+
     def __str__(self) -> str:
         shown = sorted(map(repr, self.categories))
         listed = ", ".join(shown[:4]) + (f", ... ({len(shown)} in all)" if len(shown) > 4 else "")
@@ -154,7 +159,7 @@ def audit(
         mine = [event for event in events if event.likelier == side]
         if not mine:
             continue
-        best = max(mine, key=lambda event: event.bound(choose, tail, delta))
+        best = max(mine, key=lambda event: event.promise(choose, len(test[0]), tail, delta))
         hits, misses = best.counts(test)
         found = best.bound(test, tail, delta)
         if found > bound or side == 0:

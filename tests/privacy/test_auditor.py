@@ -56,6 +56,18 @@ def test_scale_of_seven_tenths_violates() -> None:
     assert audit(laplace(0.7, 3), (0, 1), epsilon=1.0, runs=20_000).verdict == "violates"
 
 
+def test_the_event_is_chosen_for_the_outputs_that_judge_it() -> None:
+    """Outputs that choose are few: by their own limits, a set of two likely outputs beats the one that tells tables apart."""
+    generator = np.random.default_rng(5)
+    chances = (0.475, 0.44, 0.08, 0.005), (0.455, 0.0001, 0.525, 0.0199)
+
+    def release(side: int, count: int) -> list[object]:
+        return list(generator.choice(4, size=count, p=chances[side]).tolist())
+
+    reports = [audit(release, (0, 1), epsilon=0.5, runs=400, confidence=1 - 1e-6) for _ in range(40)]
+    assert {report.verdict for report in reports} == {"violates"}
+
+
 def test_too_few_runs_cannot_tell() -> None:
     assert audit(laplace(0.5, 4), (0, 1), epsilon=1.0, runs=16).verdict == "cannot tell"
 

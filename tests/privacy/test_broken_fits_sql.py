@@ -17,6 +17,7 @@ from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.engines.duckdb.keys import identity
 from dpsql.functions.regression.additive import steps_rows_needed
 from dpsql.testing import AuditReport, audit_sql
+from support.audits import connecting
 from support.broken import BROKEN_FITS, broken_fit
 from support.cases import cases
 from support.laws.regression import Loss, Observation, Stated, observe, pair_loss, worst_case
@@ -343,13 +344,17 @@ AUDITS: dict[str, tuple[str, tuple[str, str], float, float, int]] = {
 def audited(opened: list[Any], name: str, runs: int) -> AuditReport:
     sql, tables, epsilon, delta, _ = AUDITS[name]
 
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     batch = 200 if "{count}" in sql else 25
     return audit_sql(
-        connect, sql, tables, epsilon=epsilon, delta=delta, runs=runs, confidence=CONFIDENCE, power=0.3, batch=batch
+        connecting(opened),
+        sql,
+        tables,
+        epsilon=epsilon,
+        delta=delta,
+        runs=runs,
+        confidence=CONFIDENCE,
+        power=0.3,
+        batch=batch,
     )
 
 

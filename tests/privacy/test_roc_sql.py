@@ -19,6 +19,7 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.testing import audit_sql
 from dpsql.testing.neighbours import RELATIONS, Relation, Table, random_pairs, random_unit_pairs, to_arrow
 from dpsql.testing.sql import load
+from support.audits import connecting
 from support.broken.roc import BROKEN_ROC, broken_roc
 from support.cases import cases
 from support.laws.roc import RocDraw, RocLoss, observe_roc, roc_loss
@@ -251,15 +252,11 @@ AUDITS: dict[str, tuple[str, tuple[Rows, Rows], float, float]] = {
 def audited(opened: list[Any], name: str, runs: int, claim: float | None = None) -> Any:
     sql, tables, epsilon, _ = AUDITS[name]
 
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     scripts = tuple(f"{created(rows)}; {VIEW}" for rows in tables)
     more = "target_levels := ['no', 'yes'], dataset := 't'"
     batch = 200 if "{count}" in sql else 20
     return audit_sql(
-        connect,
+        connecting(opened),
         sql.format(more=more),
         scripts,
         epsilon=claim or epsilon,

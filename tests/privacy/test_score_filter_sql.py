@@ -18,6 +18,7 @@ from dpsql.functions.feature_counts import Counts
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit, runs_needed
+from support.audits import connecting
 from support.broken.filters import BROKEN_FILTERS, broken_filter
 from support.cases import cases
 from support.laws.filters import (
@@ -384,12 +385,8 @@ def test_audit(method: str, fault: str | None, opened: list[Any]) -> None:
     base = [(1, [1, 0])] * 3 + [(0, [0, 1])] * 4
     tables = (array_table(base), array_table([*base, (1, [1, 1])]))
 
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     with nullcontext() if fault is None else broken_filter(fault):
         report = audit_sql(
-            connect, f"SELECT {AUDITS[method]}{GROUPS}", tables, epsilon=2, runs=1200, batch=400, power=0.1
+            connecting(opened), f"SELECT {AUDITS[method]}{GROUPS}", tables, epsilon=2, runs=1200, batch=400, power=0.1
         )
     assert (report.epsilon_lower <= 2) == (fault is None), str(report)

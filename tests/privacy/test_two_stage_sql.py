@@ -27,6 +27,7 @@ from dpsql.statistics.votes import count_shift
 from dpsql.testing import AuditReport, SqlRelease, audit, audit_sql, fit, runs_needed, to_arrow
 from dpsql.testing.neighbours import Table
 from dpsql.testing.sql import load
+from support.audits import connecting
 from support.cases import cases
 from support.laws.two_stage import TwoStageLaw
 from support.sessions import known_block, one_key
@@ -519,16 +520,14 @@ ONE_BLOCK = TURNED, (*TURNED, (0.0, 1e6, 1e6))
 
 
 def audit_of_one_block(opened: list[Any], claimed: float, charged: float, runs: int) -> AuditReport:
-    def connect() -> Any:
-        opened.append(dpsql.connect())
-        return opened[-1]
-
     sql = (
         f"SELECT dp_two_stage([a, b], y, names := ['a', 'b'], k := 1, blocks := 1, epsilon := {charged})[1].feature "
         "FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
     tables = to_arrow(ONE_BLOCK[0], ("a", "b", "y")), to_arrow(ONE_BLOCK[1], ("a", "b", "y"))
-    return audit_sql(connect, sql, tables, epsilon=claimed, runs=runs, confidence=CONFIDENCE, power=0.3, batch=500)
+    return audit_sql(
+        connecting(opened), sql, tables, epsilon=claimed, runs=runs, confidence=CONFIDENCE, power=0.3, batch=500
+    )
 
 
 def test_audit_of_one_block(opened: list[Any]) -> None:
@@ -553,10 +552,6 @@ def test_whether_a_call_answers_does_not_depend_on_the_rows(opened: list[Any]) -
         for more in blocks:
             sql = f"SELECT feature FROM dp_two_stage('t', target := 'y', k := 1, epsilon := 0.01, {more()})"
 
-            def connect() -> Any:
-                opened.append(dpsql.connect())
-                return opened[-1]
-
             tables = to_arrow(pair[0], ("a", "b", "y")), to_arrow(pair[1], ("a", "b", "y"))
-            report = audit_sql(connect, sql, tables, epsilon=0.01, runs=20, confidence=CONFIDENCE, batch=10)
+            report = audit_sql(connecting(opened), sql, tables, epsilon=0.01, runs=20, confidence=CONFIDENCE, batch=10)
             assert report.verdict != "violates", str(report)

@@ -20,6 +20,7 @@ def connecting(opened: list[Any], *prepare: Callable[[Any], object]) -> Callable
 
     def connect() -> Any:
         opened.append(dpsql.connect())
+        opened[-1].execute("SET threads = 1")  # several would draw in any order
         for install in prepare:
             install(opened[-1])
         return opened[-1]
