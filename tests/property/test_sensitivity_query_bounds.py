@@ -33,7 +33,7 @@ def con() -> Iterator[Any]:
 
 
 @pytest.mark.long
-@cases("seed", range(20))
+@cases("seed", range(10))
 @cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     found = examine(con, [(sql, more) for sql in ASKED], neighbours(random_rows(random.Random(seed))))

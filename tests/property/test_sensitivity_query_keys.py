@@ -59,7 +59,7 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(100, 140))
+@cases("seed", range(100, 116))
 def test_a_person_is_worth_epsilon_at_most_in_many(con: Any, seed: int) -> None:
     draw = random.Random(seed)
     assert examine(con, keyed_queries(draw), neighbours(random_rows(draw))).wrong == []

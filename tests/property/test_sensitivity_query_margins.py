@@ -36,7 +36,7 @@ def con() -> Iterator[Any]:
 
 
 @pytest.mark.long
-@cases("seed", range(20))
+@cases("seed", range(10))
 @cases("more", MORE)
 def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> None:
     draw = random.Random(seed)

@@ -73,7 +73,7 @@ def test_a_person_changes_as_much_as_the_cap_says(con: Any, seed: int) -> None:
 
 
 @pytest.mark.long
-@cases("seed", range(100, 300))
+@cases("seed", range(100, 200))
 def test_a_person_changes_as_much_as_the_cap_says_of_many(con: Any, seed: int) -> None:
     assert [*wrong(con, random_database(random.Random(seed)))] == []
 
