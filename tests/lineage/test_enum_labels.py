@@ -380,6 +380,7 @@ def test_what_is_written_of_a_query_is_judged_by_its_plan() -> None:
     assert "I036" in str(found[1]), found
 
 
+@pytest.mark.odds("0: looks at lines, and at how many rows come")
 @pytest.mark.long
 def test_doctor_prints_the_lines_to_paste(tmp_path: Path) -> None:
     """A table that was protected by an earlier version has undeclared labels."""
