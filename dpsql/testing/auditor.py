@@ -88,7 +88,7 @@ class _Event:
         return float(_bound(hits, misses, len(outcomes[0]), tail, delta))
 
     def promise(self, outcomes: Sequence[Sequence[Any]], runs: int, tail: float, delta: float) -> float:
-        """Lower bound on epsilon that so many outcomes like these would give; half an outcome more is on either side."""
+        """Lower bound on epsilon that so many outcomes like these would give, with half a one more on either side."""
         hits, misses = (runs * (count + 0.5) / (len(outcomes[0]) + 1) for count in self.counts(outcomes))
         return float(_bound(hits, misses, runs, tail, delta))
 

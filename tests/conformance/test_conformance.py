@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from calls import ANSWERS, CALLS, Call
+from calls import ANSWERS, CALLS, Call, share
 from references import REFERENCES, statistic
 from seam import Seen, Watch, watching
 from session_settings import DEFAULT, Setting, enumerate_settings
@@ -186,11 +186,8 @@ def test_a_sample_of_cases(
 @pytest.mark.slow
 @cases("case", CASES, ids=lambda case: f"{case.number:04d}")
 def test_every_case(case: Case, watch: Watch, reference: Reference, tmp_path: Path) -> None:
-    """`DPSQL_CONFORMANCE_CALLS=5` asks five calls of each case, others in every case, and no answers."""
-    most = int(os.environ.get("DPSQL_CONFORMANCE_CALLS", 0))
-    calls = random.Random(case.number).sample(case.calls, most) if most else case.calls
-    answers = [] if most else [call for call in ANSWERS if call in case.calls]
-    check(case, watch, reference, tmp_path, calls, answers)
+    calls = share(case.calls, case.number)
+    check(case, watch, reference, tmp_path, calls, [call for call in ANSWERS if call in calls])
 
 
 def test_every_function_is_called() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from calls import CALLS, Call
+from calls import CALLS, Call, share
 from engines import OPENED, PARTITIONS, PARTS, Compared, Tables, hostile, spark_session
 from seam import watching
 from tables import TABLES, TYPES, typed
@@ -137,7 +137,9 @@ def test_every_call(cut: int, engine_name: str, opened: Any) -> None:
 @cases("partitions", PARTITIONS)
 @cases("types", TYPES)
 def test_every_call_of_every_type(types: str, partitions: int, parts: int, engine_name: str, opened: Any) -> None:
-    judge(opened, _tables(types), [*ASKED, *MORE], partitions, parts)
+    judge(
+        opened, _tables(types), share([*ASKED, *MORE], f"{engine_name} {types} {partitions} {parts}"), partitions, parts
+    )
 
 
 @cases(
@@ -165,7 +167,9 @@ def test_a_sample_of_edges(rows: str, engine_name: str, opened: Any) -> None:
 @cases("partitions", PARTITIONS)
 @cases("rows", ROWS)
 def test_every_edge(rows: str, partitions: int, engine_name: str, opened: Any) -> None:
-    judge(opened, _tables(change=ROWS[rows]), [*ASKED, *MORE], partitions, 8)
+    judge(
+        opened, _tables(change=ROWS[rows]), share([*ASKED, *MORE], f"{engine_name} {rows} {partitions}"), partitions, 8
+    )
 
 
 # Rows whose values are powers of two, so that a sum says which of them it has.

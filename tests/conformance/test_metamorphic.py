@@ -9,7 +9,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from calls import CALLS, GROUPED, Call
+from calls import CALLS, GROUPED, Call, share
 from neighbours import PLACES, judge
 from seam import Watch, watching
 from tables import SOURCES, TABLES, base
@@ -43,7 +43,7 @@ def test_a_sample_of_neighbours(place: str, table: str, watch: Watch, tmp_path: 
 @cases("table", TABLES)
 @cases("place", PLACES)
 def test_all_neighbours(place: str, table: str, number: int, watch: Watch, tmp_path: Path) -> None:
-    judge(place, table, number, _calls(table), watch, tmp_path)
+    judge(place, table, number, share(_calls(table), f"{place} {table} {number}"), watch, tmp_path)
 
 
 # Statements around a call that DuckDB plans in ways of its own.

@@ -19,6 +19,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+from calls import share
 from tables import OTHER_IDENTITIES, SOURCES, TYPES, typed
 from test_conformance import CASES, REFUSED, REPEATED, Case
 
@@ -280,7 +281,7 @@ def test_a_sample_of_places(case: Case, calls: ExactCalls, native: Native, tmp_p
 @pytest.mark.slow
 @cases("case", PLACES, ids=lambda case: f"{case.number:04d}")
 def test_every_place(case: Case, calls: ExactCalls, native: Native, tmp_path: Path) -> None:
-    check(case, calls, native, tmp_path, [*ASKED])
+    check(case, calls, native, tmp_path, share([*ASKED], case.number))
 
 
 def test_every_version_gives_the_same_integers_of_queries(native: Native) -> None:

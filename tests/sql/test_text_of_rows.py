@@ -1,4 +1,7 @@
-"""Text that is not UTF-8 is NULL to every function of SQL: it ends no instance, moves no other row, and is not shown."""
+"""Text that is not UTF-8 is NULL to every function of SQL: it ends no instance, moves no other row, and is not shown.
+
+Keys that are text are told apart, and come in the order, of their bytes.
+"""
 
 from __future__ import annotations
 
@@ -185,3 +188,17 @@ def test_duckdb_stores_no_such_text(kind: str, what: str) -> None:
         plain.register("f", pa.table({"s": text_array([b"good", DAMAGED[kind]])}))
         with pytest.raises(duckdb.InvalidInputException, match="unicode"):
             plain.execute(f"CREATE TABLE t AS SELECT {what} AS s FROM f")
+
+
+@cases("keys", ["private", "public"])
+@cases("collation", ["de", "nocase"])
+def test_keys_are_those_of_their_bytes_under_any_collation(keys: str, collation: str) -> None:
+    with dpsql.connect() as connection:
+        connection.execute(f"SET default_collation = '{collation}'")
+        connection.execute("CREATE TABLE t AS SELECT unnest(['b', 'A', 'a', 'B', 'á']) AS key FROM range(100)")
+        connection.execute("CREATE TABLE listed AS SELECT unnest(['á', 'B', 'a', 'A', 'b']) AS key")
+        connection.execute("SELECT dp_public('listed')").fetchall()
+        given = "'private', delta := 1e-6" if keys == "private" else "'listed'"
+        rows = connection.execute(f"FROM dp_count('t', by := 'key', keys := {given}, epsilon := 100)").fetchall()
+        assert [row[0] for row in rows] == ["A", "B", "a", "b", "á"]
+        assert all(90 < float(row[1 + row.index("count")]) < 110 for row in rows)

@@ -111,11 +111,16 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
 
 
 def listed_keys(plan: GroupedPlan) -> str:
-    """Return the query of the keys that a public table lists, as one list of lists of texts, in their order."""
-    names = [identifier(name) for name in plan.by]
-    order = ", ".join(f"{name} ASC NULLS LAST" for name in names)
-    rows = call("list", f"{call('list_value', *(cast(name, 'VARCHAR') for name in names))} ORDER BY {order}")
-    return f"SELECT {rows} FROM (SELECT DISTINCT {', '.join(names)} FROM {plan.keys_table})"
+    """Return the query of the keys that a public table lists, as lists of texts: by value, texts by their bytes."""
+    parts, labels, order = list[str](), list[str](), list[str]()
+    for place, name in enumerate(map(identifier, plan.by)):
+        is_text = f"{call('typeof', name)} = 'VARCHAR'"
+        parts.append(f"CASE WHEN NOT {is_text} THEN {name} END AS v{place}")
+        parts.append(f"CASE WHEN {is_text} THEN {cast(name, 'VARCHAR')} END COLLATE C AS t{place}")
+        labels.append(f"coalesce(t{place}, {cast(f'v{place}', 'VARCHAR')})")
+        order += [f"v{place}", f"t{place}"]
+    rows = call("list", f"{call('list_value', *labels)} {order_by(order)}")
+    return f"SELECT {rows} FROM (SELECT DISTINCT {', '.join(parts)} FROM {plan.keys_table})"
 
 
 def public_keys(frame: GroupedFrame) -> Iterator[Step]:
@@ -313,16 +318,20 @@ def _witnesses(frame: GroupedFrame) -> str:
 
 
 def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
-    """Yield the steps that hand over the labels of keys, and their ranks in the order of the keys' own types."""
+    """Yield the steps that hand over the labels of keys, and their ranks: by value, of texts by their bytes."""
     number = len(frame.plan.passes)
-    labels, typed = {}, []
+    labels, order = dict[str, str](), list[str]()
     for column in frame.columns:
         labels[f"label{column}"] = cast(f"k{column}", "VARCHAR")
-        typed.append(f"TRY({call('cast_to_type', f'label{column}', f'witness{column}')})")
+        witness = f"witness{column}"
+        # The session's collation would order texts; they are ordered by their bytes, as identities.
+        is_text = f"{call('typeof', witness)} = 'VARCHAR'"
+        order.append(f"CASE WHEN NOT {is_text} THEN TRY({call('cast_to_type', f'label{column}', witness)}) END")
+        order.append(f"k{column}")
     known = f"{keys} LEFT JOIN {_witnesses(frame)} ON true"
     rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], known)
-    rank = f"{call('row_number')} OVER ({order_by([*typed, *frame.identities])})"
-    note = "The released keys by their names, in the order of their type."
+    rank = f"{call('row_number')} OVER ({order_by(order)})"
+    note = "The released keys by their names, in the order of their type; texts by their bytes."
     yield Step("labelled", note, select(["j", *labels, f"{rank} AS rank"], f"({rows})"))
     fields = {name: name for name in ("j", "rank", *labels)}
     yield batches(frame, number, frame.name("labelled"), ticket, struct(fields))
