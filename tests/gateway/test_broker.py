@@ -205,7 +205,7 @@ def test_killed_at_random_moments_every_question_is_charged_once(tmp_path: Path,
     gateway, generator = made(tmp_path, ana={"epsilon": 50}), random.Random(seed)
     token, answers = gateway.tokens["ana"], dict[str, set[tuple[int, float]]]()
     guard, stop = threading.Lock(), threading.Event()
-    questions = [f"0.0{number:03}" for number in range(11, 35)]
+    questions = [f"0.{number:03}" for number in range(11, 35)]
 
     def ask(epsilon: str, door: Door) -> bool:
         try:
