@@ -15,6 +15,7 @@ import pytest
 import dpsql
 from support.broken.planting import Fault, planted
 from support.broken.row_orders import EQUAL_AS_ONE, EQUAL_VALUES_AS_READ, ORDER_AS_WRITTEN, ORDER_OF_SOME, UNJUDGED
+from support.cases import cases
 from support.exact_parts import exact_parts
 from support.sql_text import literal
 
@@ -152,6 +153,8 @@ def asked(inner: str, *, spelled: bool) -> str:
 
 FORMS = {**{name: asked(sql, spelled=False) for name, sql in CHOOSING.items()}}
 FORMS |= {name: asked(sql, spelled=True) for name, sql in SPELLED.items()}
+# What the plan of the query does not show to be in a total order.
+UNSHOWN = {name: FORMS.pop(name) for name in ("groups of list", "row_number, a field")}
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +203,12 @@ def found(con: Any) -> dict[str, list[Any]]:
 @pytest.mark.long
 def test_no_order_of_rows_decides(found: dict[str, list[Any]]) -> None:
     assert changed(found) == []
+
+
+@cases("name", UNSHOWN)
+def test_an_order_that_the_plan_does_not_show_is_refused(con: Any, name: str) -> None:
+    with pytest.raises(duckdb.Error, match="DPSQL-S045"):
+        con.execute(UNSHOWN[name])
 
 
 # A form for each way to fix a choice.
