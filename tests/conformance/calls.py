@@ -55,8 +55,12 @@ class Call:
         return re.findall(r"(?:privacy_unit|row_id) := '(\w+)'", self.sql)
 
     def identities(self, types: str) -> str:
-        """Return the types in which its ids are the same identities: what caps keep and blocks hold hangs on them."""
-        return types if any(TYPES[types].get(name) in OTHER_IDENTITIES for name in self.ids) else "plain"
+        """Return the types in which its ids are the same identities: what caps keep and blocks hold hangs on them.
+
+        So do the names of private keys.
+        """
+        named = [*self.ids, *re.findall(r"\bby := '(\w+)', keys := 'private'", self.sql)]
+        return types if any(TYPES[types].get(name) in OTHER_IDENTITIES for name in named) else "plain"
 
     @property
     def rows_per_unit(self) -> int:
