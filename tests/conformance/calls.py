@@ -57,8 +57,10 @@ class Call:
     def identities(self, types: str) -> str:
         """Return the types in which its ids are the same identities: what caps keep and blocks hold hangs on them.
 
-        So do the names of private keys.
+        So do the names of private keys, of which synthetic tables have those of any type.
         """
+        if "private_keys := true" in self.sql:
+            return types
         named = [*self.ids, *re.findall(r"\bby := '(\w+)', keys := 'private'", self.sql)]
         return types if any(TYPES[types].get(name) in OTHER_IDENTITIES for name in named) else "plain"
 
