@@ -11,6 +11,7 @@ import math
 import numbers
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -168,11 +169,12 @@ def _as_fraction(value: object) -> Fraction | None:
         # A decimal with a large exponent would expand to that many digits.
         small = value.is_finite() and (value == 0 or abs(value.adjusted()) < 400)
         found = Fraction(value) if small else None
-    elif isinstance(value, numbers.Integral):
-        found = Fraction(int(value))
     elif isinstance(value, numbers.Real):
-        as_float = float(value)
-        found = Fraction(repr(as_float)) if math.isfinite(as_float) else None
+        with suppress(Exception):  # of a class of the caller's, of which none is shown
+            if isinstance(value, numbers.Integral):
+                found = Fraction(int(value))
+            elif math.isfinite(as_float := float(value)):
+                found = Fraction(repr(as_float))
     if found is None or found == 0 or _SMALLEST <= abs(found) <= _LARGEST:
         return found
     return None

@@ -479,6 +479,7 @@ def test_the_calls_answer(tables: Tables, name: str) -> None:
         "row_id",
         "standardize",
         "intercept",
+        "method",
     }
     assert set(FUNCTIONS[name].plan.arguments) - named <= optional | set(BOUNDS) | set(TARGET_BOUNDS) | {"mechanism"}
 

@@ -113,6 +113,17 @@ def test_bounds_by_feature() -> None:
     assert by_feature({"a": 0, "A": 1}, 2, "Aa") == [(1, 2), (0, 2)]
 
 
+class NoNumber(float):
+    def __float__(self) -> float:
+        raise RuntimeError
+
+
+def test_an_object_that_raises_when_it_is_read_is_no_number() -> None:
+    assert parameters.as_double(NoNumber(1)) is None
+    with pytest.raises(ParameterError, match="P024"):
+        parameters.positive_float("k", NoNumber(1), hint="")
+
+
 @cases(
     ("lower", "features", "fold_case", "message"),
     [
