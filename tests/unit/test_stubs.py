@@ -92,7 +92,7 @@ def test_checkers_of_types_refuse_what_is_wrong_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
+@cases(
     ("call", "offered"),
     [
         ('dpsql.Context().dp_sis("t", ', {"epsilon=", "k=", "features=", "dataset="}),
@@ -101,7 +101,12 @@ def test_checkers_of_types_refuse_what_is_wrong_alone(tmp_path: Path) -> None:
         ("frames.sis(", {"epsilon=", "k=", "features="}),
     ],
 )
-def test_editors_complete_arguments(call: str, offered: set[str]) -> None:
+def test_editors_complete_arguments(
+    call: str, offered: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     jedi = pytest.importorskip("jedi")
+    monkeypatch.setattr(
+        jedi.settings, "cache_directory", str(tmp_path)
+    )  # or another process writes what this one reads
     script = jedi.Script(f"{HEAD}{call}", project=jedi.Project(ROOT))
     assert offered <= {completion.name_with_symbols for completion in script.complete()}
