@@ -346,6 +346,7 @@ FROM dp_query($sql, epsilon := 0.1);
 """
 
 
+@COSTS
 def test_queries_of_plain_sql_are_priced_and_run(tmp_path: Path) -> None:
     database = tmp_path / "clinic.duckdb"
     with dpsql.Context(database) as ctx:
