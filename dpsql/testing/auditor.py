@@ -207,8 +207,8 @@ def binomial_limits(hits: Any, runs: int, tail: float) -> tuple[NDArray[np.float
 
     Parameters
     ----------
-    hits : int or ndarray of int
-        How often the event happened, in [0, runs].
+    hits : float or ndarray
+        How often the event happened, in [0, runs]; a fraction lies between the limits of its neighbours.
     runs : int
         Independent trials.
     tail : float

@@ -105,8 +105,7 @@ def test_editors_complete_arguments(
     call: str, offered: set[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jedi = pytest.importorskip("jedi")
-    monkeypatch.setattr(
-        jedi.settings, "cache_directory", str(tmp_path)
-    )  # or another process writes what this one reads
+    # In a shared one, another process would write what this one reads.
+    monkeypatch.setattr(jedi.settings, "cache_directory", str(tmp_path))
     script = jedi.Script(f"{HEAD}{call}", project=jedi.Project(ROOT))
     assert offered <= {completion.name_with_symbols for completion in script.complete()}

@@ -110,13 +110,21 @@ def kept(frame: GroupedFrame, step: str) -> Iterator[Step]:
     yield Step("kept", note, f"SELECT * FROM {rows}")
 
 
+def _unless_text(value: str, column: str) -> str:
+    """Return a value to order by; NULL where its column is text, which the session's collation would order."""
+    return f"CASE WHEN NOT {_is_text(column)} THEN {value} END"
+
+
+def _is_text(column: str) -> str:
+    return f"{call('typeof', column)} = 'VARCHAR'"
+
+
 def listed_keys(plan: GroupedPlan) -> str:
     """Return the query of the keys that a public table lists, as lists of texts: by value, texts by their bytes."""
     parts, labels, order = list[str](), list[str](), list[str]()
     for place, name in enumerate(map(identifier, plan.by)):
-        is_text = f"{call('typeof', name)} = 'VARCHAR'"
-        parts.append(f"CASE WHEN NOT {is_text} THEN {name} END AS v{place}")
-        parts.append(f"CASE WHEN {is_text} THEN {cast(name, 'VARCHAR')} END COLLATE C AS t{place}")
+        parts.append(f"{_unless_text(name, name)} AS v{place}")
+        parts.append(f"CASE WHEN {_is_text(name)} THEN {cast(name, 'VARCHAR')} END COLLATE C AS t{place}")
         labels.append(f"coalesce(t{place}, {cast(f'v{place}', 'VARCHAR')})")
         order += [f"v{place}", f"t{place}"]
     rows = call("list", f"{call('list_value', *labels)} {order_by(order)}")
@@ -324,10 +332,8 @@ def _labelled(frame: GroupedFrame, keys: str, ticket: str) -> Iterator[Step]:
     for column in frame.columns:
         labels[f"label{column}"] = cast(f"k{column}", "VARCHAR")
         witness = f"witness{column}"
-        # The session's collation would order texts; they are ordered by their bytes, as identities.
-        is_text = f"{call('typeof', witness)} = 'VARCHAR'"
-        order.append(f"CASE WHEN NOT {is_text} THEN TRY({call('cast_to_type', f'label{column}', witness)}) END")
-        order.append(f"k{column}")
+        typed = f"TRY({call('cast_to_type', f'label{column}', witness)})"
+        order += [_unless_text(typed, witness), f"k{column}"]
     known = f"{keys} LEFT JOIN {_witnesses(frame)} ON true"
     rows = select(["*", *(f"{text} AS {name}" for name, text in labels.items())], known)
     rank = f"{call('row_number')} OVER ({order_by(order)})"
