@@ -30,6 +30,7 @@ from shown_output import differences
 
 import dpsql
 from dpsql.cli.output import Result, show
+from support.fixed_bits import BITS
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("python", "sql", "sh")
@@ -102,7 +103,9 @@ def run_page(page: Path, scope: dict[str, Any] | None = None) -> dict[str, Any]:
 
 def _python(block: Block, page: Path, scope: dict[str, Any]) -> str:
     said = io.StringIO()
-    with contextlib.redirect_stdout(said):
+    # Threads draw in no fixed order, so that nothing may compare what they drew.
+    drawn = BITS.of(None) if "ThreadPool" in block.text else contextlib.nullcontext()
+    with contextlib.redirect_stdout(said), drawn:
         # As many empty lines as stand before it, so that errors name the page's line.
         exec(compile("\n" * (block.line - 1) + block.text, str(page), "exec"), scope)
     return said.getvalue()

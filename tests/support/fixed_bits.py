@@ -38,7 +38,7 @@ class FixedBits:
     Attributes
     ----------
     threads : set of int
-        The threads of Python that drew since the last test began.
+        The threads of Python that drew since the last test or case began.
     """
 
     def __init__(self) -> None:
@@ -73,8 +73,15 @@ class FixedBits:
     def of_case(self, case: str) -> Iterator[None]:
         """Give a case of a test bits of its own, so that it draws the same noise when it runs alone."""
         test = None if self._name is None else self._name.partition("[")[0]
-        with self.of(None if test is None else f"{test} {case}"):
+        with self.of(None if test is None else f"{test} {case}"), self._in_one_thread():
             yield
+
+    @contextmanager
+    def _in_one_thread(self) -> Iterator[None]:
+        """Raise an AssertionError if draws come from several threads, in an order that nobody fixes."""
+        self.threads.clear()
+        yield
+        assert len(self.threads) < 2, 'draws in several threads: say @pytest.mark.odds("1e-9: why")'
 
     def _words(self, size: int, /) -> bytes:
         if self._bits is None or sys._getframe(1).f_globals.get("__name__") != _NOISE:
@@ -104,18 +111,9 @@ class FixedBits:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Give a test its bits.
-
-        Raises
-        ------
-        AssertionError
-            Its draws come from several threads, in an order that nobody fixes.
-        """
-        self.threads.clear()
-        with self.of(None if item.get_closest_marker("odds") else item.nodeid):
-            result = yield
-        assert len(self.threads) < 2, 'draws in several threads: say @pytest.mark.odds("1e-9: why")'
-        return result
+        """Give a test its bits."""
+        with self.of(None if item.get_closest_marker("odds") else item.nodeid), self._in_one_thread():
+            return (yield)
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Refuse odds that are too high, or without a reason.
