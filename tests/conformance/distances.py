@@ -23,12 +23,14 @@ from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan
+from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.statistics import counts, feature_counts, feature_moments, xty
+from dpsql.statistics import coded_columns, counts, feature_counts, feature_moments, xty
 
 Row = dict[str, Any]
 # What moved, by how much, and the most that it may.
 Claim = tuple[str, Any, Any]
+State = tuple[tuple[int, ...], ...]
 _ONE = FIXED_POINT_ONE**2
 
 
@@ -104,6 +106,8 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         return
     if before.rows.size or after.rows.size:
         yield from _rows(plan, before.rows, after.rows, unit, steps)
+    if isinstance(plan, SyntheticPlan) and before.state is not None and after.state is not None:
+        yield from _columns(plan, before.state, after.state, relation)
     if before.integers is None or after.integers is None or len(before.integers) != len(after.integers):
         return  # rows alone, or features that a draw chose
     moves = [b - a for a, b in zip(before.integers, after.integers, strict=True)]
@@ -141,6 +145,15 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         yield "squared counts", sum(move * move for move in moves), norms.squared_l2 * one**2
     elif isinstance(plan, BestSubsetPlan):
         yield "a product of columns", max(map(abs, moves)), steps * unit * _ONE
+
+
+def _columns(plan: SyntheticPlan, before: State, after: State, relation: str) -> Iterator[Claim]:
+    """Judge the counts of every column's cells, and the number of rows, which come before any text."""
+    if len(before) == len(coded_columns.ColumnCounts(()).state().columns) and len(before[0]) == len(after[0]):
+        moves = [b - a for a, b in zip(before[0], after[0], strict=True)]
+        unit = plan.max_rows_per_unit
+        most = counts.squared_l2_sensitivity(relation, histograms=len(plan.columns) + 1, max_rows_per_unit=unit)
+        yield "squared counts of columns", sum(move * move for move in moves), most
 
 
 def _rows(plan: Any, before: Any, after: Any, unit: int, steps: int) -> Iterator[Claim]:
