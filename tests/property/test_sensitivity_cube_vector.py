@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 from dpsql.contract.relation import Contribution
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE as ONE
@@ -24,7 +25,7 @@ VECTORS = {
     "two numbers of values": (CubeTarget(GroupCount()), CubeTarget(GroupCount())),
     "all rows": (CubeTarget(GroupCount(), True), CubeTarget(GroupCount(), True)),
 }
-SHAPES = [(1, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), (3, 2, 2)]
+SHAPES = [(1, 1, 1), (2, 1, 2), (2, 2, 1), (2, 2, 2), pytest.param((3, 2, 2), marks=pytest.mark.long)]
 GROUPS = 2
 # A row: its code in each target; None without a value.
 CODES = (-ONE, ONE // 3, ONE, None)
@@ -57,7 +58,7 @@ def exact(part: CubeVector, unit: tuple[Row, ...]) -> np.ndarray:
     return vector
 
 
-@cases("name", VECTORS, quick=1)
+@cases("name", VECTORS)
 @cases("shape", SHAPES, ids=str)
 def test_one_unit_more_moves_as_stated(name: str, shape: tuple[int, int, int]) -> None:
     """The bound is reached: by rows whose values are all at the same end."""
