@@ -15,6 +15,8 @@ ELSEWHERE = {"engines.md"}
 PAGES = sorted(
     path for path in (ROOT / "docs").rglob("*.md") if path.name not in ELSEWHERE and path.parent.name != "functions"
 )
+# For who changes the code: they are read in the repository, and stand in no site.
+DECISIONS = "decisions"
 HIDDEN = re.compile(r"<!--(?! (?:demo|tests) -->)")
 
 
@@ -27,6 +29,19 @@ def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path, monkeypatch: pytes
 
 def test_nothing_that_a_reader_needs_is_hidden() -> None:
     assert not [page.name for page in (*PAGES, ROOT / "README.md") if HIDDEN.search(page.read_text(encoding="utf-8"))]
+
+
+def test_the_site_has_what_a_page_links_to_and_shows_code_as_such() -> None:
+    """Code stands between fences: what is indented by four spaces is no block to those who read the text."""
+    shown = {page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != DECISIONS}
+    wrong = []
+    for page in sorted(shown):
+        text = page.read_text(encoding="utf-8")
+        linked = (page.parent / found for found in re.findall(r"\]\((?!\w+:)([^)#]+\.md)", text))
+        wrong += [(page.name, one.name) for one in linked if one.resolve() not in shown]
+        prose = re.sub(r"^ *```.*?^ *``` *$", "", text, flags=re.DOTALL | re.MULTILINE)
+        wrong += [(page.name, line) for line in re.findall(r"(?<=\n\n) {4,}(?![-*\d]).*", prose)]
+    assert wrong == []
 
 
 def test_what_does_not_run_says_why() -> None:
