@@ -33,8 +33,12 @@ from dpsql.cli.output import Result, show
 from support.fixed_bits import BITS
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of pages for who changes the code: they are read in the repository, and stand in no site.
+DECISIONS = "decisions"
 LANGUAGES = ("python", "sql", "sh")
 OUTPUT = "text"
+# Whole blocks of code, also those that a list indents.
+FENCED = re.compile(r"^ *```.*?^ *``` *$", re.DOTALL | re.MULTILINE)
 _SHELL = re.compile(r"^dpsql shell (\S+)\n?", re.MULTILINE)
 _FENCE = re.compile(
     r"^(?P<fence>`{3,})(?P<language>\w*) *(?P<more>[^\n]*)\n(?P<text>.*?)^(?P=fence) *$", re.DOTALL | re.MULTILINE

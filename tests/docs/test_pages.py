@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from page_runner import ROOT, blocks, run_page
+from page_runner import DECISIONS, FENCED, ROOT, blocks, run_page
 
 from support.cases import cases
 
@@ -15,8 +15,6 @@ ELSEWHERE = {"engines.md"}
 PAGES = sorted(
     path for path in (ROOT / "docs").rglob("*.md") if path.name not in ELSEWHERE and path.parent.name != "functions"
 )
-# For who changes the code: they are read in the repository, and stand in no site.
-DECISIONS = "decisions"
 HIDDEN = re.compile(r"<!--(?! (?:demo|tests) -->)")
 
 
@@ -39,8 +37,8 @@ def test_the_site_has_what_a_page_links_to_and_shows_code_as_such() -> None:
         text = page.read_text(encoding="utf-8")
         linked = (page.parent / found for found in re.findall(r"\]\((?!\w+:)([^)#]+\.md)", text))
         wrong += [(page.name, one.name) for one in linked if one.resolve() not in shown]
-        prose = re.sub(r"^ *```.*?^ *``` *$", "", text, flags=re.DOTALL | re.MULTILINE)
-        wrong += [(page.name, line) for line in re.findall(r"(?<=\n\n) {4,}(?![-*\d]).*", prose)]
+        indented = re.findall(r"(?<=\n\n) {4,}(?![-*\d]).*", FENCED.sub("", text))
+        wrong += [(page.name, line) for line in indented]
     assert wrong == []
 
 

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 import numpy as np
 import pytest
-from page_runner import ROOT
+from page_runner import DECISIONS, FENCED, ROOT
 
 from support.browser import chromium, opened
 
@@ -31,7 +31,6 @@ pytest.importorskip("zensical", reason="the site is built by zensical: pip insta
 pytestmark = pytest.mark.long
 
 DOCS = ROOT / "docs"
-DECISIONS = "decisions"  # for who changes the code; they are read in the repository
 PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md") if path.parent.name != DECISIONS)
 PHONE = {"width": 400, "height": 800}
 DESK = {"width": 1280, "height": 900}
@@ -109,10 +108,9 @@ def test_every_page_is_built(pages: dict[str, Links]) -> None:
 
 def shape(markdown: str) -> dict[str, int]:
     """Count what a page is made of."""
-    fenced = re.compile(r"^ *```.*?^ *``` *$", re.DOTALL | re.MULTILINE)
-    prose = fenced.sub("", markdown)
+    prose = FENCED.sub("", markdown)
     return {
-        "pre": len(fenced.findall(markdown)),
+        "pre": len(FENCED.findall(markdown)),
         "table": len(re.findall(r"^\|[-| :]+\|$", prose, re.MULTILINE)),
         **{f"h{level}": len(re.findall(rf"^{'#' * level} ", prose, re.MULTILINE)) for level in range(1, 5)},
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from dpsql.contract.relation import Contribution
 from dpsql.engines.duckdb.steps import caps, grouped
-from dpsql.engines.duckdb.steps.step import GroupedFrame, Step
+from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.mechanisms import aggregates, prefix_sums
 from dpsql.mechanisms.aggregates import Lattice
 from dpsql.mechanisms.prefix_sums import CumulativeCounts
@@ -57,6 +57,10 @@ def _of_rows(part: CumulativeCounts, strategy: prefix_sums.PrefixStrategy) -> Fr
 
 ONE_ROW_MORE = Fault(
     "A unit counts with one row more than its limit.", ((grouped, "kept", _one_more("rows_per_group")),)
+)
+ONE_ROW_MORE_IN_ALL = Fault(
+    "A unit counts with one row more than its limit in all, without groups.",
+    ((Frame, "most_of_unit", property(lambda frame: frame.plan.max_rows_per_unit + 1)),),
 )
 ONE_GROUP_MORE = Fault("A unit counts in one group more than its limit.", ((grouped, "kept", _one_more("groups")),))
 TWICE_THE_BOUND = Fault(
