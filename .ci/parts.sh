@@ -23,6 +23,13 @@ readme() {  # NAME: run the first ```sh block after the marker <!-- NAME --> of 
   bash -euc "$command"
 }
 
+changed() {  # PART PATTERN: whether a path like this is other than when `nightly` last ran the part; not on record, yes
+  local commit paths
+  commit=$(awk -F ' *[|] *' -v part="$1" '$2 == part {print $8}' .ci/nightly-result.md)
+  paths=$(git diff --name-only "$commit" 2>/dev/null) || return 0
+  grep -Eq "$2" <<<"$paths"
+}
+
 pinned() {  # oldest|newest: a version of DuckDB that `duckdb.json` names
   .venv/bin/python -c 'import json, sys; print(json.load(open(".ci/duckdb.json"))[sys.argv[1]])' "$1"
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
@@ -145,3 +146,37 @@ def test_every_part_has_what_it_runs(whole: Any) -> None:
             assert not place.startswith("tests/") or (ROOT / place).exists(), part
     folders = {path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")}
     assert folders == {part.name.removeprefix("long: ") for part in listed if part.name.startswith("long: ")}
+
+
+def test_what_changed_since_a_part_ran_is_found(nightly: Any, tmp_path: Path) -> None:
+    """In whichever commit since, of several that land at once; and a part that is not on record ran before everything."""
+
+    def git(*arguments: str) -> str:
+        names = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+        command = ["git", *names, "-C", str(tmp_path), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def commit(path: str) -> str:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(path)
+        git("add", path)
+        git("commit", "-m", path)
+        return git("rev-parse", "HEAD")
+
+    def changed(part: str, pattern: str) -> bool:
+        script = f'. {ROOT / ".ci" / "parts.sh"}; changed "$@"'
+        return subprocess.run(["bash", "-c", script, "bash", part, pattern], cwd=tmp_path, check=False).returncode == 0
+
+    git("init", "-q")
+    before, after = commit("docs/first.md"), commit("docs/second.md")
+    commit("tests/first.py")
+    (tmp_path / ".ci").mkdir()
+    commits = {"README: demo": before, "dbt": after}
+    nightly.RESULT = tmp_path / ".ci" / "nightly-result.md"
+    nightly.parts = lambda: (nightly.Part(name, "cat") for name in commits)
+    nightly.write({name: nightly.Outcome(name, 1, 0, 0, 0, 1, at, "2026-11-29") for name, at in commits.items()})
+    assert changed("README: demo", "^docs/")
+    assert not changed("dbt", "^docs/")
+    assert changed("dbt", "^tests/first")
+    assert not changed("README: demo", "^dpsql/")
+    assert changed("README", "^dpsql/")
