@@ -41,6 +41,10 @@ install() {  # EXTRAS: into the environment that README's commands made
 
 tests() { .venv/bin/python -m pytest -q -n 2 "$@"; }  # ARGUMENTS…: in the environment that README's commands made
 
+noted() {  # COMMAND…: that runs tests, of which is noted what they enter, for `reach.py`
+  PYTEST_ADDOPTS='-p reach' PYTHONPATH="$PWD/.ci" "$@"
+}
+
 python() { .venv/bin/python ".ci/$1" "${@:2}"; }  # SCRIPT ARGUMENTS…
 
 oldest() {  # ARGUMENTS…: tests on the oldest DuckDB supported, in an environment of its own

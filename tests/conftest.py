@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from postgres_server import PostgresServer, UnavailableError
 
 from dpsql.ledger.ledger import Ledger
-from support.cases import Case, parametrize
+from support.cases import CHOSEN, Case, name_of, parametrize
 from support.fixed_bits import BITS
 
 # How long an example takes says how busy the machine is.
@@ -209,6 +209,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item, path in paths.items():
         if path.startswith(LONG) and not path.startswith(QUICK) and not (named and path == COMPARISON):
             item.add_marker(pytest.mark.long)
+        if CHOSEN.get(name_of(item), [""]) == []:
+            item.add_marker(pytest.mark.quick)
     yield
     compared = {_engine_of(item) for item in items if paths[item] == COMPARISON}
     missing = [name for name in named if name not in compared]

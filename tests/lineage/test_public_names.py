@@ -68,6 +68,9 @@ MOVES = {
         "DROP TABLE lookup; ALTER TABLE scored DROP COLUMN person; ALTER TABLE scored RENAME TO lookup"
     ),
     "copied and dropped": "CREATE OR REPLACE TABLE lookup AS SELECT code, label FROM patients; DROP TABLE patients",
+    "copied from another name": (
+        f"ALTER TABLE patients RENAME TO aside; {DECOY}; CREATE OR REPLACE TABLE lookup AS SELECT code, label FROM aside"
+    ),
     "other columns": "CREATE OR REPLACE TABLE lookup AS SELECT code, label, person FROM patients",
     "other types": "CREATE OR REPLACE TABLE lookup AS SELECT code::VARCHAR AS code, label FROM patients",
 }
@@ -149,7 +152,7 @@ def after(con: Any, move: str, ways: dict[str, str]) -> dict[str, str]:
 
 def test_a_few_moves_are_noticed(con: Any) -> None:
     ask = WAYS["a query without private parts"]
-    for move in ("renamed, with another table under its name", "other columns"):
+    for move in ("renamed, with another table under its name", "copied from another name", "other columns"):
         con.execute(f"BEGIN; {MOVES[move]}")
         assert asked(con, ask) in ("B020", "B021"), move
         con.execute("ROLLBACK")

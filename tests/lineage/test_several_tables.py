@@ -154,6 +154,10 @@ STATED = {
         "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, tables := {patients: 'id', floating: 'd -> patients.id'})",
         "P111",
     ),
+    "many forms": (
+        "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, tables := {floating: 'd'})",
+        "P111",
+    ),
     "circle": (
         "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, tables := {labs: 'lab -> images.lab', images: 'lab -> labs.lab'})",
         "P111",
@@ -191,6 +195,14 @@ STATED = {
         "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, merge := ['rows'], tables := {rows: 'id'})",
         "P111",
     ),
+    "persons who are replaced": (
+        "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, merge := ['changing'], tables := {changing: 'id'})",
+        "P111",
+    ),
+    "other path": (
+        "SELECT dp_protect('h', epsilon := 1, max_rows_per_unit := 2, merge := ['steps'], tables := {e0: 'p', e1: 'p -> e0.p'})",
+        "P111",
+    ),
 }
 
 
@@ -205,6 +217,14 @@ def staged() -> Iterator[Any]:
         opened.execute("".join(f"CREATE TABLE d{i} (p BIGINT, k BIGINT);" for i in range(7)))
         opened.execute("SELECT dp_protect('mine', epsilon := 1, privacy_unit := 'id', max_rows_per_unit := 2)")
         opened.execute("SELECT dp_protect('rows', epsilon := 1)")
+        opened.execute("CREATE TABLE changing (id BIGINT)")
+        opened.execute(
+            "SELECT dp_protect('changing', epsilon := 1, privacy_unit := 'id', max_rows_per_unit := 2, neighbours := 'replace')"
+        )
+        opened.execute("CREATE TABLE e0 (p BIGINT, k BIGINT); CREATE TABLE e1 (p BIGINT)")
+        opened.execute(
+            "SELECT dp_protect('steps', epsilon := 1, max_rows_per_unit := 2, tables := {e0: 'p', e1: 'p -> e0.k'})"
+        )
         yield opened
 
 

@@ -19,8 +19,9 @@ import ast
 import functools
 import inspect
 import sys
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ from support.fixed_bits import BITS
 MOST = 20
 # How long one case may take, in seconds, and the shortest limit of a test: one of a single case.
 CASE_LIMIT, TEST_LIMIT = 300, 900
+# Long cases that README's command runs, too, by test; of a test without cases an empty list.
+CHOSEN: Mapping[str, Sequence[str]] = tomllib.loads((Path(__file__).parents[1] / "quick.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
@@ -145,7 +148,7 @@ def cases(
     alone : bool, default False
         Quick cases have fixtures of their own, too.
     quick : int, optional
-        How many cases are quick: those of the lowest hash. The others are long.
+        How many cases are quick: those of the lowest hash, and those that `quick.toml` names. The others are long.
     """
     fields = [part.strip() for part in names.split(",") if part.strip()] if isinstance(names, str) else [*names]
     frame = sys._getframe(1)
@@ -248,6 +251,12 @@ def every(held: Sequence[Cases]) -> list[Case]:
     return found
 
 
+def name_of(item: pytest.Item) -> str:
+    """Return what `quick.toml` calls a test: its file below `tests/`, and its name without parameters."""
+    path, _, name = item.nodeid.removeprefix("tests/").partition("::")
+    return f"{path}::{name.partition('[')[0]}"
+
+
 def parametrize(metafunc: pytest.Metafunc) -> None:
     """Make the tests of a function with cases: one for each kind of marks, and for each `most` of their cases."""
     held: Sequence[Cases] = getattr(metafunc.function, "cases", ())
@@ -261,6 +270,10 @@ def parametrize(metafunc: pytest.Metafunc) -> None:
             case if case in first else Case(case.name, case.values, (*case.marks, pytest.mark.long), case.places)
             for case in found
         ]
+    chosen = CHOSEN.get(name_of(metafunc.definition), ())
+    gone = {*chosen} - {case.name for case in found}
+    assert not gone, f"tests/quick.toml names cases that {test} no longer has: {', '.join(sorted(gone))}"
+    found = [replace(case, marks=(*case.marks, pytest.mark.quick)) if case.name in chosen else case for case in found]
     kinds: dict[str, list[Case]] = {}
     for case in found:
         kinds.setdefault(" ".join(sorted({str(mark) for mark in case.marks})), []).append(case)

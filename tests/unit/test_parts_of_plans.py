@@ -17,6 +17,7 @@ from dpsql.errors import ParameterError
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.mechanisms.aggregates import GroupedNoise
 from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.laplace import LaplaceNoise
 from dpsql.mechanisms.private_tree import TreeNoise
 from support.cases import cases
 
@@ -167,6 +168,8 @@ def test_parts_know_the_relation_of_the_call_and_the_rows_of_its_units(function:
     for plan in plans(function):
         rows = getattr(plan, "contribution", plan.relation).rows
         for part in plan.measurement.leaves:
+            if isinstance(part, LaplaceNoise) and part.l1_sensitivity is not None:
+                assert part.l1_sensitivity % rows == 0, plan  # each row of a unit moves sums by as much
             for one in (part, *(getattr(part, field.name) for field in fields(part))):
                 assert getattr(one, "neighbours", plan.neighbours) == plan.neighbours, plan
                 assert getattr(one, "max_rows_per_unit", rows) == rows, plan
