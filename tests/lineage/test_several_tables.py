@@ -413,6 +413,25 @@ def test_python_takes_a_dictionary(tmp_path: Path) -> None:
         assert ctx.dp_budget().column("dataset").to_pylist() == ["h"]
 
 
+def test_a_dataset_with_entries_takes_no_other(con: Any) -> None:
+    """What was spent of the two was spent apart, and one sum would hide it; nor is a merged name free again."""
+    con.execute("SELECT dp_protect('patients', epsilon := 9, privacy_unit := 'id', max_rows_per_unit := 9)")
+    con.execute("FROM dp_count('patients', epsilon := 0.5)").fetchall()
+    two = PROTECT.replace(TABLES, "{visits: 'patient', labs: 'visit -> visits.vid'}")
+    con.execute(f"{two})")
+    con.execute("FROM dp_count('labs', epsilon := 0.25)").fetchall()
+    said = "{patients: 'id', visits: 'patient', labs: 'visit -> visits.vid'}, merge := ['patients'], replace := true"
+    assert "'patients' cannot be merged into 'hospital', which has entries of its own" in refusal(
+        con, f"{PROTECT.replace(TABLES, said)})"
+    )
+    assert spent(con) == {"patients": 0.5, "hospital": 0.25}
+    said = said.replace("'patients']", "'patients', 'hospital']")
+    con.execute(f"{PROTECT.replace('hospital', 'everyone').replace(TABLES, said)})")
+    assert spent(con) == {"everyone": 0.75}
+    again = "SELECT dp_protect('hospital', epsilon := 9, max_rows_per_unit := 9, tables := {wards: 'ward'})"
+    assert "'hospital' was merged into 'everyone'" in refusal(con, again)
+
+
 def merged(con: Any) -> None:
     con.execute("SELECT dp_protect('patients', epsilon := 3, privacy_unit := 'id', max_rows_per_unit := 9)")
     con.execute(
