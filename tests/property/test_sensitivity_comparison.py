@@ -7,11 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from dpsql.contract.fold import Batch
 from dpsql.contract.relation import relation_of
 from dpsql.functions.compare import ComparePlan
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.auc import PairedConcordanceNoise
 from dpsql.statistics.auc import Concordance
-from dpsql.statistics.comparison import disagreeing_pairs, disagreement_sensitivity
+from dpsql.statistics.comparison import ErrorDifferences, disagreeing_pairs, disagreement_sensitivity
 from dpsql.testing import neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 
@@ -93,3 +95,35 @@ def test_pairs_by_hand() -> None:
         order = np.sign(positive[:, np.newaxis] - negative)
         alike = (order[..., 0] == order[..., 1]) & (order[..., 0] != 0)
         assert disagreeing_pairs(*counts) == (~alike).sum()
+
+
+@pytest.mark.parametrize("levels", [True, False])
+@pytest.mark.parametrize("loss", ["zero_one", "absolute", "squared"])
+def test_errors_are_those_of_the_loss(loss: str, levels: bool) -> None:
+    """Whatever scores and truths are; a row moves each sum by one at most."""
+    draw = np.random.default_rng(3)
+    lower, upper, at = -1.0, 3.0, (0.5, 1.0)
+    truth = draw.choice([-1.0, 0.0, 1.0], 200) if levels else draw.normal(1.0, 2.0, 200)
+    scores = draw.normal(1.0, 2.0, (2, 200))
+    truth[:3], scores[0, 1:5], scores[1, 4:9] = (0.0 if levels else np.nan), np.nan, (np.inf, -np.inf, np.nan, -1, 3)
+    expected = np.zeros(2)
+    for right, *given in zip(truth, *scores, strict=True):
+        if right == 0 if levels else np.isnan(right):
+            continue
+        errors = []
+        for score, threshold in zip(given, at, strict=True):
+            clipped = 1.0 if np.isnan(score) else min(max(score, lower), upper)
+            if loss == "zero_one":
+                errors.append(float((clipped >= threshold) != (right > 0)))
+                continue
+            whole = (upper if right > 0 else lower) if levels else min(max(right, lower), upper)
+            size = abs(whole - clipped) / (upper - lower)
+            errors.append(size if loss == "absolute" else size**2)
+        expected += [errors[0] - errors[1], 2 * errors[0] - 1]
+    sums = ErrorDifferences(loss, (lower, upper), at, levels=levels, squares=True)
+    sums.add(truth, scores, Batch())
+    found = sums.inner.totals[:, 0] / FIXED_POINT_ONE
+    np.testing.assert_allclose(found, expected, atol=200 / FIXED_POINT_ONE)
+    one = ErrorDifferences(loss, (lower, upper), at, levels=levels, squares=True)
+    one.add(truth[5:6], scores[:, 5:6], Batch())
+    assert (np.abs(one.inner.totals) <= FIXED_POINT_ONE).all()
