@@ -51,7 +51,7 @@ NOT_COPIED = (
 LONGEST = 3600  # seconds
 KILLED, SURVIVED = "killed", "survived"
 # These files decide which tests are quick.
-SELECTION = ("pyproject.toml", "tests/conftest.py", "tests/support/cases.py")
+SELECTION = ("pyproject.toml", "tests/conftest.py", "tests/quick.toml", "tests/support/cases.py")
 # A line of pytest's summary about a failure; that of a subtest gives the name of the subtest before the test's.
 FAILURE = re.compile(
     r"^(?:FAILED|ERROR|SUBFAILED(?P<subtest>[\[(].*?[\])])?) (?P<test>tests/.*?)(?: - .*)?$", re.MULTILINE

@@ -20,9 +20,10 @@ import sys
 import time
 import tomllib
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,11 @@ PACKAGE = ROOT / "dpsql"
 NOTES = ROOT / ".cache" / "reach"
 CHOSEN = ROOT / "tests" / "quick.toml"
 # A case that takes more seconds for each block that it adds is left long.
-DEAREST = 0.2
+DEAREST = 0.15
 # Tests of these look at no privacy, or are not what `.ci/mutants.py` may count on.
 LEFT_OUT = ("recordings", "docs", "packaging", "unit/test_rooms", "unit/test_plots")
-HEAD = """# Long cases that are quick all the same: without them no quick test would reach some block of the package. An
-# empty list stands for a whole test. Written by `.ci/reach.py`, after all tests that are not slow have run as at night.
+HEAD = """# Long cases that are quick all the same: without them no quick test would enter some block of the package, as
+# `.ci/reach.py` finds after a night; or none would kill one of the mutants. An empty list stands for a whole test.
 
 """
 
@@ -173,9 +174,18 @@ def pytest_sessionfinish() -> None:
 
 
 def noted() -> list[Note]:
-    """Return all notes, of tests whose results count."""
+    """Return all notes, of tests whose results count; a case takes its share of what its test needs to be set up."""
     found = [Note(**one) for path in NOTES.glob("*.pickle") for one in pickle.loads(path.read_bytes())]  # noqa: S301
-    return [one for one in found if not one.test.startswith(LEFT_OUT)]
+    found = [one for one in found if not one.test.startswith(LEFT_OUT)]
+    rest = Counter[str]()  # what the cases of a test need beside their own time
+    for one in found:
+        if not one.quick:
+            rest[one.test] += one.seconds if one.case is None else -one.seconds
+    count = Counter(one.test for one in found if one.case is not None)
+    return [
+        replace(one, seconds=one.seconds + max(0.0, rest[one.test] / count[one.test])) if one.case is not None else one
+        for one in found
+    ]
 
 
 def chosen_of(notes: list[Note], reached: set[str]) -> list[Note]:
