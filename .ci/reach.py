@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,12 @@ class Note:
     blocks: frozenset[str]
     quick: bool
     plain: bool
+
+
+def notes_of_package() -> Path:
+    """Return the folder of notes about the package as it is: in another state of it, a line is another block."""
+    state = sha256(b"".join(path.read_bytes() for path in sorted(PACKAGE.rglob("*.py"))))
+    return NOTES / state.hexdigest()[:16]
 
 
 def blocks_of(node: ast.AST) -> Iterator[tuple[list[ast.stmt], int]]:
@@ -151,22 +158,24 @@ def noting_cases(whole: Any) -> Any:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Note what a test enters, with its fixtures."""
+    from support.cases import name_of
+
     global _running
-    path, _, name = item.nodeid.removeprefix("tests/").partition("::")
-    _running, since = f"{path}::{name.partition('[')[0]}", time.perf_counter()
+    _running, since = name_of(item), time.perf_counter()
     _entered.clear()
     try:
         return (yield)
     finally:
         marks = {mark.name for mark in item.iter_markers()}
         quick = "slow" not in marks and ("quick" in marks or "long" not in marks)
-        note(_running, None, since, quick=quick, plain="[" not in name)
+        note(_running, None, since, quick=quick, plain="[" not in item.nodeid)
 
 
 def pytest_sessionfinish() -> None:
     """Keep what was noted."""
-    NOTES.mkdir(parents=True, exist_ok=True)
-    with (NOTES / f"{uuid.uuid4().hex}.pickle").open("wb") as file:
+    notes = notes_of_package()
+    notes.mkdir(parents=True, exist_ok=True)
+    with (notes / f"{uuid.uuid4().hex}.pickle").open("wb") as file:
         pickle.dump([vars(one) for one in _notes], file)
 
 
@@ -175,7 +184,7 @@ def pytest_sessionfinish() -> None:
 
 def noted() -> list[Note]:
     """Return all notes, of tests whose results count; a case takes its share of what its test needs to be set up."""
-    found = [Note(**one) for path in NOTES.glob("*.pickle") for one in pickle.loads(path.read_bytes())]  # noqa: S301
+    found = [Note(**one) for path in notes_of_package().glob("*.pickle") for one in pickle.loads(path.read_bytes())]  # noqa: S301
     found = [one for one in found if not one.test.startswith(LEFT_OUT)]
     rest = Counter[str]()  # what the cases of a test need beside their own time
     for one in found:
