@@ -29,7 +29,7 @@ settings.load_profile("dpsql")
 # Whole folders and files that take minutes: audits and studies. `-m long` runs them; the gate runs those of privacy whole,
 # and of the others a sample.
 LONG = (
-    *("conformance", "privacy", "unit/test_mechanisms_canonical_lipschitz"),
+    *("conformance", "privacy"),
     *("statistical/test_auc_law", "statistical/test_comparison", "statistical/test_sampling"),
     *("engines/test_context_", "engines/test_crowded_rows", "engines/test_frame", "engines/test_spark_connections"),
     *(
@@ -66,7 +66,7 @@ QUICK = (
 )
 
 
-# What guards privacy first: a sample has every test of these folders that is not long.
+# What guards privacy first: a sample has every quick test of these folders.
 GUARDS = ("lineage", "privacy", "property", "reference", "statistical")
 
 # The engines that are compared by default, and the file that does.
@@ -80,7 +80,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         f"engines of tests/conformance: {','.join(ENGINES)}, spark; named, a sample of calls compares them by default"
     )
     parser.addoption("--engine", default=None, help=help_)
-    help_ = "run this share of the tests, and all of those that guard privacy and are not long"
+    help_ = "run this share of the tests, and all of those that guard privacy and are quick"
     parser.addoption("--sample", type=float, default=1.0, metavar="SHARE", help=help_)
     help_ = "another text chooses others; by default the commit"
     parser.addoption("--sample-key", default=None, metavar="TEXT", help=help_)
@@ -112,7 +112,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class Sample:
-    """Chooses a share of the tests and of their cases, after marks and words; what guards privacy and is not long, whole."""
+    """Chooses a share of the tests and of their cases, after marks and words; what guards privacy and is quick, whole."""
 
     def __init__(self, share: float, key: str, case: str | None) -> None:
         self.share, self.key, self.case = share, key, case
@@ -123,7 +123,8 @@ class Sample:
         cases: list[Case] | None = None if call is None else call.params.get("cases")
         if self.case is not None:
             cases = [] if cases is None else [case for case in cases if case.name == self.case]
-        if self.share < 1 and not (item.path.parent.name in GUARDS and item.get_closest_marker("long") is None):
+        lasts = any(item.get_closest_marker(mark) for mark in ("long", "slow"))
+        if self.share < 1 and (lasts or item.path.parent.name not in GUARDS):
             if cases is None:
                 return place_of(item, self.key) < self.share
             test = item.nodeid.partition("[")[0]

@@ -37,10 +37,8 @@ from dpsql.mechanisms.ranking import Ranking, log_binomial, log_factorial
 from dpsql.mechanisms.select import check_selection
 from dpsql.noise.discrete import Bounds, LazyExponential, exp_bounds, fraction_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.race import integer_scores, scaled
+from dpsql.noise.race import WEIGHT_BITS, integer_scores, scaled, weights_above
 
-# Weights of blocks are integers in units of 2**-40 of the largest one's bound.
-_UNIT_BITS = 40
 # Added to bounds on logarithms: many times their rounding error, which grows like 2**-50 of d log d.
 _MARGIN = 2.0**-20
 _MARGIN_PER_DIGIT = 2.0**-46
@@ -162,7 +160,7 @@ class SubsetRace:
         largest = max((float(bounds.max()) for _, bounds in self._bounds()), default=0.0)
         self._scale = max(0.0, largest)
         # The class of the best subset alone, then a row for every h.
-        self._best_weight = int(math.exp(-self._scale) * 2.0**_UNIT_BITS * (1.0 + _MARGIN)) + 1
+        self._best_weight = int(weights_above(np.array([-self._scale]))[0])
         totals = [self._best_weight]
         for _, bounds in self._bounds():
             totals += map(self._with_room, self._weights(bounds).sum(axis=1).tolist())
@@ -182,8 +180,7 @@ class SubsetRace:
 
     def _weights(self, bounds: NDArray[np.float64]) -> NDArray[np.int64]:
         """Integers that are certain to be at least ``exp(bounds - scale)`` in units of ``2**-40``."""
-        shares = np.exp(bounds - self._scale) * (2.0**_UNIT_BITS * (1.0 + _MARGIN))
-        return shares.astype(np.int64) + 1
+        return weights_above(bounds - self._scale)
 
     def _with_room(self, total: int) -> int:
         """Return at least the total weight of a row, however the processor rounds the doubles behind it."""
@@ -239,7 +236,7 @@ class SubsetRace:
 
         def excess(digits: int) -> Bounds:
             above = log_bounds(weight, digits)
-            below = log_bounds(members * classes << _UNIT_BITS, digits)
+            below = log_bounds(members * classes << WEIGHT_BITS, digits)
             low, high = fraction_bounds(rest, digits)
             if above[1] - below[0] + high < 0:
                 raise InternalError("I018", "a bound of the canonical Lipschitz mechanism does not hold. Report this.")
@@ -260,13 +257,13 @@ class SubsetRace:
             rate_low, rate_high = exp_bounds(-Fraction(self._scale), digits)
             unit = 10 ** (2 * digits) * total
             low, high = first.bounds(digits)
-            at_least = sum(item[0] for item in spent) * (10**digits - p_high) * rate_low << _UNIT_BITS
+            at_least = sum(item[0] for item in spent) * (10**digits - p_high) * rate_low << WEIGHT_BITS
             if high is not None and high * unit <= at_least:
                 return False
             at_most = 0
             for _, spent_high in spent:
                 at_most = -1 if spent_high is None or at_most < 0 else at_most + spent_high
-            if at_most >= 0 and low * unit >= at_most * (10**digits - p_low) * rate_high << _UNIT_BITS:
+            if at_most >= 0 and low * unit >= at_most * (10**digits - p_low) * rate_high << WEIGHT_BITS:
                 return True
             for variable in (first, *clock):
                 variable.extend()

@@ -39,14 +39,10 @@ from dpsql.mechanisms.select import check_selection
 from dpsql.mechanisms.subsets import SubsetList, count_distinct, uniform_below, uniform_subsets
 from dpsql.noise.discrete import Bounds, LazyExponential, fraction_bounds, log_bounds
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.race import RELATIVE_ERROR, Distances, integer_scores, scaled
+from dpsql.noise.race import RELATIVE_ERROR, WEIGHT_BITS, Distances, integer_scores, scaled, weights_above
 
 Scores = Callable[[NDArray[np.intp]], ArrayLike]
 
-# Weights of branches are integers in units of 2**-40 of the largest one, or less fine when there are very many.
-_UNIT_BITS = 40
-# Added to weights: many times the rounding error of their logarithms wherever a weight is above one unit.
-_MARGIN = 2.0**-20
 _RADIUS = 2.0**-40
 # Rounds at once: first one, since it mostly suffices, then more and more.
 _GROWTH = 8
@@ -333,9 +329,8 @@ class SubsetRejection:
         log_sizes = np.array([math.log(size) for size in self._members])
         log_strata = log_sizes - scaled(excess_over(self._bounds, reference)[0], self._coefficient)
         self._scale = max(0.0, float(log_strata.max(initial=0.0)))
-        self._unit_bits = min(_UNIT_BITS, 62 - len(levels).bit_length())
-        shares = np.exp(np.append(log_weights, log_strata) - self._scale) * (2.0**self._unit_bits * (1.0 + _MARGIN))
-        self._weights = shares.astype(np.int64) + 1
+        self._unit_bits = min(WEIGHT_BITS, 62 - len(levels).bit_length())
+        self._weights = weights_above(np.append(log_weights, log_strata) - self._scale, self._unit_bits)
         self._cumulative = np.cumsum(self._weights)
 
     def _rounds(

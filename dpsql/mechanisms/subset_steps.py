@@ -40,12 +40,8 @@ from dpsql.mechanisms.subset_exponential import Scores, coefficient_of, excess_o
 from dpsql.mechanisms.subsets import uniform_below
 from dpsql.noise.discrete import LazyExponential
 from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
-from dpsql.noise.race import integer_scores, scaled
+from dpsql.noise.race import WEIGHT_BITS, integer_scores, scaled, weights_above
 
-# Weights are integers in units of 2**-40 of the largest one, or less fine when there are very many.
-_UNIT_BITS = 40
-# Added to weights: many times the rounding error of their logarithms wherever a weight is above one unit.
-_MARGIN = 2.0**-20
 _GROWTH = 8
 _LARGEST_BATCH = 4096
 
@@ -166,14 +162,13 @@ def exponential_above_floors(
     """
     check_selection(1, coefficient)
     least = integer_scores(floors).copy()
-    bits = min(_UNIT_BITS, 62 - len(least).bit_length())
+    bits = min(WEIGHT_BITS, 62 - len(least).bit_length())
     reader = WordReader(source)
     rounds, batch = 0, 1
     while True:
         reference = int(least.min())
         excess, _ = excess_over(least, integer_scores([reference]))
-        shares = np.exp(-scaled(excess, coefficient)) * (2.0**bits * (1.0 + _MARGIN))
-        weights = shares.astype(np.int64) + 1
+        weights = weights_above(-scaled(excess, coefficient), bits)
         upto = np.cumsum(weights)
         rounds += batch
         if progress is not None:

@@ -208,6 +208,10 @@ def _compare(one: _LazyScore, other: _LazyScore) -> int:
 
 # Relative error of `scaled`: three roundings of 2**-53 each, and room to spare.
 RELATIVE_ERROR = 2.0**-50
+# Of weights: integers in units of 2**-40 of the largest one, unless they are very many.
+WEIGHT_BITS = 40
+# By which weights are raised: many times the rounding error of their logarithms wherever a weight is above one unit.
+WEIGHT_MARGIN = 2.0**-20
 LARGEST_SCALED = 1e290
 _SAMPLE_STEP = 16
 
@@ -303,6 +307,23 @@ def scaled(distance: Distances, coefficient: Fraction) -> NDArray[np.float64]:
     products = (coefficient * int(value) for value in distance)
     # Below 2**-1022 the error is absolute, 2**-1074; the absolute margins of all callers cover it.
     return np.array([float(min(value, limit)) for value in products], dtype=np.float64)
+
+
+def weights_above(logarithms: Doubles, bits: int = WEIGHT_BITS) -> NDArray[np.int64]:
+    """Return integers that are certain to be above the exponentials of the logarithms, in units of ``2**-bits``.
+
+    A draw in proportion to them becomes one by the exact exponentials when it is accepted with the quotient of the
+    two, which must be a probability.
+
+    Parameters
+    ----------
+    logarithms : ndarray of float64
+        At most about 0; each within ``2**-22`` of the exact one, or below ``-30``.
+    bits : int
+        So few that the sum of all weights fits in 63 bits.
+    """
+    shares = np.exp(logarithms) * (2.0**bits * (1.0 + WEIGHT_MARGIN))
+    return shares.astype(np.int64) + 1
 
 
 def _objects(values: list[int]) -> NDArray[np.object_]:

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from fractions import Fraction
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -132,9 +133,14 @@ def prepared(case: Case, z: Any, path: Path) -> None:
     judge(case, z, run, path)
 
 
+@lru_cache(maxsize=1)
+def context_of(z: Any) -> dpsql.Context:
+    return dpsql.Context(z)
+
+
 def context(case: Case, z: Any, path: Path) -> None:
     source = filled(case.get("source", case.get("view")), path)
-    judge(case, z, lambda: dpsql.Context(z).dp_sis(source, **ARGUMENTS), path)
+    judge(case, z, lambda: context_of(z).dp_sis(source, **ARGUMENTS), path)
 
 
 def cursor(case: Case, z: Any, path: Path) -> None:

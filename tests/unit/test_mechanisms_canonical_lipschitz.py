@@ -88,7 +88,7 @@ def _fresh_edges():
     ranking_module._growth_edges.cache_clear()
 
 
-@cases("sort_all", [0, 256])
+@cases("sort_all", [0, 256], quick=6)
 @cases("seed", range(12))
 def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_all):
     settings(monkeypatch, sort_all=sort_all)
@@ -107,7 +107,7 @@ def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_al
             for place in range(first, last + 1):
                 exponent = race._below * ranking.gap(place) + race._above * int(ranking.head_gaps[h])
                 log_rate = math.log(math.comb(k + place - h - 2, k - h - 1)) - float(exponent)
-                assert log_rate <= envelope
+                assert log_rate + 1.5 * 2.0**-20 <= envelope  # the margin of the logarithms and that of the weights
                 total += math.exp(log_rate - race._scale)
     proposed = race._cumulative[-1] / 2.0**40
     best = math.exp(-race._scale)
@@ -117,6 +117,7 @@ def test_envelopes_hold_for_every_class_and_are_tight(monkeypatch, seed, sort_al
 @cases(
     "change",
     [{}, {"sort_all": 0}, {"sort_all": 0, "levels": 3}, {"sort_all": 0, "step": 50.0}, {"sort_all": 0, "step": 0.1}],
+    quick=2,
 )
 @cases(
     ("utility", "k", "gamma"),
@@ -132,7 +133,7 @@ def test_law_is_exact_under_any_envelope(monkeypatch, change, utility, k, gamma)
     assert fit(drawn, law, false_alarm=1e-8).accepted
 
 
-@pytest.mark.parametrize("exponent", [Fraction(1, 10), Fraction(1), Fraction(40)])
+@cases("exponent", [Fraction(1, 10), Fraction(1), Fraction(40)], quick=1)
 def test_first_visit_has_the_chance_of_the_clock(exponent):
     """``exp(-(1 - p) T)``, T the elapsed time, here 2 standard exponentials of known size over the total rate."""
     race = SubsetRace(Ranking(integer_scores([3, 2, 1]), 1), Fraction(1), HALF)
@@ -168,6 +169,7 @@ class TestLimits:
         expected = sorted(sorted(range(size), key=lambda j: -utility[j])[:5])
         assert draw(utility, k=5, epsilon=10**6) == expected
 
+    @pytest.mark.long
     def test_vanishing_epsilon_is_uniform(self):
         drawn = [tuple(draw([9, 0, 4, 0], k=2, epsilon=Fraction(1, 10**9))) for _ in range(1500)]
         uniform = dict.fromkeys(itertools.combinations(range(4), 2), 1 / 6)

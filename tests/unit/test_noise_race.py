@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpsql.errors import ParameterError
-from dpsql.noise.race import _exponential, _gumbel, integer_scores, top_k
+from dpsql.noise.race import _exponential, _gumbel, integer_scores, top_k, weights_above
 from dpsql.testing.bits import ScriptedBits, SeededBits
 from support.cases import cases
 
@@ -169,6 +169,15 @@ class TestScores:
 def test_scores_must_be_integers(utility):
     with pytest.raises(ParameterError, match="P018"):
         integer_scores(utility)
+
+
+@cases("bits", [12, 30, 40])
+def test_weights_have_room_for_the_rounding_of_their_logarithms(bits):
+    logarithms = np.append(np.random.default_rng(bits).uniform(-45.0, 0.0, 200), [0.0, -745.0, -1e6, -np.inf])
+    for logarithm, weight in zip(logarithms.tolist(), weights_above(logarithms, bits).tolist(), strict=True):
+        exact = CONTEXT.multiply(CONTEXT.exp(Decimal(logarithm)), Decimal(1 << bits)) if logarithm > -1e5 else 0
+        most = CONTEXT.multiply(exact, Decimal(1 + 2.0**-19))
+        assert CONTEXT.multiply(exact, Decimal(1 + 2.0**-22)) < weight <= most + 1
 
 
 def test_scores_keep_every_unit():
