@@ -217,6 +217,7 @@ class ContextMethods:
         during: Names | None = None,
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
+        left_out_share: Number | None = None,
         confidence: Number | None = 0.95,
         release: str | None = None,
         max_age: Number | None = None,
@@ -251,6 +252,9 @@ class ContextMethods:
             them counts. 'drawn' spends 5 % of epsilon to draw it: the 99th percentile of the rows per person.
         max_groups_per_unit : default max_rows_per_unit
             Groups in which one person may have rows. A random choice of them counts.
+        left_out_share : default 0.05, where a person may have more rows than count
+            Share of epsilon, from 0 to below 1, that tells how many persons have more rows than count, and how much
+            fell away. Numbers are 'biased' where that is more than their intervals show.
         confidence : default 0.95
             Chance, from 0.01 to 0.999999, that an interval holds the exact answer over the rows that count, each by
             itself.
@@ -3315,6 +3319,7 @@ class FrameMethods:
         during: Names | None = None,
         max_rows_per_unit: Integer | None = None,
         max_groups_per_unit: Integer | None = None,
+        left_out_share: Number | None = None,
         confidence: Number | None = 0.95,
         release: str | None = None,
         max_age: Number | None = None,

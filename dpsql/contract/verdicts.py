@@ -3,14 +3,16 @@
 A verdict follows from what is released and from public values alone, so it costs no privacy. It speaks of the noise of
 this call, never of sampling: whether other rows would give the same answer is another question.
 
+Of these words the first that holds is the verdict; docs/verdicts.md has the whole table.
+
 ==============  =======================================================================================
 verdict         meaning
 ==============  =======================================================================================
-clear           the stated claim holds with the stated confidence, whatever the noise was
+undetermined    noise leaves nothing: value and interval are NULL
+biased          the limits of privacy units left out more than half of the interval: it speaks of the rest alone
+clear           the stated claim, which can fail, holds with the stated confidence, whatever the noise was
 unclear         noise of this size explains what is seen
-biased          the limits of privacy units left out more than the interval is wide: it speaks of the rest alone
-undetermined    the mechanism has no answer
-not measured    a claim would cost a share of the budget, and none was paid; or the noise is not known
+not measured    the error is not known, or a claim would cost a share of the budget, and none was paid
 ==============  =======================================================================================
 
 Where a call asks for sampling, its intervals are about the population that the rows were drawn from, and verdicts
@@ -33,4 +35,8 @@ NOT_MEASURED = "not measured"
 # Of a comparison, whose interval also counts sampling: whether there is a difference in the world.
 DIFFERS = "differs"
 NO_EVIDENCE = "no evidence"
+# What is known of a number of a query beside its interval, from the best to the worst: its claim is not to be 0; the
+# interval is at most half of what was public before; it is wider than that; limits left out too much. An expression
+# has the worst of its numbers.
+COUNTED, NARROWED, DOUBTED, LEFT_OUT = range(4)
 VERDICTS = (CLEAR, UNCLEAR, BIASED, UNDETERMINED, NOT_MEASURED, DIFFERS, NO_EVIDENCE)

@@ -13,7 +13,8 @@ lead,           only of a selection whose set has a verdict of its own: the nois
 lead_std_error  standard deviation of its noise
 glass_box       only of an additive model: how far each feature moves a prediction over its interval, the farthest first
 bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
-left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out; and
+left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out, of a
+                query a list of them by part; and
 next_step       what to do where that biases a row
 ==============  ==============================================================================================
 
@@ -46,7 +47,7 @@ _ROWS = "rows"
 _EXCLUDES_NULL = "the interval excludes 0"
 # What clear claims of a row, by the name of its shape.
 CLAIMS: Mapping[str, str] = {
-    "aggregated": _EXCLUDES_NULL,
+    "aggregated": f"{_EXCLUDES_NULL}; of an average, it is at most half as wide as the bounds",
     "histogram": "the interval excludes 0: the bin holds rows",
     "crosstab": "the interval excludes 0: the cell holds rows",
     "covariance": _EXCLUDES_NULL,
@@ -73,7 +74,9 @@ RAISE_LIMITS = (
     "Rows beyond max_rows_per_unit, or another limit of units, fell away: more than the intervals are wide. Raise the "
     "limit, or read the numbers as those of the rows that count."
 )
-_TOLD_APART = "the quantile lies in the interval, and noise leaves neither end of it open"
+_TOLD_APART = (
+    "the interval is at most half as wide as the bounds; without these neither end is open, and the rank is within 5 %"
+)
 _LEADING = "the features together go with the target as no features do with a target that is independent of them"
 
 
@@ -90,7 +93,15 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         What the ledger keeps of it.
     """
     if function not in FUNCTIONS:  # a query's columns tell of their own noise, with errors := true
-        return {"verdict": None, "claim": "", "confidence": 1 - FAILURE, "resolution": None, "unit": None}
+        told: list[Json] = [left_out_statement(part, named=False) for part in _parts_that_tell(result)]
+        nothing: dict[str, Json] = {
+            "verdict": None,
+            "claim": "",
+            "confidence": 1 - FAILURE,
+            "resolution": None,
+            "unit": None,
+        }
+        return {**nothing, **({"left_out": told} if told else {})}
     shape = FUNCTIONS[function].shape
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
@@ -129,6 +140,12 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         **_drawn_bounds(result),
         **_left_out(result, whole_verdict(verdicts) if verdicts else None),
     }
+
+
+def _parts_that_tell(result: Any) -> list[Mapping[str, Any]]:
+    """Return the parts of a query that tell what row limits left out."""
+    parts = result.get("parts", ()) if isinstance(result, Mapping) else ()
+    return [part for part in parts if isinstance(part, Mapping) and "left_out" in part]
 
 
 def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:

@@ -26,7 +26,7 @@ over the rows of the groups that it has.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,6 +45,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import AggregateCall
 from dpsql.functions.grouped.aggregate_plan import CountPlan
 from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
+from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, USUAL_SHARE, LeftOutPlan
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
 from dpsql.functions.query_disjoint import DisjointCall, DisjointPlan
 from dpsql.functions.query_margins import MarginsCall, MarginsPlan
@@ -66,6 +67,7 @@ PARTS: Mapping[str, tuple[type[Plan], type[Call]]] = {
     MarginsPlan.function: (MarginsPlan, MarginsCall),
 }
 
+_SHARE = LEFT_OUT_SHARE.name
 # What says which earlier parts a part depends on.
 _EARLIER = ("keys_of", "rows_of", "bounds_of")
 
@@ -109,6 +111,13 @@ ARGUMENTS = Signature(
         kind="Integer",
     ),
     MAX_GROUPS_PER_UNIT,
+    replace(
+        LEFT_OUT_SHARE,
+        doc="Share of epsilon, from 0 to below 1, that tells how many persons have more rows than count, and how much "
+        "fell away. Numbers are 'biased' where that is more than their intervals show.",
+        shown="0.05, where a person may have more rows than count",
+        earlier=(),
+    ),
     CONFIDENCE,
     RELEASE,
     Argument(
@@ -178,6 +187,7 @@ class QueryPlan(Plan):
     delta: Fraction | None
     parts: tuple[QueryPart, ...]
     answer: str = ""  # how rows follow from the answers of all parts, as JSON text; no part of the call's name
+    untold: bool = False  # whether the call asked not to be told what row limits leave out
 
     function: ClassVar[str] = "dp_query"
     target_needs_bounds: ClassVar[bool] = False
@@ -224,8 +234,22 @@ class QueryPlan(Plan):
             "layout": {name: value for name, value in vars(self.layout).items() if value is not None},
             "during": None if self.during is None else self.during.to_json(),
             "parts": parts,
+            _SHARE: "0" if self.untold else None,
         }
         return {name: value for name, value in record.items() if value is not None}
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as they were before it was told what row limits leave out."""
+        yield from super().earlier_arguments()
+        if self.untold:
+            yield {name: value for name, value in self.public_arguments.items() if name != _SHARE}
+        told = [isinstance(one.plan, LeftOutPlan) and one.plan.left_out_share == USUAL_SHARE for one in self.parts]
+        if any(told):
+            parts: list[Json] = []
+            for one, part in zip(told, known(list, self.public_arguments["parts"]), strict=True):
+                arguments = {name: value for name, value in part["arguments"].items() if not one or name != _SHARE}
+                parts.append({**part, "arguments": arguments})
+            yield {**self.public_arguments, "parts": parts}
 
     def _record(self) -> dict[str, object]:
         return {**super()._record(), "parts": [part.to_json() for part in self.parts]}

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
 from dpsql.contract.arguments import Argument, Signature
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -108,8 +110,9 @@ class MarginsCall(VectorCall):
         """Return the draw of all sets."""
         if isinstance(statistic, ReleasedKeys):
             raise InternalError("I032", "margins of private keys were drawn. Report it.")
-        plan, places = self.plan, self.places
-        finest = plan.given(*statistic.sums())
+        plan, places, all_sums = self.plan, self.places, statistic.sums()
+        finest = [one.taken(np.arange(places.count)) for one in plan.given(*all_sums)]
+        fallen = self._fallen(all_sums)
         margins = [UnitedGroups.of(places.labels, one, places.count) for one in plan.sets]
         sums = [[margin.sums(one) for one in finest] for margin in margins]
 
@@ -121,6 +124,6 @@ class MarginsCall(VectorCall):
                 of_set = replace(plan, by=tuple(plan.by[place] for place in one))
                 types = [self.types[place] for place in one]
                 records.append(record_of(found, of_set, margin.labels, types, self.drawn))
-            return {"sets": records}
+            return {"sets": records} | self._left_out(fallen)
 
         return draw

@@ -14,6 +14,7 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.query import QueryPart
 from dpsql.functions.query_asked import (
     ALL,
@@ -45,6 +46,8 @@ SOURCE = "the query"
 # The column of the persons of whom a row has a value.
 _SOME = "dpsql_some"
 _DIFFERENT = ("units", "items")
+# What a part is given that does not tell what row limits leave out.
+_NOT_TOLD: Mapping[str, object] = {LEFT_OUT_SHARE.name: 0}
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,8 @@ class Answers:
         The part that draws how many rows of a person count; grouping sets share it.
     vectors : dict
         By target: its part, and its place in it.
+    once : bool
+        Whether a person has one row, so that no limit leaves any out.
     """
 
     parts: int
@@ -104,6 +109,7 @@ class Answers:
     margin: _Margin | None = None
     limit: int | None = None
     vectors: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    once: bool = False
 
     def to_json(self) -> dict[str, Json]:
         """Return the answers as JSON values."""
@@ -149,7 +155,8 @@ def parts_of_cores(
             found.append(_rows(number, shared, most))
         lacking = unbounded_of(placed.core, summed=of_finest is None)
         bounds = len(found) if lacking else None
-        answers[number] = Answers(len(found) + len(lacking[:1]), margin=margin, limit=limit)
+        first, once = len(found) + len(lacking[:1]), placed.placement.once
+        answers[number] = Answers(first, margin=margin, limit=limit, once=once)
         own = _parts(number, placed.core, shared, answers[number], of_finest)
         for one in [*_bounds(number, shared, lacking), *own]:
             made = replace(one, bounds_of=bounds) if one.needs else one
@@ -163,12 +170,21 @@ def parts_of_cores(
         given = {**one.given, "epsilon": share}
         if delta is not None and any(one is each for each in needing):
             given["delta"] = delta / len(needing)
-        plan = one.kind.from_arguments(SOURCE, given, dict(placed.stated))
+        plan = _planned(one.kind, given, placed, arguments.get(LEFT_OUT_SHARE.name))
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
         plan = replace(plan, placement=placement)
         parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of))
     return tuple(parts), [answers[number] for number in range(len(cores))]
+
+
+def _planned(kind: type[Plan], given: Mapping[str, object], placed: PlacedCore, share: object) -> Plan:
+    """Return the plan of a part, which tells what row limits leave out where they may, for the share that was given."""
+    stated = dict(placed.stated)
+    plan = kind.from_arguments(SOURCE, dict(given), stated)
+    if share is None or not (isinstance(plan, LeftOutPlan) and plan.measures_left_out):
+        return plan
+    return kind.from_arguments(SOURCE, {**given, LEFT_OUT_SHARE.name: share}, stated)
 
 
 @dataclass(frozen=True)
@@ -353,13 +369,14 @@ def _asked(
         for kind, column in deciding:
             places[kind, str(column)] = count, 0
             count += 1
-            yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
+            yield _Part(number, CountPlan, *_counted(kind, column, core, shared, once=answers.once))
     else:
         deciding = []
     whole = {one.column for one in core.aggregates if one.whole}
     bounds = public_bounds_of(core)
+    left_out = _NOT_TOLD if answers.once else {}
     for targets in vectors:
-        given = {**shared, "target": list(targets), "left_out_share": 0}
+        given = {**shared, **left_out, "target": list(targets)}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
         given["whole"] = tuple(name == ALL or name in whole for name in targets)
         ends = [None if set(names) == {COUNT} else bounds.get(name) for name, names in targets.items()]
@@ -379,7 +396,7 @@ def _asked(
             continue
         places[kind, str(column)] = count, 0
         count += 1
-        yield _Part(number, CountPlan, *_counted(kind, column, core, shared))
+        yield _Part(number, CountPlan, *_counted(kind, column, core, shared, once=answers.once))
     quantiles = quantiles_of(core)
     for column, asked in quantiles.items():
         lower, upper = bounds.get(column, (None, None))
@@ -392,7 +409,7 @@ def _asked(
     if pairs:
         columns = list(dict.fromkeys(name for pair in pairs for name in (pair.first, pair.second)))
         known_of = {name: bounds[name] for name in columns if name in bounds}
-        given = {**shared, "left_out_share": 0}
+        given = {**shared, **_NOT_TOLD}
         given |= pair_arguments([(pair.first, pair.second) for pair in pairs], known_of)
         for place, pair in enumerate(pairs):
             places["pair", pair.first, pair.second] = count, 3 * place
@@ -405,15 +422,18 @@ def _asked(
 
 
 def _counted(
-    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object]
+    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object], *, once: bool
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the arguments of a count of different persons or items, and the columns that it adds."""
-    given: dict[str, object] = {**shared, "distinct_of": column, "left_out_share": 0}
+    given: dict[str, object] = {**shared, "distinct_of": column}
+    if once:
+        given |= _NOT_TOLD
     if kind != "units":
         return given, {}
     if column is None:
         return {**given, "distinct_of": shared.get("privacy_unit")}, {}
-    # Of the rows with a value: each person is one item.
+    # Of the rows with a value: each person is one item, and further rows of a person add nothing.
+    given |= _NOT_TOLD
     unit = identifier(str(shared.get("privacy_unit")))
     given["distinct_of"] = _SOME
     given["max_rows_per_unit_group" if core.keys else "max_rows_per_unit"] = 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
-from typing import NotRequired, Protocol
+from typing import Any, NotRequired, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,17 +18,14 @@ from numpy.typing import NDArray
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval
-from dpsql.released.covariance import Estimated, estimates
+from dpsql.released.covariance import Estimated, estimates, nothing_left
 from dpsql.released.intervals import interval_record
 from dpsql.released.left_out import LeftOut, are_biased
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.sampling import sampled_mean
 from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import interval_verdicts
-from dpsql.statistics.aggregates import (
-    AVG,
-    COUNT,
-)
+from dpsql.statistics.aggregates import AVG, COUNT
 
 
 class Aggregated(Groups):
@@ -121,13 +118,11 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
     """Yield target, name and estimates of every aggregate."""
     for stored in result["blocks"]:
         noisy = restored_block(stored)
-        found = estimates(
-            noisy,
-            result["aggregates"],
-            confidence=result["confidence"],
-            ddof=result["ddof"],
-            sizes=result.get("sizes"),
-        )
+        asked: dict[str, Any] = {name: result.get(name) for name in ("confidence", "ddof", "sizes")}
+        found = {
+            name: one.without(nothing_left(noisy, name, **asked))
+            for name, one in estimates(noisy, result["aggregates"], **asked).items()
+        }
         if "sampled" in result:
             tail, unit = 1.0 - result["confidence"], result["sampled"]
             count = estimates(noisy, (COUNT,), confidence=result["confidence"])[COUNT]
@@ -137,6 +132,12 @@ def estimated(result: Aggregated) -> Iterator[tuple[str | None, str, Estimated]]
         bounded = None not in stored.get("drawn", ())
         for name in result["aggregates"]:
             yield stored["target"], name, found[name] if bounded or name == COUNT else _unknown(found[name])
+
+
+def width_before(stored: StoredBlock, name: str) -> float:
+    """Return how wide the interval of an aggregate was that was public before: of a mean its bounds, of others NaN."""
+    bounds = stored["bounds"]
+    return np.nan if name != AVG or bounds is None else bounds[1] - bounds[0]
 
 
 def _unknown(found: Estimated) -> Estimated:
@@ -158,7 +159,9 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
     }
     columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
     biased = np.concatenate(are_biased(result, series))[order] if "left_out" in result else None
-    columns["verdict"] = interval_verdicts(numbers["value"], numbers["lower"], numbers["upper"], biased)
+    widths = [width_before(stored, name) for stored in result["blocks"] for name in result["aggregates"]]
+    ends = numbers["value"], numbers["lower"], numbers["upper"]
+    columns["verdict"] = interval_verdicts(*ends, biased, np.repeat(widths, groups)[order])
     fields = list(kind)
     return pa.StructArray.from_arrays([columns[field.name].cast(field.type) for field in fields], fields=fields)
 

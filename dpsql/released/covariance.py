@@ -37,6 +37,7 @@ from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.errors import ParameterError
@@ -60,6 +61,13 @@ class Estimated:
     std_error: Doubles
     lower: Doubles
     upper: Doubles
+
+    def without(self, groups: NDArray[np.bool_] | None) -> Estimated:
+        """Return the estimates with NaN for some groups."""
+        if groups is None or not groups.any():
+            return self
+        columns = (self.value, self.std_error, self.lower, self.upper)
+        return Estimated(*(np.where(groups, np.nan, column) for column in columns))
 
 
 def estimates(
@@ -98,6 +106,18 @@ def estimates(
         known = np.array(sizes, dtype=np.float64)
         return {name: sums.of_known_size(name, known) for name in aggregates}
     return {name: sums.estimate(name) for name in aggregates}
+
+
+def nothing_left(
+    noisy: NoisyBlock, name: str, *, confidence: float, ddof: int = 1, sizes: Sequence[int] | None = None
+) -> NDArray[np.bool_] | None:
+    """Return in which groups noise leaves nothing of an aggregate; None where there can be none.
+
+    That is a mean, a variance or a standard deviation of a group whose noisy count is not above 0 with 95 %, or whose
+    interval at the confidence is all that was public before. Something is always left of a count and of a sum. The
+    arguments are those of `estimates`.
+    """
+    return _GroupMoments(noisy, 1.0 - confidence, ddof).nothing_left(name, sizes)
 
 
 class _GroupMoments:
@@ -143,6 +163,36 @@ class _GroupMoments:
         ends = np.where(impossible, -rows, total.lower), np.where(impossible, rows, total.upper)
         value, lower, upper = (middle + half * np.clip(part / rows, -1.0, 1.0) for part in (total.value, *ends))
         return Estimated(value, half * np.minimum(total.std_error / rows, _MEAN_SPREAD), lower, upper)
+
+    def nothing_left(self, name: str, sizes: Sequence[int] | None) -> NDArray[np.bool_] | None:
+        """Return in which groups noise leaves nothing of an aggregate.
+
+        The noise of a form is symmetric and log-concave, so it exceeds t standard deviations with a chance of at most
+        ``exp(1 - t)`` (Lovasz and Vempala 2007). Quantiles of its law are computed where that does not do.
+        """
+        if name in (COUNT, SUM) or self._tail is None:
+            return None
+        if sizes is not None:
+            known = np.array(sizes, dtype=np.float64)
+            mean = self.of_known_size(AVG, known)
+            return self._is_all(mean, *self._bounds)
+        count, most = self._sums[0], 1.0 - math.log(min(self._tail * _PART_OF_TAIL, _COUNTED))
+        rows, *others = self._weights
+        forms = [rows, *others, *(one + side * rows for one in others for side in _CORNERS)]
+        sure = count > self._noisy.deviation * most * sum(math.sqrt(form @ form) for form in forms)
+        if sure.all():
+            return None
+        middle, half = self._bounds
+        if name == AVG:
+            whole = self._is_all(self._mean(), middle, half)
+        else:
+            whole = (self._variance.lower <= 0.0) & (self._variance.upper >= half**2)
+        empty = count <= noise_quantile(self._noisy, rows, 2.0 * _COUNTED)
+        return np.asarray(~sure & (empty | whole), dtype=np.bool_)
+
+    def _is_all(self, mean: Estimated, middle: float, half: float) -> NDArray[np.bool_]:
+        """Return where the interval of a mean is all that its bounds leave."""
+        return (mean.lower <= middle - half) & (mean.upper >= middle + half)
 
     def _linear(self, weights: Doubles) -> Estimated:
         """Return a linear form of the coordinates."""
@@ -212,6 +262,8 @@ def _root(variance: Estimated) -> Estimated:
 # No number in [-1, 1] has a larger standard deviation than the first, none in [0, 1] than the second: what is left of
 # a mean and of a variance, in units of half the bounds, where the noise explains every value.
 _MEAN_SPREAD, _VARIANCE_SPREAD = 1.0, 0.5
+# The chance that a count is taken for above 0 and is 0; and the smallest share of a tail that an interval's part has.
+_COUNTED, _PART_OF_TAIL = 0.05, 0.1
 # What a normal variable exceeds with a chance of 5 %, in either direction.
 _AWAY = 1.96
 # A correlation needs variances of so many standard deviations of their noise.

@@ -20,7 +20,7 @@ import pyarrow as pa
 from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import as_double, list_items, show
-from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
@@ -28,10 +28,10 @@ from dpsql.released.aggregates import key_lists
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
-from dpsql.released.quantile_spans import TOLERANCE, span_within
+from dpsql.released.quantile_spans import TOLERANCE, span_within, widest
 from dpsql.released.results import Groups, groups_record
 from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
-from dpsql.released.verdicts import interval_verdicts
+from dpsql.released.verdicts import FAILURE, interval_verdicts
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 
 _BINS_AT_ONCE = 256
@@ -187,7 +187,7 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
     even spread of the bin's rows puts it; in a bin with an open end it is the other end. It is NULL where noise has
     left no rows. The interval goes from an end of a bin to another, with the confidence of the histogram
     (`dpsql.released.quantile_spans`); the end of the outermost bin, NULL if it has none, stands where noise leaves it
-    open.
+    open. Value and ends are NULL where that is all that the bins leave.
 
     Parameters
     ----------
@@ -204,8 +204,9 @@ def histogram_quantiles(result: Histogram, quantiles: object) -> list[QuantileRo
         noisy = counts.cumulative[group, :last]
         sums = consistent(noisy, counts.cumulative_std_error[group, :last])
         keys = [column[group] for column in result["keys"]]
+        fewest = float(noisy[-1] - widest(2.0 * FAILURE) * counts.cumulative_std_error[group, last - 1])
         rows += [
-            {"keys": keys, "quantile": at, **_told(at, sums, noisy, reach, result["ends"])}
+            {"keys": keys, "quantile": at, **_told(at, sums, noisy, reach, result["ends"], fewest)}
             for at, reach in zip(asked, reaches, strict=True)
         ]
     return rows
@@ -238,20 +239,20 @@ def _reach_of_ranks(result: Histogram, bins: int, quantile: float) -> Doubles:
     return deviations * multiples + TOLERANCE
 
 
-def _told(quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None]) -> ToldQuantile:
-    """Return what is told of a quantile."""
+def _told(
+    quantile: float, sums: Doubles, noisy: Doubles, reach: Doubles, ends: Sequence[float | None], fewest: float
+) -> ToldQuantile:
+    """Return what is told of a quantile, where there are so many rows at least."""
     if not sums[-1] > 0:
-        return {"value": None, "lower": ends[0], "upper": ends[-1], "verdict": UNDETERMINED}
+        return {"value": None, "lower": None, "upper": None, "verdict": UNDETERMINED}
     place = int(np.searchsorted(sums, quantile * float(sums[-1]), side="left"))
     distance = noisy[:-1] - quantile * noisy[-1]
-    found = span_within(distance, reach, np.arange(len(noisy) + 1), place)
-    doubted = found.lower_open or found.upper_open
-    return {
-        "value": _read(quantile, place, sums, ends),
-        "lower": ends[found.first],
-        "upper": ends[found.last + 1],
-        "verdict": UNCLEAR if doubted else CLEAR,
-    }
+    found = span_within(distance, reach, np.arange(len(noisy) + 1), place, fewest)
+    told = ends[found.first], ends[found.last + 1]
+    verdict = found.verdict(told, (ends[0], ends[-1]))
+    if verdict == UNDETERMINED:
+        return {"value": None, "lower": None, "upper": None, "verdict": verdict}
+    return {"value": _read(quantile, place, sums, ends), "lower": told[0], "upper": told[1], "verdict": verdict}
 
 
 def read_quantiles(given: object) -> list[float]:

@@ -61,14 +61,16 @@ def are_biased(
     result: Mapping[str, Any], series: Sequence[tuple[str | None, str, Estimated]]
 ) -> list[NDArray[np.bool_]]:
     """Return which rows lack more than half of their intervals, by target, name and estimates of each aggregate."""
-    names, found = result["aggregates"], []
-    for number, (_, name, estimated) in enumerate(series):
-        least = at_least(result, number // len(names), name)
-        groups = len(estimated.value)
-        half = np.fmax(estimated.upper - estimated.value, estimated.value - estimated.lower)
-        some = 1.0 if name == AVG else max(1.0, (1.0 - result["confidence"]) * groups)
-        found.append(np.asarray(least > half * some, dtype=np.bool_))  # false for NaN
-    return found
+    names = len(result["aggregates"])
+    return [is_biased(result, number // names, name, one) for number, (_, name, one) in enumerate(series)]
+
+
+def is_biased(result: Mapping[str, Any], target: int, name: str, estimated: Estimated) -> NDArray[np.bool_]:
+    """Return which rows of one aggregate of a target lack more than half of their intervals."""
+    least = at_least(result, target, name)
+    half = np.fmax(estimated.upper - estimated.value, estimated.value - estimated.lower)
+    some = 1.0 if name == AVG else max(1.0, (1.0 - result["confidence"]) * len(estimated.value))
+    return np.asarray(least > half * some, dtype=np.bool_)  # false for NaN
 
 
 def at_least(result: Mapping[str, Any], target: int, name: str) -> float:
@@ -116,13 +118,14 @@ def _mean(result: Mapping[str, Any], target: int) -> tuple[float | None, float]:
     return float(np.clip((values @ noisy.values).sum() / rows, -1.0, 1.0)), rows
 
 
-def left_out_statement(result: Mapping[str, Any]) -> dict[str, Json]:
+def left_out_statement(result: Mapping[str, Any], *, named: bool = True) -> dict[str, Json]:
     """Return what the receipt says of what was left out: noisy numbers with the standard deviations of their noise.
 
     Rows and sums hold at most `most_rows_of_a_unit` rows of each unit, so they are too small where units have more.
+    Targets that are not `named` are columns that a query was split into, whose names nobody has read.
     """
     units, *targets = map(restored_block, result["left_out"]["blocks"])
-    told: dict[str, Json] = {
+    statement: dict[str, Json] = {
         "units": float(units.values[0, 0]),
         "units_std_error": units.deviation,
         "most_rows_of_a_unit": result["left_out"]["most"],
@@ -134,9 +137,9 @@ def left_out_statement(result: Mapping[str, Any]) -> dict[str, Json]:
         if isinstance(noisy.block, ValueBlock):
             middle, half = noisy.block.middle_and_half
             forms["sum"] = middle * counted + half * values
-        numbers: dict[str, Json] = {}
+        numbers: dict[str, Json] = {"target": stored["target"]} if named else {}
         for name, form in forms.items():
             numbers[name] = float(form @ noisy.values[:, 0])
             numbers[f"{name}_std_error"] = noisy.deviation * float(np.linalg.norm(form))
-        listed.append({"target": stored["target"], **numbers})
-    return told | {"fell_away": listed}
+        listed.append(numbers)
+    return statement | {"fell_away": listed}

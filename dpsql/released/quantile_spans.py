@@ -18,11 +18,16 @@ An end is *open* where noise leaves it at an end of the cells although the drawn
 ==============  ==================================================================================================
 verdict         meaning
 ==============  ==================================================================================================
-clear           neither end is open: with 95 % the quantile lies between two values that rows tell apart from it
-unclear         one end is open, or within bounds both: the bound stands there, or NULL without bounds
-undetermined    both ends are open and there are no bounds, or no bounds were found: the value is NULL
+undetermined    the interval is all that was public before, both ends open without bounds; or the noisy number of
+                rows is not above 0 with 95 %; or no bounds were found: value and ends are NULL
+clear           between bounds: the interval is at most half as wide. Without: neither end is open, and the value is
+                within 5 % of its rank, with the confidence of the interval
+unclear         the rest; an open end is at the bound, or NULL without bounds
 not measured    no share was paid for an interval
 ==============  ==================================================================================================
+
+*Off in rank.* Where D, and its reach z, at the cut below the cell of the value are D_1 and z_1, and D_2 and z_2 at the
+one above it, the rank of the value is at most ``max(0, D_1 + z_1, z_2 - D_2)`` rows off q n.
 """
 
 from __future__ import annotations
@@ -52,6 +57,9 @@ _WIDEST = 2.125
 _BETWEEN = 1.02
 # Rows, for the definition of a quantile and for noise that is discrete.
 TOLERANCE = 1.5
+# How far, as a share of the rows, the rank of a value without bounds may be off.
+MOST_OFF = 0.05
+Ends = tuple[float | None, float | None]
 
 
 def widest(failure: float) -> float:
@@ -95,12 +103,28 @@ class Span:
         The cells at its ends; the drawn cell is among them.
     lower_open, upper_open : bool
         Whether noise leaves the end at an end of the cells.
+    off : float
+        How far the rank of the value may be off, as a share of the rows; infinite where these may be none.
     """
 
     first: int
     last: int
     lower_open: bool
     upper_open: bool
+    off: float = math.inf
+
+    def verdict(self, ends: Ends, bounds: Ends) -> str:
+        """Return what is said of the quantile, from the values at the ends of its interval and the public bounds."""
+        (lower, upper), (low, high) = ends, bounds
+        if None in (lower, upper, low, high):
+            if self.lower_open and self.upper_open:
+                return UNDETERMINED
+            told = not self.lower_open and not self.upper_open and self.off <= MOST_OFF
+        elif lower <= low and upper >= high:  # type: ignore[operator]
+            return UNDETERMINED
+        else:
+            told = upper - lower <= (high - low) / 2  # type: ignore[operator]
+        return UNDETERMINED if math.isinf(self.off) else CLEAR if told else UNCLEAR
 
 
 def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction, failure: float = FAILURE) -> Span:
@@ -123,10 +147,10 @@ def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fracti
     below = np.cumsum(noisy.astype(np.float64))
     distance = below[:-1] - float(quantile) * below[-1]
     reach = reaches(len(noisy), quantile, failure) * float(scale) + TOLERANCE
-    return span_within(distance, reach, cuts, cell)
+    return span_within(distance, reach, cuts, cell, float(below[-1]) - _rows_reach(len(noisy), scale))
 
 
-def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int) -> Span:
+def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewest: float) -> Span:
     """Return the interval of a quantile from D at each cut but the outermost, and what its noise exceeds with 5 %.
 
     Parameters
@@ -137,19 +161,29 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int) -> Sp
         As numbers of cells below them, from 0 to the number of cells.
     cell : int
         The cell that stands for the quantile.
+    fewest : float
+        The rows that there are at least, with 95 %.
     """
     bins = len(cuts) - 1
     above, beneath = np.flatnonzero(distance >= -reach), np.flatnonzero(distance <= reach)
     start = int(above[0]) if len(above) else bins - 1
     end = int(beneath[-1]) + 2 if len(beneath) else 1
     first, last = min(int(cuts[start]), cell), max(int(cuts[end]) - 1, cell)
-    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1)
+    below, beyond = (int(np.searchsorted(cuts, cut)) - 1 for cut in (cell, cell + 1))
+    rows_off = [0.0]
+    if below >= 0:
+        rows_off.append(float(distance[below] + reach[below]))
+    if beyond < bins - 1:
+        rows_off.append(float(reach[beyond] - distance[beyond]))
+    off = max(rows_off) / fewest if fewest > 0 else math.inf
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off)
 
 
-def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
+def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> float:
     """Return the rows from which noise leaves neither end of an interval open with a chance of 95 %, of some data.
 
-    That is where a cut has all rows above it, and another all rows below it: its D is twice the reach then.
+    That is where a cut has all rows above it, and another all rows below it: its D is twice the reach then. Without
+    bounds, it is also the rows from which a value with no D at all is known to be within `MOST_OFF` of its rank.
     """
     bins = most_bins(len(at))
     needed = []
@@ -157,7 +191,14 @@ def rows_needed(at: Sequence[Fraction], scale: Fraction) -> float:
         reach = reaches(bins, quantile)
         for side, share in ((reach[0], quantile), (reach[-1], 1 - quantile)):
             needed.append((2.0 * float(side) * float(scale) + TOLERANCE) / float(share))
+    if not bounded:
+        needed.append(rank_reach(at, scale) / MOST_OFF + _rows_reach(bins, scale))
     return max(needed)
+
+
+def _rows_reach(bins: int, scale: Fraction) -> float:
+    """Return what the noise in the number of all rows exceeds with a chance of 5 % at most."""
+    return widest(2.0 * FAILURE) * float(scale) * math.sqrt(2.0 * bins)
 
 
 def rank_reach(at: Sequence[Fraction], scale: Fraction) -> float:
@@ -165,11 +206,8 @@ def rank_reach(at: Sequence[Fraction], scale: Fraction) -> float:
     return max(float(reaches(most_bins(len(at)), quantile).max()) * float(scale) + TOLERANCE for quantile in at)
 
 
-Ends = tuple[float | None, float | None]
-
-
 def span_record(
-    values: Sequence[float], spans: Sequence[Span], ends: Sequence[Ends], *, bounded: bool
+    values: Sequence[float], spans: Sequence[Span], ends: Sequence[Ends], bounds: Ends
 ) -> dict[str, list[Json]]:
     """Return what the ledger keeps of quantiles with intervals: lists of values, ends and verdicts.
 
@@ -179,19 +217,19 @@ def span_record(
     spans : sequence of Span
     ends : sequence of (float or None, float or None)
         The values at the ends of each span.
-    bounded : bool
-        Whether there are bounds, which an open end is at.
+    bounds : (float, float) or (None, None)
+        Between which the cells are, where that is public; an open end is at a bound.
     """
     record: dict[str, list[Json]] = {"values": [], "lower": [], "upper": [], "verdicts": []}
-    for value, one, (lower, upper) in zip(values, spans, ends, strict=True):
+    for value, interval, (lower, upper) in zip(values, spans, ends, strict=True):
         lower = None if lower is None else min(lower, value)  # a value is rounded where those of its cell are whole
         upper = None if upper is None else max(upper, value)
-        void = one.lower_open and one.upper_open and not bounded
+        verdict = interval.verdict((lower, upper), bounds)
+        void, bounded = verdict == UNDETERMINED, None not in bounds
         record["values"].append(None if void else value)
-        record["lower"].append(None if one.lower_open and not bounded else lower)
-        record["upper"].append(None if one.upper_open and not bounded else upper)
-        doubted = one.lower_open or one.upper_open
-        record["verdicts"].append(UNDETERMINED if void else UNCLEAR if doubted else CLEAR)
+        record["lower"].append(None if void or (interval.lower_open and not bounded) else lower)
+        record["upper"].append(None if void or (interval.upper_open and not bounded) else upper)
+        record["verdicts"].append(verdict)
     return record
 
 

@@ -19,12 +19,16 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.contract.verdicts import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.mechanisms.aggregates import NoisyBlock
-from dpsql.released.covariance import Estimated, estimates
+from dpsql.released.aggregates import width_before
+from dpsql.released.covariance import Estimated, estimates, nothing_left
+from dpsql.released.left_out import is_biased
 from dpsql.released.margins import fitted_block
 from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
+from dpsql.released.verdicts import is_narrowed
 from dpsql.statistics.aggregates import COUNT
 
 _INTEGERS = {
@@ -48,11 +52,12 @@ class CoreRows:
     errors: list[list[float | None]]
     lower: list[list[float | None]]
     upper: list[list[float | None]]
+    standings: list[list[float | None]]
 
     def rows(self) -> list[dict[str, Any]]:
         """Return the rows as mappings of lists."""
-        columns = zip(self.keys, self.numbers, self.errors, self.lower, self.upper, strict=True)
-        names = ("keys", "numbers", "errors", "lower", "upper")
+        columns = zip(self.keys, self.numbers, self.errors, self.lower, self.upper, self.standings, strict=True)
+        names = ("keys", "numbers", "errors", "lower", "upper", "standings")
         return [dict(zip(names, map(list, row), strict=True)) for row in columns]
 
 
@@ -62,7 +67,7 @@ def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> li
     ``over`` of an answer is of how many noisy numbers the column is made whose interval it is for: a count, or
     ``single`` ones and, for each group of a core, by its place, so many.
     """
-    sizes = [len(_keys_of(result, one)) for one in cores]
+    sizes = [len(_keys_of(result, core)) for core in cores]
 
     def count(over: Any) -> int:
         if not isinstance(over, Mapping):
@@ -71,7 +76,12 @@ def counted(result: Mapping[str, Any], cores: Sequence[Mapping[str, Any]]) -> li
         return max(1, total)
 
     return [
-        {**core, "answers": [{**one, "over": count(one["over"])} if "over" in one else one for one in core["answers"]]}
+        {
+            **core,
+            "answers": [
+                {**answer, "over": count(answer["over"])} if "over" in answer else answer for answer in core["answers"]
+            ],
+        }
         for core in cores
     ]
 
@@ -93,20 +103,45 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
     parts = result["parts"]
     keys = _keys_of(result, answers)
     columns = []
-    for one in answers["answers"]:
-        part = parts[one["part"]]
-        found = _estimated(part, one, 1.0 - (1.0 - confidence) / one["over"] if "over" in one else None)
-        order = _places(keys, _keys(_of_set(part, one.get("set"))))
-        columns.append((one["type"], _taken(found, order)))
-    texts = [[_text(value, kind) for value in found.value.tolist()] for kind, found in columns]
-    return CoreRows(
-        keys,
-        _by_row(texts, len(keys)),
-        _by_row(
-            [rounded_up(pa.array(_known(found.std_error), pa.float64())).to_pylist() for _, found in columns], len(keys)
-        ),
-        *(_by_row([_known(getattr(found, name)) for _, found in columns], len(keys)) for name in ("lower", "upper")),
-    )
+    for answer in answers["answers"]:
+        part = parts[answer["part"]]
+        found = _estimated(
+            part, answer, confidence, 1.0 - (1.0 - confidence) / answer["over"] if "over" in answer else None
+        )
+        order = _places(keys, _keys(_of_set(part, answer.get("set"))))
+        standing = _taken(_standing(part, answer, found), order)
+        numbers = (_taken(getattr(found, name), order) for name in ("value", "std_error", "lower", "upper"))
+        columns.append((answer["type"], *numbers, standing))
+    each = [
+        (
+            [_text(number, kind) for number in value.tolist()],
+            rounded_up(pa.array(_known(error), pa.float64())).to_pylist(),
+            *map(_known, others),
+        )
+        for kind, value, error, *others in columns
+    ]
+    listed = zip(*each, strict=True) if each else [()] * 5
+    return CoreRows(keys, *(_by_row(column, len(keys)) for column in listed))
+
+
+def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles:
+    """Return the standing of a number of every group (`dpsql.contract.verdicts`)."""
+    if "quantile" in answer:
+        verdicts = part.get("verdicts", []) if isinstance(part, Mapping) else []
+        groups = verdicts if isinstance(part, Mapping) and part.get("keys") else [verdicts]
+        clear = np.array([group[answer["quantile"]] == CLEAR for group in groups if group], dtype=np.bool_)
+        standing = np.where(clear, NARROWED, DOUBTED) if len(clear) else np.full(len(found.value), DOUBTED)
+    elif "bounds" in answer:
+        standing = np.full(len(found.value), COUNTED)
+    else:
+        of_set, place, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
+        width = width_before(of_set["blocks"][place], name)
+        narrowed = is_narrowed(found.lower, found.upper, width)
+        standing = np.where(np.isnan(width), COUNTED, np.where(narrowed, NARROWED, DOUBTED))
+        if "left_out" in part:
+            biased = is_biased({**of_set, "left_out": part["left_out"]}, place, name, found)
+            standing = np.where(biased, LEFT_OUT, standing)
+    return standing.astype(np.float64)
 
 
 def _keys_of(result: Mapping[str, Any], answers: Mapping[str, Any]) -> list[Key]:
@@ -139,35 +174,36 @@ def _places(keys: Sequence[Key], others: Sequence[Key]) -> NDArray[np.int64]:
     return np.array([where.get(key, -1) for key in keys], dtype=np.int64)
 
 
-def _taken(found: Estimated, order: NDArray[np.int64]) -> Estimated:
-    """Return the estimates of some groups; NaN for a group that is not there."""
-
-    def taken(values: Doubles) -> Doubles:
-        out = np.full(len(order), np.nan)
-        out[order >= 0] = np.asarray(values, dtype=np.float64)[order[order >= 0]]
-        return out
-
-    return Estimated(taken(found.value), taken(found.std_error), taken(found.lower), taken(found.upper))
+def _taken(values: Doubles, order: NDArray[np.int64]) -> Doubles:
+    """Return the numbers of some groups; NaN for a group that is not there."""
+    out = np.full(len(order), np.nan)
+    out[order >= 0] = np.asarray(values, dtype=np.float64)[order[order >= 0]]
+    return out
 
 
-def _estimated(part: Any, one: Mapping[str, Any], confidence: float | None) -> Estimated:
-    if "quantile" in one:
-        return _quantile(part, one["quantile"], one.get("over", 1))
-    if "bounds" in one:
-        blocks = [restored_block(part["blocks"][one["place"] + place]) for place in range(3)]
+def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: float | None) -> Estimated:
+    """Return a number of every group, with intervals of that coverage; NaN where noise leaves nothing of it."""
+    if "quantile" in answer:
+        return _quantile(part, answer["quantile"], answer.get("over", 1))
+    if "bounds" in answer:
+        blocks = [restored_block(part["blocks"][answer["place"] + place]) for place in range(3)]
         drawn = part.get("intervals", {})
-        bounds = [ends or drawn[name][:2] for name, ends in zip(one["columns"], one["bounds"], strict=True)]
+        bounds = [ends or drawn[name][:2] for name, ends in zip(answer["columns"], answer["bounds"], strict=True)]
         if [None, None] in bounds:
             return _unknown(len(blocks[0].values[0]))
-        return _of_pair(blocks, one, bounds, confidence)
-    stored = _of_set(part, one.get("set"))["blocks"][one["place"]]
-    name = one["aggregate"]
-    kind = "stddev" if one["kind"].startswith("stddev") else name
-    if "set" in one:
-        noisy = fitted_block(part["sets"], one["set"], one["place"], confidence)
-    else:
-        noisy = restored_block(stored)
-    found = estimates(noisy, (kind,), confidence=confidence, ddof=one["ddof"])[kind]
+        return _of_pair(blocks, answer, bounds, ends)
+    stored = _of_set(part, answer.get("set"))["blocks"][answer["place"]]
+    name = answer["aggregate"]
+    kind = "stddev" if answer["kind"].startswith("stddev") else name
+
+    def block(confidence: float | None) -> NoisyBlock:
+        fitted = "set" in answer
+        return (
+            fitted_block(part["sets"], answer["set"], answer["place"], confidence) if fitted else restored_block(stored)
+        )
+
+    empty = nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"])
+    found = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind].without(empty)
     undrawn = None in stored.get("drawn", ())
     return found if name == COUNT or not undrawn else _unknown(len(found.value))
 
@@ -188,8 +224,8 @@ def _quantile(part: Any, place: int, numbers: int) -> Estimated:
     else:
         value = [group[place] for group in groups]
         ends = [[group[place] for group in part[name]] if name in part else [None] * len(value) for name in names]
-    columns = [np.array([np.nan if one is None else one for one in listed], dtype=np.float64) for listed in ends]
-    values = np.array([np.nan if one is None else one for one in value], dtype=np.float64)
+    columns = [np.array([np.nan if end is None else end for end in listed], dtype=np.float64) for listed in ends]
+    values = np.array([np.nan if number is None else number for number in value], dtype=np.float64)
     return Estimated(values, np.full(len(values), np.nan), *columns)
 
 
@@ -225,12 +261,12 @@ class _Moments:
 
 
 def _of_pair(
-    blocks: Sequence[NoisyBlock], one: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float | None
+    blocks: Sequence[NoisyBlock], answer: Mapping[str, Any], bounds: Sequence[Sequence[float]], confidence: float | None
 ) -> Estimated:
     """Return an aggregate of a pair, in DuckDB's order of arguments: the first column is y, and the second is x."""
     moments = _Moments.of(blocks)
     y, x = (moments.first, moments.of_first), (moments.second, moments.of_second)
-    if one["swapped"]:
+    if answer["swapped"]:
         y, x = x, y
     (mean_y, var_y), (mean_x, var_x) = y, x
     (low_y, high_y), (low_x, high_x) = bounds
@@ -255,12 +291,12 @@ def _of_pair(
         "regr_syy": var_y * half_y**2 * rows,
         "regr_sxy": cov * half_x * half_y * rows,
     }
-    value = np.asarray(kinds[one["kind"]], dtype=np.float64)
+    value = np.asarray(kinds[answer["kind"]], dtype=np.float64)
     missing = np.full(len(value), np.nan)
     if confidence is None:
         return Estimated(value, missing, missing, missing)
     with np.errstate(all="ignore"):
-        ends = PairSpans(blocks, (low_y, high_y), (low_x, high_x), one["swapped"], confidence).ends(one["kind"])
+        ends = PairSpans(blocks, (low_y, high_y), (low_x, high_x), answer["swapped"], confidence).ends(answer["kind"])
     if ends is None:
         return Estimated(value, missing, missing, missing)
     lower, upper = (np.where(np.isnan(value), np.nan, end) for end in ends)

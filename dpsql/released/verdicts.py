@@ -1,13 +1,16 @@
 """The verdict of each row of a release: post-processing of released numbers and their public noise, so it is free.
 
 A row is `clear` if noise alone explains what it says with a chance of at most 5 %, or one less the confidence that the
-call asked for. The claim is about that row; where a result has many rows, some are `clear` by chance unless the table
-says that all are meant at once. The words are those of `dpsql.contract.verdicts`.
+call asked for. The claim is about that row, and can fail: where a result has many rows, some are `clear` by chance
+unless the table says that all are meant at once. The words are those of `dpsql.contract.verdicts`; the first that holds
+is the verdict.
 
 ===================  ======================================================================================
 rows                 claim
 ===================  ======================================================================================
-aggregates           the interval excludes 0, and it is not shown that limits left out more than it is wide
+counts, sums,        the interval excludes 0
+deviations
+means, quantiles     the interval is at most half as wide as what was public before (`is_narrowed`)
 bins, cells          the interval excludes 0: there are rows
 covariances,         the interval excludes 0
 correlations
@@ -57,19 +60,34 @@ def interval_verdict(value: float | None, lower: float | None, upper: float | No
 
 
 def interval_verdicts(
-    value: Doubles, lower: Doubles, upper: Doubles, biased: NDArray[np.bool_] | None = None
+    value: Doubles,
+    lower: Doubles,
+    upper: Doubles,
+    biased: NDArray[np.bool_] | None = None,
+    width: Doubles | float = math.nan,
 ) -> pa.Array:
-    """Return what `interval_verdict` says of many numbers, where NaN stands for None.
+    """Return what is said of many numbers, where NaN stands for None: the first word that holds, as the module says.
 
-    Of numbers that are `biased` (`dpsql.released.left_out`) that is the verdict, whatever the noise says.
+    Parameters
+    ----------
+    value, lower, upper : ndarray of float64
+    biased : ndarray of bool, optional
+        Where limits left out too much (`dpsql.released.left_out`).
+    width : ndarray of float64, or float
+        Of means: how wide the interval was that was public before. NaN of numbers that claim not to be 0.
     """
     words = np.full(np.shape(value), UNCLEAR, dtype=object)
     words[np.isnan(lower) & np.isnan(upper)] = NOT_MEASURED
-    words[(lower > 0.0) | (upper < 0.0)] = CLEAR
+    words[is_narrowed(lower, upper, width) | (np.isnan(width) & ((lower > 0.0) | (upper < 0.0)))] = CLEAR
     if biased is not None:
         words[biased] = BIASED
     words[np.isnan(value)] = UNDETERMINED
     return pa.array(words.ravel(), type=pa.string())
+
+
+def is_narrowed(lower: Doubles, upper: Doubles, width: Doubles | float) -> NDArray[np.bool_]:
+    """Return where an interval is at most half as wide as what was public before; nowhere that this is NaN."""
+    return np.asarray(upper - lower <= np.multiply(width, 0.5), dtype=np.bool_)
 
 
 def coefficient_verdicts(

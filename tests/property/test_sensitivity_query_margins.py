@@ -11,6 +11,7 @@ from test_sensitivity_query import examine
 from test_sensitivity_query_rows import small_limits
 
 import dpsql
+from support.broken.left_out import UNCUT
 from support.broken.planting import planted
 from support.broken.query_parts import EPSILON_FOR_EACH_SET
 from support.cases import cases
@@ -47,6 +48,7 @@ def test_a_person_is_worth_epsilon_at_most(con: Any, seed: int, more: str) -> No
 
 
 ONE = [("SELECT ward, count(*) FROM orders GROUP BY ROLLUP (ward)", "max_rows_per_unit := 3")]
+UNTOLD = [(sql, f"{more}, left_out_share := 0") for sql, more in ONE]
 ROWS: dict[str, Any] = {
     **{name: [] for name in ("people", "notes", "parts", "lines")},
     "orders": [(1, 1, 1, 1, "'A'", "NULL", "NULL", "NULL")] * 3,
@@ -54,8 +56,17 @@ ROWS: dict[str, Any] = {
 
 
 def test_a_person_may_use_all_of_epsilon(con: Any) -> None:
-    found = examine(con, ONE, neighbours(ROWS))
+    """With as many rows as count, and with twice as many where what is left out is told, too."""
+    found = examine(con, UNTOLD, neighbours(ROWS))
     assert (found.wrong, max(found.losses)) == ([], 1)
+    found = examine(con, ONE, neighbours({**ROWS, "orders": ROWS["orders"] * 2}))
+    assert (found.wrong, max(found.losses)) == ([], 1)
+
+
+def test_rows_left_out_that_are_not_cut_are_found(con: Any) -> None:
+    with planted(*UNCUT.patches):
+        found = examine(con, ONE, neighbours({**ROWS, "orders": ROWS["orders"] * 4}))
+    assert found.wrong != []
 
 
 def test_all_of_epsilon_for_each_set_is_found(con: Any) -> None:

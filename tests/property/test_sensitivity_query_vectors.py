@@ -81,7 +81,7 @@ ROWS: dict[str, Any] = {
     **{name: [] for name in ("people", "notes", "parts", "lines")},
     "orders": [(1, 1, 1, 4, "'A'", "NULL", "NULL", "NULL"), (2, 1, 1, "NULL", "'A'", "NULL", "NULL", "NULL")],
 }
-VECTOR = [("SELECT ward, count(*), sum(n), sum(x) FROM orders GROUP BY ward", "during := NULL")]
+VECTOR = [("SELECT ward, count(*), sum(n), sum(x) FROM orders GROUP BY ward", "left_out_share := 0")]
 
 
 def test_a_person_may_use_all_of_epsilon(con: Any) -> None:

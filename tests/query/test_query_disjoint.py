@@ -118,10 +118,10 @@ def test_a_row_is_in_the_first_cell_where_conditions_overlap(con: Any) -> None:
 
 def test_the_noise_is_that_of_one_count(con: Any) -> None:
     for conditions in (APART[0], APART[3]):
-        [row, _], _ = ask(con, counts(*conditions), "epsilon := 1, errors := true")
+        [row, _], _ = ask(con, counts(*conditions), "epsilon := 1, errors := true, left_out_share := 0")
         errors = [one for one in row if isinstance(one, float)][::3]
         assert errors[0] == pytest.approx(2**0.5 * 3, rel=0.01)
-    sql = f"FROM dp_query({literal(counts(*APART[0]))}, epsilon := 1, estimate := true)"
+    sql = f"FROM dp_query({literal(counts(*APART[0]))}, epsilon := 1, left_out_share := 0, estimate := true)"
     told = [value for column, quantity, value, _ in con.execute(sql).fetchall() if quantity == "std_error" and column]
     assert told == [pytest.approx(2**0.5 * 3, rel=0.01)] * 2
 

@@ -267,7 +267,7 @@ def test_explain_shows_it() -> None:
         assert "-- of the rows that meet: age >= 18 and t like 'a%' and -age < 3\n" in shown
         assert "lambda dpsql_one: TRY(" in shown
         assert ctx.dp_quantile(
-            pa.table({"age": [1.0, 50.0, 51.0]}), target="age", epsilon=1e6, lower=0, upper=100, condition="age > 20"
+            pa.table({"age": [1.0] + [50.0, 51.0] * 5}), target="age", epsilon=1e6, lower=0, upper=100, condition="age > 20"
         ).value["value"][0].as_py() > 40  # fmt: skip
 
 

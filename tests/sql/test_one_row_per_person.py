@@ -57,7 +57,7 @@ def test_parts_of_one_query_have_limits_of_their_own(con: Any) -> None:
         "'SELECT (SELECT count(*) FROM people) AS a, (SELECT count(*) FROM visits) AS b')"
     )
     errors = {round(value, 1) for name, value in con.fetchall() if name.startswith("std_error")}
-    assert errors == {1.4, 56.6}
+    assert errors == {1.4, 59.5}  # the second tells what its limit leaves out, for a twentieth of its epsilon
 
 
 def taken_for(patch: pytest.MonkeyPatch, *, once: bool) -> None:

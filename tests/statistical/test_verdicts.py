@@ -17,13 +17,18 @@ import pytest
 import dpsql
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.feature_counts import Counts
+from dpsql.functions.grouped.aggregate import draw_aggregates
+from dpsql.functions.grouped.aggregate_plan import AggregatePlan
 from dpsql.functions.score_filter import draw_features
 from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
+from dpsql.released.covariance import estimates, nothing_left
 from dpsql.released.curves import RocCounts, rate_verdicts
 from dpsql.released.metrics import NoisySum, metric_rows
 from dpsql.released.results import ranked_rows
 from dpsql.released.verdicts import coefficient_verdicts, count_reach, interval_verdict, whole_verdict
+from dpsql.statistics.aggregates import AVG, COUNT, VARIANCE, Sums
 from support.cases import cases
 
 RNG = np.random.default_rng(20)
@@ -57,6 +62,82 @@ def test_counts_of_nothing(noise: str) -> None:
             assert share > 0 or "dp_count" not in call or noise == "gaussian", (
                 "the interval is no wider than it must be"
             )
+
+
+MEANS_OF_NOBODY = {
+    "dp_avg": "target := 'y', lower := 30, upper := 45",
+    "dp_stddev": "target := 'y', lower := 30, upper := 45",
+    "dp_quantile": "target := 'y', lower := 30, upper := 45, quantiles := [0.5]",
+}
+
+
+@cases("call", MEANS_OF_NOBODY.items(), ids=MEANS_OF_NOBODY, quick=2)
+def test_means_of_nobody(call: tuple[str, str]) -> None:
+    """The bounds leave out 0, and so does every interval: it is said that nothing is known but for a chance of 5 %."""
+    function, given = call
+    with dpsql.connect() as connection:
+        connection.execute("CREATE TABLE t AS SELECT 0 AS g, 35.5 AS y LIMIT 0")
+        keys = f"by := 'g', keys := {list(range(600))}"
+        rows = connection.execute(
+            f"SELECT value, lower, upper, verdict FROM {function}('t', {given}, {keys}, epsilon := 1)"
+        ).fetchall()
+    words = [row[-1] for row in rows]
+    assert words.count("clear") / len(words) < most(len(words))
+    assert words.count("undetermined") / len(words) > 1 - most(len(words))
+    assert {row for row in rows if row[0] is None} == {(None, None, None, "undetermined")}
+    assert all(row[0] is not None for row in rows if row[-1] != "undetermined")
+
+
+def test_means_are_clear_where_they_are_narrowed() -> None:
+    """To half of what was public before, which 0 is never in; so are averages of `dp_aggregate`, and no sums of it."""
+    with dpsql.connect() as connection:
+        connection.execute(
+            "CREATE TABLE t AS SELECT i % 200 AS g, 36.5 AS y FROM range(40000) AS r(i) WHERE i % 200 > i // 200"
+        )
+        for call in ("dp_avg('t', ", "dp_aggregate('t', aggregates := ['avg', 'sum'], "):
+            rows = connection.execute(
+                f"SELECT aggregate, upper - lower, verdict FROM {call}target := 'y', lower := 30, upper := 45, "
+                f"by := 'g', keys := {list(range(200))}, epsilon := 0.2)"
+            ).fetchall()
+            means = [(wide, verdict) for aggregate, wide, verdict in rows if aggregate == "avg" and wide is not None]
+            assert {verdict for _, verdict in means} == {"clear", "unclear"}
+            assert all((verdict == "clear") == (wide <= 7.5) for wide, verdict in means)
+            assert {verdict for aggregate, _, verdict in rows if aggregate == "sum"} <= {"clear", "unclear"}
+
+
+NOISES: dict[str, dict[str, Any]] = {
+    "Laplace": {"noise": "laplace"},
+    "Gaussian": {"noise": "gaussian", "delta": 1e-6},
+    "of several rows": {"privacy_unit": "u", "max_rows_per_unit": 3, "max_groups_per_unit": 2, "left_out_share": 0},
+}
+
+
+@cases("noise", NOISES, quick=1)
+@cases("confidence", [0.95, 0.5, 0.999])
+@cases("name", [AVG, VARIANCE])
+def test_nothing_is_left_where_noise_explains_rows_and_values(name: str, confidence: float, noise: str) -> None:
+    """As the interval and the count say; where groups are large a bound on all noises of this kind stands for these."""
+    groups = 400
+    given = {"target": "x", "lower": -2, "upper": 6, "by": "g", "keys": list(range(groups)), "epsilon": 1}
+    plan = AggregatePlan.from_arguments("t", {"aggregates": [name], **given, **NOISES[noise]})
+    rows = RNG.geometric(0.03, groups) * RNG.integers(0, 2, groups)
+    codes = np.rint(FIXED_POINT_ONE * RNG.uniform(-1, 1, groups)).astype(np.int64)
+    squares = np.maximum(rows * codes**2, rows * FIXED_POINT_ONE**2 // 3) if name == VARIANCE else None
+    sums = Sums(rows, rows * codes, *(() if squares is None else (squares,)))
+    [noisy] = draw_once(draw_aggregates, plan, [sums])
+    found = estimates(noisy, (COUNT, name), confidence=confidence)
+    counted = estimates(noisy, (COUNT,), confidence=0.9)[COUNT]
+    empty = counted.value <= counted.upper - counted.value
+    low, high = (-2.0, 6.0) if name == AVG else (0.0, 16.0)
+    whole = (found[name].lower <= low) & (found[name].upper >= high)
+    left = nothing_left(noisy, name, confidence=confidence)
+    assert left is not None
+    assert 0.3 * groups < left.sum() < 0.97 * groups
+    assert (left == (empty | whole)).all()
+    assert nothing_left(noisy, COUNT, confidence=confidence) is None
+    large = Sums(rows + 10**6, sums.s1, *(() if squares is None else (squares,)))
+    [noisy] = draw_once(draw_aggregates, plan, [large])
+    assert nothing_left(noisy, name, confidence=confidence) is None
 
 
 @pytest.mark.long

@@ -171,7 +171,7 @@ class CoreSelect:
         """Return the relation with what writes the intervals of its columns behind them, for counts of numbers."""
         places, core = self._places
         errors = [ColumnErrors(core, self._around(core, places, bool(stub))) for stub in (0, 1)]
-        made = [errors[0].made(over) for over in columns]
+        made = [self._made(over, errors[0], places) for over in columns]
 
         def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
             pairs = [(place, one) for place, own in enumerate(made) if own for one in counts if one.covers(own)]
@@ -188,6 +188,15 @@ class CoreSelect:
         known = tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True))
         fixed = self._steady(core) and self.qualify is None and not self.modifiers.cuts
         return replace(out, columns=known, told=told, fixed=fixed)
+
+    def _made(self, over: Expr, errors: ColumnErrors, places: dict[Expr, Expr]) -> NoisyNumbers | None:
+        """Return of how many noisy numbers a column is made; of those of all groups where noise chooses among these."""
+        made = errors.made(over)
+        choosing = [one for one in (self.having, self.qualify) if one is not None]
+        choosing += [one.expression for one in self.orders] if self.modifiers.cuts else []
+        if not made or all(errors.quiet(self._over(one, places)) for one in choosing):
+            return made
+        return NoisyNumbers.of_all_groups(errors.noisy(over))
 
     @property
     def _behind(self) -> bool:
@@ -313,7 +322,7 @@ class CoreSelect:
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
             if numbers:
                 over = self._over(expr, places)
-                made = errors.made(over) or NoisyNumbers(len(numbers))
+                made = self._made(over, errors, places) or NoisyNumbers(len(numbers))
                 own = [name for name_of, name in numbers if name_of == core.name]
                 self.work.told.update(dict.fromkeys((core.name, name, made) for name in own))
                 asked.update(dict.fromkeys((name, made) for name in own))

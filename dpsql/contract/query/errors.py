@@ -2,7 +2,11 @@
 
 Every noisy number is taken within an interval of its own. Of a column that is made of j numbers each fails with a j-th
 of the chance, so all of them hold with the confidence that was asked for, and then so does what is computed from them.
-Where an operation is not known, or a divisor may be 0, the interval is NULL and the verdict ``'undetermined'``.
+Where an operation is not known, or a divisor may be 0, the interval is NULL and the verdict ``'not measured'``.
+
+Beside its interval each number has a standing (`dpsql.contract.verdicts`): whether it claims not to be 0, or to be
+narrowed to half of what was public before, and whether that holds. What passes one number on, such as ``round(x + 1)``,
+has its standing; what is made of several has the worst of theirs, and claims itself not to be 0.
 
 A query over released rows counts again: each column of each relation in its FROM is made of numbers of its own, since
 two rows of one core are two numbers. So the text of a relation with intervals is written once it is known of how many
@@ -24,15 +28,29 @@ from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
 from dpsql.contract.query.relations import PUBLIC, Column, Item, Noisy, PartOfQuery, Scope
 from dpsql.contract.query.split import error_names
 from dpsql.contract.query.work import CoreDraft
-from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
+from dpsql.contract.verdicts import (
+    BIASED,
+    CLEAR,
+    COUNTED,
+    DOUBTED,
+    LEFT_OUT,
+    NARROWED,
+    NOT_MEASURED,
+    UNCLEAR,
+    UNDETERMINED,
+)
 from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, identifier, text
 
 # The columns beside a column of the result, and what they hold behind its name.
 PARTS = ("error", "lower", "upper", "verdict")
 _NULL = "CAST(NULL AS DOUBLE)"
+# The standing of what holds no noise.
+PUBLIC_STANDING = cast(str(COUNTED), "DOUBLE")
 # Functions that never fall as their argument rises, on all numbers.
 _RISING = frozenset(("round", "floor", "ceil", "ceiling", "trunc"))
+# Calls that pass a number on, with others that hold no noise.
+_PASSING_CALLS = frozenset(("+", "-", "*", "nullif"))
 # Windows that pass the number of another row on.
 _PASSING = frozenset(("lag", "lead", "first_value", "last_value"))
 # Aggregates that never fall as one of their arguments rises.
@@ -86,12 +104,14 @@ class ColumnErrors:
     def columns(self, expr: Expr, sql: str) -> list[str]:
         """Return SQL of error, lower end, upper end and verdict of an expression, which is `sql`."""
         ends = self.ends(expr)
-        lower, upper = ends or (_NULL, _NULL)
-        return [self.error(expr), lower, upper, text(UNDETERMINED) if ends is None else verdict_sql(sql, lower, upper)]
+        if ends is None:
+            return [self.error(expr), _NULL, _NULL, unmeasured_sql(sql)]
+        return [self.error(expr), *ends, verdict_sql(sql, *ends, self.standing(expr))]
 
     def hidden(self, expr: Expr, place: int) -> list[str]:
-        """Return SQL of error and ends of the column at a place, under the names that `hidden_names` gives."""
-        return named_ends((self.error(expr), *given(self.ends(expr))), place, self.numbers)
+        """Return SQL of what is hidden beside the column at a place, under the names that `hidden_names` gives."""
+        found = (self.error(expr), *given(self.ends(expr)), self.standing(expr))
+        return named_ends(found, place, self.numbers)
 
     def error(self, expr: Expr) -> str:
         """Return SQL of the error of a number that is passed on as it is."""
@@ -133,6 +153,7 @@ class ColumnErrors:
             seen[expr.value, expr.name] = ONE
 
     def _own(self, expr: Expr) -> tuple[str, ...]:
+        """Return SQL of error, ends and standing of a number."""
         names = error_names(expr.name, self.numbers)
         return tuple(f"{identifier(given(self.core).name)}.{identifier(name)}" for name in names)
 
@@ -140,13 +161,43 @@ class ColumnErrors:
         if expr.what != "item":
             return None
         if self._is_number(expr):
-            _, lower, upper = self._own(expr)
+            _, lower, upper, _ = self._own(expr)
             return lower, upper
         core = given(self.core)
         if expr.value != core.name or core.types[expr.name].kind not in NUMBERS:
             return None
         value = cast(f"{identifier(core.name)}.{identifier(expr.name)}", "DOUBLE")
         return value, value
+
+    # Standings.
+
+    def standing(self, expr: Expr) -> str:
+        """Return SQL of the standing of an expression whose ends are known."""
+        if expr.what in ("item", "column"):
+            return self._standing_of_leaf(expr)
+        if expr.what == "subquery":
+            relation = self.around.subquery(expr)
+            told = bool(relation.columns[0].made) and relation.level != PUBLIC
+            return self._hidden_of_subquery(relation)[3] if told else PUBLIC_STANDING
+        if gathers(expr):
+            return _mixed([self.around.over(replace(expr, name="max"), self.standing(expr.parts[0]))])
+        if expr.what == "window":
+            return self.around.over(expr, self.standing(expr.parts[0])) if passes_on(expr) else PUBLIC_STANDING
+        passing = expr.what in ("cast", "case", "coalesce") or expr.name in _PASSING_CALLS or expr.name in _RISING
+        read = expr.parts
+        if expr.what == "case":  # as nullif is written
+            read = expr.parts[2:]
+        elif expr.name == "nullif":
+            read = expr.parts[:1]
+        parts = [one for one in map(self.standing, read) if one != PUBLIC_STANDING]
+        if expr.name == "/" and len(expr.parts) == 2:
+            passing = self.standing(expr.parts[1]) == PUBLIC_STANDING
+        if not parts or expr.name in _COUNTING:
+            return PUBLIC_STANDING
+        return parts[0] if passing and len(parts) == 1 else _mixed(parts)
+
+    def _standing_of_leaf(self, expr: Expr) -> str:
+        return self._own(expr)[3] if self._is_number(expr) else PUBLIC_STANDING
 
     # Numbers.
 
@@ -210,10 +261,14 @@ class ColumnErrors:
                 return None
             value = cast(relation.stub if self.around.stub else relation.sql, "DOUBLE")
             return value, value
-        whole = given(relation.told)([self.numbers])[self.around.stub]
-        _, *ends = hidden_names(0, self.numbers)
-        lower, upper = (f"(SELECT {identifier(name)} FROM {whole} AS dpsql_told)" for name in ends)
+        _, lower, upper, _ = self._hidden_of_subquery(relation)
         return lower, upper
+
+    def _hidden_of_subquery(self, relation: PartOfQuery) -> list[str]:
+        """Return SQL of what is hidden beside the one column of a relation."""
+        whole = given(relation.told)([self.numbers])[self.around.stub]
+        names = hidden_names(0, self.numbers)
+        return [f"(SELECT {identifier(name)} FROM {whole} AS dpsql_told)" for name in names]
 
     def _gathered(self, expr: Expr) -> Ends | None:
         """Return the ends of an aggregate of all released rows, or of those of a window."""
@@ -321,12 +376,18 @@ class ReleasedErrors(ColumnErrors):
         if item.relation.level != PUBLIC and column.made is None:
             return None
         if column.made:
-            _, lower, upper = (item.sql(name) for name in hidden_names(place, self.numbers))
+            _, lower, upper, _ = (item.sql(name) for name in hidden_names(place, self.numbers))
             return lower, upper
         if column.type.kind not in NUMBERS:
             return None
         value = cast(item.sql(column.sql), "DOUBLE")
         return value, value
+
+    def _standing_of_leaf(self, expr: Expr) -> str:
+        found = self._found(expr)
+        if found is None or not found[2].made:
+            return PUBLIC_STANDING
+        return found[0].sql(hidden_names(found[1], self.numbers)[3])
 
 
 def gathers(expr: Expr) -> bool:
@@ -359,22 +420,39 @@ def released_column(expr: Expr, scope: Scope) -> tuple[Item, int, Column] | None
     return next(((item, place, one) for place, one in enumerate(item.relation.columns) if one.sql == found.name), None)
 
 
-def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str]:
-    """Return the names, behind a relation's columns, of error and ends of one, for a column of so many numbers."""
+def hidden_names(place: int, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
+    """Return the names, behind a relation's columns, of error, ends and standing of one, for so many numbers."""
     before = f"dpsql_{place}_{numbers.tag}"
-    return f"{before}_error", f"{before}_lower", f"{before}_upper"
+    return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"
 
 
 def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[str]:
-    """Return SQL of error and ends of the column at a place, under their names."""
+    """Return SQL of error, ends and standing of the column at a place, under their names."""
     return [f"{one} AS {identifier(name)}" for one, name in zip(sql, hidden_names(place, numbers), strict=True)]
 
 
-def verdict_sql(sql: str, lower: str, upper: str) -> str:
-    """Return SQL of the verdict of a column by its interval."""
-    known = f"{lower} IS NULL OR {upper} IS NULL OR {sql} IS NULL"
-    away = f"{lower} > 0 OR {upper} < 0"
-    return f"CASE WHEN {known} THEN {text(UNDETERMINED)} WHEN {away} THEN {text(CLEAR)} ELSE {text(UNCLEAR)} END"
+def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
+    """Return SQL of the verdict of a column by its interval and its standing."""
+    words = (
+        (f"{sql} IS NULL", UNDETERMINED),
+        (f"{standing} = {LEFT_OUT}", BIASED),
+        (f"{lower} IS NULL OR {upper} IS NULL", NOT_MEASURED),
+        (f"{standing} = {DOUBTED}", UNCLEAR),
+        (f"{standing} = {NARROWED} OR {lower} > 0 OR {upper} < 0", CLEAR),
+    )
+    cases = " ".join(f"WHEN {condition} THEN {text(word)}" for condition, word in words)
+    return f"CASE {cases} ELSE {text(UNCLEAR)} END"
+
+
+def unmeasured_sql(sql: str) -> str:
+    """Return SQL of the verdict of a column whose error is not known."""
+    return f"CASE WHEN {sql} IS NULL THEN {text(UNDETERMINED)} ELSE {text(NOT_MEASURED)} END"
+
+
+def _mixed(standings: Sequence[str]) -> str:
+    """Return SQL of the standing of what is made of numbers with these: the worst, but it claims not to be 0."""
+    worst = standings[0] if len(standings) == 1 else call("greatest", *standings)
+    return f"CASE WHEN {worst} = {NARROWED} THEN {PUBLIC_STANDING} ELSE {worst} END"
 
 
 def _cast_ends(ends: Ends | None, kind: str) -> Ends | None:

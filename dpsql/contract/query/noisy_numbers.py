@@ -28,6 +28,14 @@ class NoisyNumbers:
         return cls(0, ((core, 1),))
 
     @classmethod
+    def of_all_groups(cls, numbers: Iterable[tuple[str, str]]) -> NoisyNumbers:
+        """Return the numbers of all groups, for a column that is made of some of one group: names of cores and numbers.
+
+        So many hold at once that the column has its chance whichever groups noise chooses.
+        """
+        return cls.total(cls.of_groups(core) for core, _ in numbers)
+
+    @classmethod
     def total(cls, numbers: Iterable[NoisyNumbers]) -> NoisyNumbers:
         """Return all of several together."""
         single, groups = 0, Counter[str]()

@@ -81,6 +81,10 @@ def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[
     # Windows of a query of groups are of these, and not of the rows that FROM has.
     known = errors(ONE, steady=steady)
     made = [None if grouped and _windows(each) else known.made(each) for each in items]
+    choosing = [*conditions, *(one for one in (query.having, query.qualify) if one is not None)]
+    choosing += [each.expression for each in modifiers.orders] if modifiers.cuts else []
+    if not all(map(one.quiet, choosing)):
+        made = [each and NoisyNumbers.of_all_groups(one.noisy(item)) for each, item in zip(made, items, strict=True)]
     sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
 
     def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.contract.expression.kinds import NOTHING, Type
-from dpsql.contract.query.errors import error_columns, hidden_names, verdict_sql
+from dpsql.contract.query.errors import error_columns, hidden_names, unmeasured_sql, verdict_sql
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.relations import RELEASED, Column, Noisy, PartOfQuery
 from dpsql.contract.query.work import Splitting, check_written
-from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier, text
+from dpsql.rendering import identifier
 
 
 class UnboundError(ParameterError):
@@ -73,10 +72,10 @@ def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbe
         if not noisy[place]:
             continue
         ends = ["CAST(NULL AS DOUBLE)"] * 3
-        verdict = text(UNDETERMINED)
+        verdict = unmeasured_sql(shown[place])
         if made[place]:
             ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
-            verdict = verdict_sql(shown[place], *ends[1:])
+            verdict = verdict_sql(shown[place], lower=ends[1], upper=ends[2], standing=ends.pop())
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
     selected = ", ".join([*(shown if any(made) else ["*"]), *listed])
     whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)

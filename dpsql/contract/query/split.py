@@ -162,10 +162,10 @@ class Split:
     chooses: bool = False
 
 
-def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str]:
-    """Return the columns of a released table with the error and the ends of the interval of a noisy number.
+def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str, str]:
+    """Return the columns of a released table with the error, the ends of the interval and the standing of a number.
 
     `numbers` is of how many noisy numbers the column is made whose interval it is for.
     """
     before = f"{aggregate}_{numbers.tag}"
-    return f"{before}_error", f"{before}_lower", f"{before}_upper"
+    return f"{before}_error", f"{before}_lower", f"{before}_upper", f"{before}_standing"

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dpsql.contract.expression.kinds import NUMBERS, Type
 from dpsql.contract.parameters import fold
-from dpsql.contract.query.errors import hidden_names, named_ends
+from dpsql.contract.query.errors import PUBLIC_STANDING, hidden_names, named_ends
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.joins import without_unit
 from dpsql.contract.query.nodes import Derived, Expr, Modifiers, Select, SetOperation
@@ -49,18 +49,18 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
             f"sql: {query.kind} of people's rows{' with LIMIT' if query.kind == 'UNION' else ''} is not answered. "
             + ("Leave LIMIT out." if query.kind == "UNION" else "Write WHERE EXISTS or NOT EXISTS by the person."),
         )
-    if any(one.level == RELEASED for one in parts):
+    if any(part.level == RELEASED for part in parts):
         raise ParameterError(
             "P105", "sql: released numbers stand among rows of people. Aggregate each part on its own."
         )
-    if any(one.level != ROWS for one in parts):
+    if any(part.level != ROWS for part in parts):
         raise ParameterError("P103", "sql: public rows stand among rows of people. Aggregate each part on its own.")
     first = parts[0]
-    if len({one.owned for one in parts}) > 1:
-        raise without_unit(table for one in parts if not one.owned for table in one.tables)
-    if any((one.pending, one.owned, one.dated) != (first.pending, first.owned, first.dated) for one in parts):
+    if len({part.owned for part in parts}) > 1:
+        raise without_unit(table for part in parts if not part.owned for table in part.tables)
+    if any((part.pending, part.owned, part.dated) != (first.pending, first.owned, first.dated) for part in parts):
         raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
-    if len({len(one.columns) for one in parts}) > 1:
+    if len({len(part.columns) for part in parts}) > 1:
         raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
     stubs = (
         f"SELECT {', '.join(f'NULL::{stub_type(one.type)} AS c{at}' for at, one in enumerate(part.columns))}"
@@ -97,7 +97,7 @@ def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQu
             )
             if one is not None
         ),
-        tables=tuple(dict.fromkeys(table for one in parts for table in one.tables)),
+        tables=tuple(dict.fromkeys(table for part in parts for table in part.tables)),
         name=(),
     )
 
@@ -110,10 +110,10 @@ def released_union(
     inner: dict[int, PartOfQuery] = {}
     below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
     distinct = "DISTINCT " if query.modifiers.distinct else ""
-    both = ([one.sql for one in parts], [one.stub for one in parts])
+    both = ([part.sql for part in parts], [part.stub for part in parts])
     texts = [f"(SELECT {distinct}* FROM ({word.join(both[stub])}){below[stub]})" for stub in (0, 1)]
-    width = min(len(one.columns) for one in parts)
-    noisy = [frozenset().union(*(one.columns[place].noisy for one in parts)) for place in range(width)]
+    width = min(len(part.columns) for part in parts)
+    noisy = [frozenset().union(*(part.columns[place].noisy for part in parts)) for place in range(width)]
     out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
     names = [one.name for one in out.columns]
     widths = {len(one.columns) for one in (*parts, out)}
@@ -134,16 +134,16 @@ def released_union(
         out,
         columns=tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True)),
         told=told if any(made) else None,
-        fixed=every and not query.modifiers.cuts and all(one.level == PUBLIC or one.fixed for one in parts),
+        fixed=every and not query.modifiers.cuts and all(part.level == PUBLIC or part.fixed for part in parts),
     )
 
 
 def _made(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
     """Return of how many noisy numbers the column of a UNION is made, at most: a row is of one part."""
-    found = [one.columns[place].made for one in parts if one.told is not None]
+    found = [part.columns[place].made for part in parts if part.told is not None]
     known = [one for one in found if one]
     if kind.kind not in NUMBERS or not known:
-        return None if any(one.columns[place].noisy for one in parts) else NoisyNumbers()
+        return None if any(part.columns[place].noisy for part in parts) else NoisyNumbers()
     return NoisyNumbers.most(known)
 
 
@@ -160,11 +160,11 @@ def _part(
     for place, count in pairs:
         column = part.columns[place]
         value = f"u.{identifier(column.sql)}"
-        found = [_NOTHING] * 3
+        found = [_NOTHING] * 4
         if column.made:
             found = [f"u.{identifier(name)}" for name in hidden_names(place, count)]
         elif column.type.kind in NUMBERS and not column.noisy:
-            found = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE")]
+            found = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE"), PUBLIC_STANDING]
         listed += named_ends(found, place, count)
     return f"(SELECT {', '.join(listed)} FROM {text} AS u)"
 
@@ -173,19 +173,19 @@ def _merged(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, NoisyN
     """Return different rows; what is the same row of several parts has an interval that holds those of all of them."""
     listed = [identifier(name) for name in names]
     for place, count in pairs:
-        error, *both = map(identifier, hidden_names(place, count))
+        error, *both, standing = map(identifier, hidden_names(place, count))
         alone = f"CASE WHEN {call('count_star')} = 1 THEN {call('min', error)} END"
         unknown = call("count_if", " OR ".join(f"{end} IS NULL" for end in both))
         hull = [
             f"CASE WHEN {unknown} = 0 THEN {call(name, end)} END"
             for name, end in zip(("min", "max"), both, strict=True)
         ]
-        listed += named_ends([alone, *hull], place, count)
+        listed += named_ends([alone, *hull, call("max", standing)], place, count)
     return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
 
 
 def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
-    found = [one.columns[place] for one in parts]
+    found = [part.columns[place] for part in parts]
     bounds = found[0].interval
     for one in found[1:]:
         bounds = bounds.hull(one.interval)

@@ -166,11 +166,22 @@ class PastReleases:
         The name is of all that tells the call apart, and of nothing of its text: its function and arguments as they
         are recorded, with what its source means.
         """
-        question = digest_of([plan.function, plan.dataset, plan.public_arguments])
-        plan = replace(plan, release=f"{asker.scope} {question}", principal=asker.principal)
+        asked = replace(plan, principal=asker.principal)
+        plan = self.of_question(
+            asked, lambda record: f"{asker.scope} {digest_of([plan.function, plan.dataset, record])}"
+        )
         if asker.fresh and asker.key:
             return replace(plan, release=f"{plan.release} {digest_of(asker.key)}")
         return self.of_age(plan, asker.max_age, fresh=asker.fresh)
+
+    def of_question(self, plan: AnyPlan, name: Callable[[dict[str, Json]], str]) -> AnyPlan:
+        """Return a plan under the name that its arguments give, as an earlier version had them if that is stored."""
+        first, *earlier = (
+            replace(plan, release=name(record)) for record in (plan.public_arguments, *plan.earlier_arguments())
+        )
+        if not earlier or self.replay(first) is not None:
+            return first
+        return next((one for one in earlier if self.replay(one) is not None), first)
 
     def _latest(self, plan: AnyPlan) -> tuple[int, Entry | None]:
         """Return the number of the latest release under a plan's name, from 0, with it; 0 and None before the first."""

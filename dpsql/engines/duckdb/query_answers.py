@@ -20,7 +20,7 @@ _ROW = pa.struct(
     [
         ("keys", pa.list_(pa.string())),
         ("numbers", pa.list_(pa.string())),
-        *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper")),
+        *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper", "standings")),
     ]
 )
 _RELEASE = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))])

@@ -42,6 +42,7 @@ from dpsql.engines.duckdb.query_options import Given, during_of, read_options, t
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
+from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
@@ -402,6 +403,7 @@ class QueryPlanner:
             during=dated[0] if dated else None,
             delta=delta,  # type: ignore[arg-type]
             parts=parts,
+            untold=filled[LEFT_OUT_SHARE.name] is not None and LEFT_OUT_SHARE.read(filled) is None,
         )
         errors = parameters.boolean("errors", filled["errors"])
         named = self._named(plan, filled, unique=read.binding.claim is not None)
@@ -424,7 +426,7 @@ class QueryPlanner:
             return replace(plan, release=f"query {secrets.token_hex(32)}")
         fresh, age = parameters.boolean("fresh", given["fresh"]), read_age(given["max_age"])
         if plan.release is None:
-            plan = replace(plan, release=f"query {digest_of(plan.public_arguments)}")
+            plan = self._past.of_question(plan, lambda record: f"query {digest_of(record)}")
             age = USUAL_AGE if age is None else age
         return self._past.of_age(plan, age, fresh=fresh)
 

@@ -32,7 +32,7 @@ from dpsql.rendering import call, cast, double, element, field, identifier, stru
 # What the release of a query is in SQL.
 CORES = (
     "STRUCT(sequence BIGINT, guarantee VARCHAR, cores STRUCT(keys VARCHAR[], numbers VARCHAR[], "
-    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[])[][])"
+    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[])[][])"
 )
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the step of the gate.
@@ -126,7 +126,7 @@ class QueryStatement:
             columns.append(f"{cast(element(field('entry', 'numbers'), place), one.type)} AS {identifier(one.name)}")
         for position, (place, count) in enumerate(self._spread(core), start=len(core.aggregates) + 1):
             names = error_names(core.aggregates[place].name, count)
-            fields = zip(("errors", "lower", "upper"), names, strict=True)
+            fields = zip(("errors", "lower", "upper", "standings"), names, strict=True)
             columns += [f"{element(field('entry', part), position)} AS {identifier(name)}" for part, name in fields]
         return f"SELECT {', '.join(columns)} FROM (SELECT {rows} AS entry FROM {identifier(_DP)})"
 

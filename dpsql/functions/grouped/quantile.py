@@ -244,7 +244,7 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
             needed = max(needed, self.bounds_noise.rows_needed)
         meaning = f"{whose} from which that error leaves rows on both sides of the outermost quantile"
         if self.rank_part is not None:
-            meaning = f"{whose} from which noise need not leave an end of an interval open"
+            meaning = f"{whose} from which a quantile may be clear"
         if n_rows is not None and n_rows < needed:
             meaning += f"; with {n_rows:,} rows the noise may put it beyond all rows"
         out.append(("rows_needed", needed, meaning))
@@ -266,7 +266,10 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         """Rows from which that error leaves rows on both sides of every quantile, and noise no interval open."""
         of_ranks = self.ranks / float(min(min(one, 1 - one) for one in self.at))
         part = self.rank_part
-        return math.ceil(of_ranks if part is None else max(of_ranks, rows_needed(self.at, part.scale)))
+        if part is None:
+            return math.ceil(of_ranks)
+        bounded = self.public_bounds is not None or self.draws_bounds or bool(self.by)
+        return math.ceil(max(of_ranks, rows_needed(self.at, part.scale, bounded=bounded)))
 
 
 @dataclass(frozen=True)
@@ -465,6 +468,7 @@ def _records(
     cuts = [cuts_around(group, len(counts)) for group, counts in zip(found, groups, strict=True)]
     noisy = part.draw([bins_between(counts, between) for counts, between in zip(groups, cuts, strict=True)])
     bounded = plan.public_bounds is not None or plan.draws_bounds or bool(plan.by)
+    bounds = cells.ends(0, len(groups[0]) - 1) if bounded and len(groups) else (None, None)
     records = []
     for each, drawn, between, rows in zip(values, found, cuts, noisy, strict=True):
         own: dict[str, list[Json]] = {}
@@ -472,7 +476,7 @@ def _records(
             pairs = zip(drawn, plan.at, strict=True)
             spans = [span(rows, between, cell, at, part.scale, failure) for cell, at in pairs]
             ends = [cells.ends(one.first, one.last) for one in spans]
-            record = span_record(each, spans, ends, bounded=bounded)
+            record = span_record(each, spans, ends, bounds)
             own |= record if number == 1 else {f"{end}_{number}": record[end] for end in ("lower", "upper")}
         records.append(own)
     return records
