@@ -369,12 +369,12 @@ def _asked(
         for kind, column in deciding:
             places[kind, str(column)] = count, 0
             count += 1
-            yield _Part(number, CountPlan, *_counted(kind, column, core, shared, once=answers.once))
+            yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     else:
         deciding = []
     whole = {one.column for one in core.aggregates if one.whole}
     bounds = public_bounds_of(core)
-    left_out = _NOT_TOLD if answers.once else {}
+    left_out = _left_out(core, answers)
     for targets in vectors:
         given = {**shared, **left_out, "target": list(targets)}
         given["wanted"] = tuple(tuple(names) for names in targets.values())
@@ -396,7 +396,7 @@ def _asked(
             continue
         places[kind, str(column)] = count, 0
         count += 1
-        yield _Part(number, CountPlan, *_counted(kind, column, core, shared, once=answers.once))
+        yield _Part(number, CountPlan, *_counted(kind, column, core, shared, _left_out(core, answers)))
     quantiles = quantiles_of(core)
     for column, asked in quantiles.items():
         lower, upper = bounds.get(column, (None, None))
@@ -421,13 +421,16 @@ def _asked(
         answers.listed.append(found)
 
 
+def _left_out(core: QueryCore, answers: Answers) -> Mapping[str, object]:
+    """Return what the parts of a core are given of row limits: nothing where these may leave rows out of known keys."""
+    return _NOT_TOLD if answers.once or core.private_keys else {}
+
+
 def _counted(
-    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object], *, once: bool
+    kind: str, column: str | None, core: QueryCore, shared: Mapping[str, object], left_out: Mapping[str, object]
 ) -> tuple[dict[str, object], dict[str, str]]:
     """Return the arguments of a count of different persons or items, and the columns that it adds."""
-    given: dict[str, object] = {**shared, "distinct_of": column}
-    if once:
-        given |= _NOT_TOLD
+    given: dict[str, object] = {**shared, **left_out, "distinct_of": column}
     if kind != "units":
         return given, {}
     if column is None:

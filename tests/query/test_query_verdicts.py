@@ -10,6 +10,9 @@ import pytest
 
 import dpsql
 from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
+from dpsql.functions import query_parts
+from dpsql.functions.grouped.left_out import LeftOutPlan
+from dpsql.functions.query_parts import SOURCE
 from support.broken.planting import planted
 from support.cases import cases
 from support.sql_text import literal
@@ -132,6 +135,46 @@ def test_a_person_with_one_row_pays_nothing_for_it() -> None:
     assert "left_out" not in ctx.query("SELECT count(*) FROM t", epsilon=1, left_out_share=0).noise
     wide = ctx.query("SELECT count(*) FROM t", epsilon=1, left_out_share=0.5).noise["left_out"][0]
     assert wide["units_std_error"] < cut["units_std_error"] / 5
+
+
+def as_before(kind: Any, given: Any, placed: Any, share: object) -> Any:
+    """Return the plan of a part as it was before it was told what row limits leave out."""
+    untold = {"left_out_share": 0} if issubclass(kind, LeftOutPlan) else {}
+    return kind.from_arguments(SOURCE, {**given, **untold}, dict(placed.stated))
+
+
+@cases("named", [{}, {"release": "visits"}], ids=["by its question", "by name"])
+def test_an_answer_of_before_is_replayed(named: dict[str, Any]) -> None:
+    """It costs nothing, is as it was, and says nothing of row limits; asked anew, it does."""
+    ctx = dpsql.Context()
+    ctx.connection.execute("CREATE TABLE t AS SELECT i % 500 AS who FROM range(60000) AS r(i)")
+    ctx.connection.execute("SELECT dp_protect('t', epsilon := 100, privacy_unit := 'who', max_rows_per_unit := 2)")
+    sql = "SELECT count(*) AS n FROM t"
+    with planted((query_parts, "_planned", as_before)):
+        made = ctx.query(sql, epsilon=1, errors=True, **named)
+    again = ctx.query(f"{sql} ", epsilon=1, errors=True, **named)
+    assert again.replayed
+    assert again.value.equals(made.value)
+    assert "left_out" not in again.noise
+    fresh = ctx.query(sql, epsilon=1, errors=True, fresh=True, **named)
+    assert not fresh.replayed
+    assert fresh.value["n_verdict"].to_pylist() == ["biased"]
+    assert ctx.query(sql, epsilon=1, errors=True, **named).value.equals(fresh.value)
+    [row] = ctx.connection.execute("SELECT epsilon_spent FROM dp_budget()").fetchall()
+    assert float(row[0]) == 2
+
+
+def test_private_keys_are_answered_in_all_parts(con: Any) -> None:
+    """What row limits leave out is not told of them: rows of keys that are not released are left out, too."""
+    ctx = dpsql.Context(con)
+    sql = (
+        "SELECT g % 3 AS k, count(DISTINCT who) AS p, avg(x) AS a, median(x) AS m, count(*) AS n FROM visits GROUP BY 1"
+    )
+    release = ctx.query(sql, epsilon=8, delta=1e-6, keys="private")
+    rows = release.value.to_pylist()
+    assert sorted(row["k"] for row in rows) == [0, 1, 2]
+    assert all(value is not None for row in rows for value in row.values())
+    assert "left_out" not in release.noise
 
 
 ONE_NUMBER = (NoisyNumbers, "of_all_groups", classmethod(lambda cls, numbers: ONE))

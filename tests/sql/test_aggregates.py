@@ -72,7 +72,13 @@ def released(con: Any, sql: str, keys: int) -> dict[Any, Any]:
         group = found.setdefault(target, {}).setdefault(tuple(row[:keys]), {})
         assert aggregate not in group
         group[aggregate] = value
-        assert (verdict == "clear") == (value is not None and lower is not None and (lower > 0 or upper < 0))
+        if value is None or lower is None:
+            assert verdict == "undetermined"
+        elif aggregate == "avg":
+            widest = BOUNDS[target][1] - BOUNDS[target][0]
+            assert verdict == ("clear" if upper - lower <= widest / 2 else "unclear")
+        else:
+            assert verdict == ("clear" if lower > 0 or upper < 0 else "unclear")
         if value is not None and error is not None:
             assert error >= 0
             assert lower - 1e-6 <= max(value, 0 if aggregate == "count" else value) <= upper + 1e-6
@@ -194,7 +200,8 @@ def test_tables_without_values(con: Any, by: str, unit: str, rows: str) -> None:
     for values in released(con, sql, 1 if by else 0)["x"].values():
         assert values["count"] == pytest.approx(0, abs=1e-6)
         assert values["sum"] == pytest.approx(0, abs=1e-6)
-        assert -4 <= values["avg"] <= 4
+        # The mean of nobody is NULL, but for a chance of 5 % that noise is taken for rows.
+        assert values["avg"] is None or -4 <= values["avg"] <= 4
         assert values["variance"] is None
     count = con.execute(f"SELECT value FROM dp_count('few', {by} {HUGE})").fetchall()
     if not by:
