@@ -64,6 +64,7 @@ def test_there_are_enough_mistakes() -> None:
     assert all(MISTAKES["grade_1"].values())
 
 
+@pytest.mark.odds("0: looks at messages and charges")
 @cases("statement", MISTAKES["sql"], quick=4)
 def test_a_statement(there: Interfaces, capsys: pytest.CaptureFixture[str], statement: str) -> None:
     """In the shell, and in Python."""

@@ -61,7 +61,7 @@ def test_rows_of_released_keys_have_noise_of_half_of_epsilon(con: Any) -> None:
 def test_a_drawn_limit_leaves_the_rest_of_epsilon(con: Any) -> None:
     """All people have two rows, so that two is what is drawn; rows are counted at 95 % of epsilon."""
     sql = "SELECT copy, count(*) AS n FROM visits GROUP BY copy"
-    more = f"max_rows_per_unit := 'drawn', keys := struct_pack(copy := range({COPIES})), fresh := true"
+    more = f"max_rows_per_unit := 'drawn', keys := struct_pack(copy := range({COPIES})), left_out_share := 0, fresh := true"
 
     def sampled(epsilon: Fraction, runs: int) -> list[int]:
         found: list[int] = []
@@ -76,7 +76,7 @@ def test_a_drawn_limit_leaves_the_rest_of_epsilon(con: Any) -> None:
 def test_each_grouping_set_has_noise_of_half_of_epsilon(con: Any) -> None:
     """What is drawn, before it is fitted to the other set: two rows of a person at one half of epsilon."""
     sql = "SELECT copy, count(*) AS n FROM visits GROUP BY ROLLUP (copy)"
-    more = f"keys := struct_pack(copy := range({COPIES})), fresh := true"
+    more = f"keys := struct_pack(copy := range({COPIES})), left_out_share := 0, fresh := true"
 
     def sampled(epsilon: Fraction, runs: int) -> list[int]:
         found: list[int] = []

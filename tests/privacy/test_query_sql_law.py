@@ -23,7 +23,8 @@ from support.sql_text import literal
 COPIES = 1000
 CAP = 2
 RUNS = 100_000
-ONE_GROUP = "max_groups_per_unit := 1"
+# All of epsilon is for the answers, but for a test that says otherwise.
+ONE_GROUP = "max_groups_per_unit := 1, left_out_share := 0"
 # One person has three rows, of which two count; the other has one.
 BASE, MORE = ["(1, 4)"], ["(2, 1)", "(2, 1)", "(2, 3)"]
 TWO_CORES = (
@@ -73,6 +74,21 @@ def test_two_cores_have_noise_of_half_of_epsilon_each(con: Any) -> None:
         return {(one, other): p * q for one, p in rows.items() for other, q in people.items()}
 
     judge(lambda epsilon, runs: sampled(con, epsilon, runs), law_of, Fraction(4), runs=RUNS)
+
+
+def test_what_row_limits_leave_out_takes_a_twentieth(con: Any) -> None:
+    """By default, of each part that may lose rows: the count has the rest of its epsilon."""
+    query = "SELECT copy, count(*) AS n FROM visits GROUP BY copy"
+
+    def drawn(epsilon: Fraction, runs: int) -> list[int]:
+        found: list[int] = []
+        more = f"epsilon := {float(epsilon)!r}, max_groups_per_unit := 1, fresh := true"
+        while len(found) < runs:
+            rows = con.execute(f"SELECT n - 3 FROM dp_query({literal(query)}, {more})").fetchall()
+            found += [noise for (noise,) in rows]
+        return found[:runs]
+
+    judge(drawn, lambda epsilon: geometric(CAP / (epsilon * Fraction(19, 20))), Fraction(4), runs=RUNS)
 
 
 def test_a_difference_across_cores_is_of_independent_noise(con: Any) -> None:
