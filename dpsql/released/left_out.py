@@ -37,7 +37,7 @@ from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated
 from dpsql.released.intervals import noise_quantile
-from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
+from dpsql.released.stored_blocks import StoredBlock, restored_block
 from dpsql.statistics.aggregates import AVG, COUNT, SUM, ValueBlock
 
 
@@ -49,12 +49,6 @@ class LeftOut(TypedDict):
 
     most: int
     blocks: list[StoredBlock]
-
-
-def left_out_record(noisy: Sequence[NoisyBlock], targets: Sequence[str], most: int) -> dict[str, Json]:
-    """Return what the ledger keeps of what was left out, a `LeftOut`."""
-    named = (None, *(targets or (None,)))
-    return {"most": most, "blocks": [stored_block(name, block) for name, block in zip(named, noisy, strict=True)]}
 
 
 def are_biased(

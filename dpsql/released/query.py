@@ -21,15 +21,13 @@ from numpy.typing import NDArray
 from dpsql.arrays import Doubles
 from dpsql.contract.verdicts import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.mechanisms.aggregates import NoisyBlock
-from dpsql.released.aggregates import width_before
 from dpsql.released.covariance import Estimated, estimates, nothing_left
 from dpsql.released.left_out import is_biased
 from dpsql.released.margins import fitted_block
 from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
-from dpsql.released.verdicts import is_narrowed
-from dpsql.statistics.aggregates import COUNT
+from dpsql.statistics.aggregates import AVG, COUNT
 
 _INTEGERS = {
     "TINYINT": 8,
@@ -109,7 +107,9 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
             part, answer, confidence, 1.0 - (1.0 - confidence) / answer["over"] if "over" in answer else None
         )
         order = _places(keys, _keys(_of_set(part, answer.get("set"))))
-        standing = _taken(_standing(part, answer, found), order)
+        standing = np.full(len(order), np.nan)
+        if "over" in answer:  # whose errors are asked for
+            standing = _taken(_standing(part, answer, found), order)
         numbers = (_taken(getattr(found, name), order) for name in ("value", "std_error", "lower", "upper"))
         columns.append((answer["type"], *numbers, standing))
     each = [
@@ -135,9 +135,10 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         standing = np.full(len(found.value), COUNTED)
     else:
         of_set, place, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
-        width = width_before(of_set["blocks"][place], name)
-        narrowed = is_narrowed(found.lower, found.upper, width)
-        standing = np.where(np.isnan(width), COUNTED, np.where(narrowed, NARROWED, DOUBTED))
+        bounds = of_set["blocks"][place]["bounds"]
+        standing = np.full(len(found.value), COUNTED)
+        if name == AVG and bounds is not None:
+            standing = np.where(found.narrowed(bounds[1] - bounds[0]), NARROWED, DOUBTED)
         if "left_out" in part:
             biased = is_biased({**of_set, "left_out": part["left_out"]}, place, name, found)
             standing = np.where(biased, LEFT_OUT, standing)

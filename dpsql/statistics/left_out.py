@@ -58,7 +58,7 @@ def _of_target(block: Block) -> Block:
 def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
     """Return what a unit with so many rows beyond its limits adds: rows, and the sum of their codes.
 
-    The twin of the step `beyond` (`dpsql.engines.duckdb.steps.left_out`).
+    The twin of the step `beyond` (`dpsql.engines.duckdb.steps.caps`).
     """
     kept = min(rows, most)
     if not rows:

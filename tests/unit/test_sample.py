@@ -43,7 +43,7 @@ def test_a_sample_is_a_share_of_the_tests_that_the_key_chooses() -> None:
 
 @pytest.mark.long
 def test_a_sample_has_whatever_guards_privacy_and_is_not_long() -> None:
-    quick = ("-m", "not long")
+    quick = ("-m", "not long and not slow")
     assert collected(*quick, file=GUARDING) == collected(*quick, "--sample", "0.25", file=GUARDING) != {}
 
 

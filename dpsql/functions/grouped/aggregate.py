@@ -39,7 +39,7 @@ from dpsql.mechanisms.interval_scan import PrivateInterval
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
-from dpsql.released.left_out import left_out_record
+from dpsql.released.stored_blocks import stored_block
 from dpsql.statistics.aggregates import Block, Sums, ValueBlock
 from dpsql.statistics.grouped_sums import GroupedSums, GroupRecords, KeyedSums, Labels, NamedSums, NumberedSums
 from dpsql.statistics.left_out import left_out_blocks
@@ -217,12 +217,14 @@ class AggregateCall(DrawnBoundsCall):
         return [sums[0].taken(units), *(one.taken(rows) for one in self.plan.counted(*sums))]
 
     def _left_out(self, fallen: Sequence[Sums]) -> dict[str, Json]:
-        """Draw what was left out; return what the ledger keeps of it, `dpsql.released.left_out.LeftOut`."""
+        """Draw what was left out; return what the ledger keeps of it, a `dpsql.released.left_out.LeftOut`."""
+        named = (None, *(self.plan.targets or (None,)))
         for part in self.plan.left_out_parts:
             noisy = part.draw(fallen)
             blocks = (noisy[0].block, *left_out_blocks(self.blocks)[1:])
             found = [replace(one, block=block) for one, block in zip(noisy, blocks, strict=True)]
-            return {"left_out": left_out_record(found, self.plan.targets, self.plan.contribution.rows)}
+            stored: list[Json] = [stored_block(name, one) for name, one in zip(named, found, strict=True)]
+            return {"left_out": {"most": self.plan.contribution.rows, "blocks": stored}}
         return {}
 
 

@@ -19,8 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from dpsql.engines.duckdb.keys import key, key_of, key_parts, order_by, partition_by, sampled
 from dpsql.engines.duckdb.steps import values
-from dpsql.engines.duckdb.steps.caps import Cap, within
-from dpsql.engines.duckdb.steps.left_out import apart, flagged, recorded
+from dpsql.engines.duckdb.steps.caps import Cap, apart, flagged, recorded, within
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
 from dpsql.engines.duckdb.steps.source import typed_key
 from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select
