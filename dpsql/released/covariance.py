@@ -62,10 +62,6 @@ class Estimated:
     lower: Doubles
     upper: Doubles
 
-    def narrowed(self, width: Doubles | float) -> NDArray[np.bool_]:
-        """Return where an interval is at most half as wide as what was public before; nowhere that this is NaN."""
-        return np.asarray(self.upper - self.lower <= np.multiply(width, 0.5), dtype=np.bool_)
-
     def without(self, groups: NDArray[np.bool_] | None) -> Estimated:
         """Return the estimates with NaN for some groups."""
         if groups is None or not groups.any():

@@ -27,7 +27,8 @@ from dpsql.released.margins import fitted_block
 from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
-from dpsql.statistics.aggregates import AVG, COUNT
+from dpsql.released.verdicts import is_narrowed
+from dpsql.statistics.aggregates import AVG, COUNT, SUM
 
 _INTEGERS = {
     "TINYINT": 8,
@@ -138,7 +139,7 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         bounds = of_set["blocks"][place]["bounds"]
         standing = np.full(len(found.value), COUNTED)
         if name == AVG and bounds is not None:
-            standing = np.where(found.narrowed(bounds[1] - bounds[0]), NARROWED, DOUBTED)
+            standing = np.where(is_narrowed(found.lower, found.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
         if "left_out" in part:
             biased = is_biased({**of_set, "left_out": part["left_out"]}, place, name, found)
             standing = np.where(biased, LEFT_OUT, standing)
@@ -203,8 +204,9 @@ def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: fl
             fitted_block(part["sets"], answer["set"], answer["place"], confidence) if fitted else restored_block(stored)
         )
 
-    empty = nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"])
-    found = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind].without(empty)
+    found = estimates(block(ends), (kind,), confidence=ends, ddof=answer["ddof"])[kind]
+    if name not in (COUNT, SUM):  # of which something is always left
+        found = found.without(nothing_left(block(confidence), kind, confidence=confidence, ddof=answer["ddof"]))
     undrawn = None in stored.get("drawn", ())
     return found if name == COUNT or not undrawn else _unknown(len(found.value))
 

@@ -302,7 +302,7 @@ def test_most_random_queries_are_answered_and_some_use_all_of_epsilon(con: Any) 
     draw = random.Random(7)
     queries = [(Writer(draw).query(), f"delta := 1e-6, {BOUNDED}") for _ in range(30)]
     queries.append(("SELECT count(*) FROM orders", "delta := 1e-6"))
-    rows = {"people": [], "notes": [], "parts": [], "lines": [], "orders": [(1, 1, *["NULL"] * 6)] * 3}
+    rows = {"people": [], "notes": [], "parts": [], "lines": [], "orders": [(1, 1, *["NULL"] * 6)] * 4}
     found = examine(con, queries, neighbours(rows))  # type: ignore[arg-type]
     assert found.wrong == []
     assert 2 * found.answered > len(queries), found.refused
