@@ -197,7 +197,7 @@ class Context(ContextMethods):
         """Return the rows of a source with a column ``prediction``, as an Arrow table; costs nothing.
 
         On an engine it is a lazy frame of the engine, which computes the predictions where its rows are.
-        Of a classifier ``prediction`` is the likelier class, as text, and ``probability`` that of its second class. Of
+        Of a classifier ``prediction`` is the likelier class, and ``probability`` that of its second class. Of
         a model of long rows there is one row per row id.
 
         Parameters

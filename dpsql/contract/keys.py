@@ -3,8 +3,8 @@
 The keys are the caller's: a list for one column, a struct with a list per column (their product), a list of structs
 (those combinations alone), or the name of a public table with these columns. A column that is not mentioned has all
 values of its type, which is public where the type lists them: BOOLEAN, and an ENUM whose labels its owner declared. A
-column with other labels is read as text (`dpsql.engines.duckdb.lineage.labels`). NULL is a key like any other, and
-counts only where it is listed.
+column with other labels is read as text (`dpsql.engines.duckdb.lineage.labels`). NULL is a key like any other: a type
+lists it, and a list counts it only where it has it.
 
 Texts are compared only after the cast: '1' and '01' are one key of an integer column, and are refused there.
 """
@@ -92,12 +92,12 @@ class PublicKeys:
         return found
 
 
-def values_of(kind: str) -> tuple[str, ...] | None:
-    """Return all values of a SQL type that lists them, as texts; None for any other type."""
+def values_of(kind: str) -> tuple[Key, ...] | None:
+    """Return all values of a SQL type that lists them, as texts, and NULL; None for any other type."""
     if kind == "BOOLEAN":
-        return ("false", "true")
+        return ("false", "true", None)
     if kind.startswith("ENUM("):
-        return tuple(text.replace("''", "'") for text in _ENUM.findall(kind))
+        return (*(text.replace("''", "'") for text in _ENUM.findall(kind)), None)
     return None
 
 

@@ -56,7 +56,7 @@ class Predictor:
     def added(self) -> pa.Schema:
         """The columns that it adds."""
         if isinstance(self.model, LinearClassifier):
-            return pa.schema([("prediction", pa.string()), ("probability", pa.float64())])
+            return pa.schema([("prediction", self.model.class_type), ("probability", pa.float64())])
         return pa.schema([("prediction", pa.float64())])
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,7 +95,8 @@ class Predictor:
         found = pa.array(numbers, mask=np.isnan(numbers))
         if not isinstance(self.model, LinearClassifier):
             return [found]
-        return [pa.array(self.model.predict_classes(rows), type=pa.string()), found]
+        classes = pa.array(self.model.predict_classes(rows), type=pa.string())
+        return [classes.cast(self.model.class_type), found]
 
     def _rows(self, batch: pa.RecordBatch) -> pa.Array:
         """Return what the model reads: a column of vectors, or all columns as one of structs."""

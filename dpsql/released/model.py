@@ -412,6 +412,16 @@ class LinearClassifier(LinearModel):
         negative, positive = self.classes_.tolist()
         return _class_text(negative), _class_text(positive)
 
+    @property
+    def class_type(self) -> pa.DataType:
+        """The type of the two classes: booleans, whole numbers, numbers or texts."""
+        levels = self.classes_.tolist()
+        if all(isinstance(one, bool) for one in levels):
+            return pa.bool_()
+        if not all(isinstance(one, float) for one in levels):
+            return pa.string()
+        return pa.int64() if all(one.is_integer() and abs(one) < _WHOLE for one in levels) else pa.float64()
+
     @staticmethod
     def _classes(scores: NDArray[np.float64], classes: NDArray[np.object_]) -> NDArray[np.object_]:
         """Choose between the negative class, the positive one, and the value for NaN."""
@@ -423,6 +433,8 @@ class LinearClassifier(LinearModel):
         return super()._counted(block)
 
 
+# Whole numbers below this are exact in a double, and in 64 bits.
+_WHOLE = 2.0**53
 _KINDS: dict[str, type[LinearModel]] = {
     "linear_regression": LinearModel,
     "naive_bayes": LinearClassifier,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 
 import dpsql
@@ -125,3 +126,108 @@ def test_tpch_of_public_tables_is_free(shop: Any, number: int) -> None:
     assert described(shop, call) == described(shop, TPCH[number])
     assert differences(shop.execute(call).fetchall(), shop.execute(TPCH[number]).fetchall()) == []
     assert spent(shop) == before
+
+
+# NULL is a group of what a type, bounds or a range list, unless a constraint or a condition says that there is none.
+NULLABLE = {
+    "b": True,
+    "s = 'a'": True,
+    "b AND n > 1": True,
+    "month(d)": True,
+    "n": True,
+    "n // 2": True,
+    "n + 1": True,
+    "CASE WHEN b THEN 'x' WHEN NOT b THEN 'y' END": True,
+    "b, month(d)": True,
+    "b IS NULL": False,
+    "coalesce(b, false)": False,
+    "sure": False,
+    "on_day > DATE '2026-02-01'": False,
+    "quarter(on_day)": False,
+    "level // 2": False,
+}
+WITHOUT_NULL = {
+    "SELECT b, count(*) FROM odd WHERE b IS NOT NULL GROUP BY b": 2,
+    "SELECT b, count(*) FROM odd WHERE b GROUP BY b": 2,
+    "SELECT n, count(*) FROM odd WHERE n BETWEEN 1 AND 2 GROUP BY n": 2,
+    "SELECT month(d), count(*) FROM odd WHERE month(d) > 1 GROUP BY 1": 12,
+    "SELECT b, count(*) FROM (SELECT b FROM odd WHERE b IS NOT NULL) GROUP BY b": 2,
+    "SELECT b, count(*) FROM odd JOIN names ON b = flag GROUP BY b": 2,
+}
+COLLATED = [
+    "SELECT count(*) FROM odd JOIN names ON names.name = odd.s",
+    "SELECT w, count(*) FROM odd JOIN names ON names.name = odd.s GROUP BY w",
+    "SELECT w, count(*) FROM odd JOIN names ON names.name = odd.plain GROUP BY w",
+    "SELECT count(*) FROM odd LEFT JOIN names ON names.name = odd.s WHERE w IS NULL",
+    "SELECT count(*) FROM odd WHERE s IN (SELECT plain FROM names)",
+    "SELECT count(*) FROM odd WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.plain = odd.s)",
+    "SELECT count(*) FROM odd WHERE s = 'A'",
+    "SELECT count(*) FROM odd WHERE s IN ('A', 'c')",
+    "SELECT count(DISTINCT s), count(DISTINCT plain), count(DISTINCT accent) FROM odd",
+    "SELECT count(*) FROM odd JOIN names ON names.plain = odd.accent",
+]
+
+
+@pytest.fixture(scope="module")
+def odd() -> Iterator[Any]:
+    """Columns of which a quarter is NULL, and such that never are; texts that a collation makes equal."""
+    with dpsql.connect() as opened:
+        opened.execute("""
+            CREATE TABLE odd (who INTEGER, b BOOLEAN, d DATE, n INTEGER, s VARCHAR COLLATE NOCASE, plain VARCHAR,
+              accent VARCHAR COLLATE NOACCENT.NOCASE, sure BOOLEAN NOT NULL, on_day DATE NOT NULL, level INTEGER NOT NULL);
+            INSERT INTO odd SELECT i, CASE WHEN i % 4 < 3 THEN i % 3 = 0 END, CASE WHEN i % 4 > 0 THEN on_day END,
+              CASE WHEN i % 4 <> 1 THEN i % 3 END, ['a', 'A', 'b', 'B', 'C'][1 + i % 5], ['a', 'A', 'b'][1 + i % 3],
+              ['a', 'Á', 'B'][1 + i % 3], i % 2 = 0, on_day, i % 5
+            FROM (SELECT i, DATE '2026-01-01' + i::INTEGER % 200 AS on_day FROM range(240) AS r(i));
+            CREATE TABLE names AS SELECT * FROM (VALUES ('A', 'a', 1, true), ('b', 'B', 2, false)) AS v(name, plain, w, flag);
+            ALTER TABLE names ALTER name TYPE VARCHAR COLLATE NOCASE;
+            SELECT dp_public('names');
+            SELECT dp_protect('odd', epsilon := 1e12, privacy_unit := 'who', max_rows_per_unit := 1,
+              lower := {n: 0, level: 0}, upper := {n: 2, level: 4})""")
+        yield opened
+
+
+@cases(("key", "null"), NULLABLE.items(), ids=NULLABLE, quick=4)
+def test_null_is_a_group_where_rows_may_have_it(odd: Any, key: str, null: bool) -> None:
+    """Of nothing else: each group of DuckDB's is there, and all others are of nobody. Totals are totals of all rows."""
+    sql = f"SELECT {key}, count(*) FROM odd GROUP BY ALL"
+    found = odd.execute(private(sql)).fetchall()
+    assert {row for row in found if row[-1]} == set(odd.execute(sql).fetchall())
+    assert any(None in row for row in found) == null
+    rolled = odd.execute(private(f"SELECT {key}, count(*) FROM odd GROUP BY ROLLUP ({key})")).fetchall()
+    assert max(row[-1] for row in rolled) == 240
+    assert sum(row[-1] for row in found) == 240
+
+
+@cases(("sql", "groups"), WITHOUT_NULL.items(), ids=WITHOUT_NULL, quick=2)
+def test_null_is_no_group_where_a_condition_says_so(odd: Any, sql: str, groups: int) -> None:
+    found = odd.execute(private(sql)).fetchall()
+    assert len(found) == groups
+    assert {row for row in found if row[1]} == set(odd.execute(sql).fetchall())
+
+
+def test_a_flag_has_three_groups_in_functions(odd: Any) -> None:
+    sql = "SELECT b, count(*) FROM odd GROUP BY b"
+    found = odd.execute("SELECT b, value::BIGINT FROM dp_count('odd', by := 'b', epsilon := 1e8)").fetchall()
+    assert set(found) == set(odd.execute(sql).fetchall())
+    [(listed,)] = odd.execute(
+        "SELECT list(b) FROM dp_count('odd', by := 'b', keys := [true, false], epsilon := 1e8)"
+    ).fetchall()
+    assert set(listed) == {True, False}
+
+
+@cases("sql", COLLATED, quick=3)
+def test_a_statement_has_one_equality(odd: Any, sql: str) -> None:
+    """Joins, subqueries and DISTINCT compare texts as conditions do: by the collation of a column."""
+    assert sorted(odd.execute(private(sql)).fetchall()) == sorted(odd.execute(sql).fetchall())
+
+
+def test_groups_by_a_collation_are_written_out(odd: Any) -> None:
+    with pytest.raises(duckdb.Error, match=r"P104.*lower\(s\) COLLATE C"):
+        odd.execute(private("SELECT s, count(*) FROM odd WHERE s IN ('a', 'b') GROUP BY s"))
+    for sql in (
+        "SELECT lower(s) COLLATE C AS k, count(*) FROM odd WHERE k IN ('a', 'b') GROUP BY k",
+        "SELECT lower(name) COLLATE C AS k, count(*) FROM odd JOIN names ON name = s GROUP BY k",
+        "SELECT count(*) FROM odd WHERE s COLLATE C = 'A'",
+    ):
+        assert sorted(odd.execute(private(sql)).fetchall()) == sorted(odd.execute(sql).fetchall())

@@ -44,3 +44,41 @@ def test_words_within_a_text_are_left_alone(con: Any) -> None:
     text = '"value":NAN,"value":NaN'
     [(plan,)] = con.execute("SELECT json_serialize_plan(?)::VARCHAR", [f"SELECT '{text}' AS x"]).fetchall()
     assert text in str(bound.read(plan))
+
+
+COUNTS = (
+    *(
+        "count(x)",
+        "count(x + 1)",
+        "count(f)",
+        "count(abs(x))",
+        "count(x) FILTER (even)",
+        "count(CASE WHEN even THEN x END)",
+    ),
+    *("count(DISTINCT x)", "count(DISTINCT f)", "count(DISTINCT x) FILTER (even)", "approx_count_distinct(x)"),
+    *("regr_count(x, f)", "count_if(x > 3)", "count(*) FILTER (x IS NOT NULL)", "count(*) FILTER (x > 3)"),
+    *("count(x), avg(x)", "count(x), count(*), sum(f)", "count(x), count(f)"),
+)
+
+
+@pytest.fixture(scope="module")
+def measured() -> Iterator[Any]:
+    """Floats of two sizes; of each ten one is NULL, one no number, and one infinite."""
+    with dpsql.connect() as opened:
+        opened.execute("""
+            CREATE TABLE measured AS SELECT i AS who, i % 2 = 0 AS even, CAST(w AS DOUBLE) AS x, CAST(w AS FLOAT) AS f FROM
+              (SELECT i, [NULL, 'nan', 'inf', '-0.0', '0.0', '1', '2', '3', '4', '5.5'][1 + i % 10] AS w FROM range(500) AS r(i));
+            SELECT dp_protect('measured', epsilon := 1e11, privacy_unit := 'who', max_rows_per_unit := 1,
+              lower := {x: 0, f: 0}, upper := {x: 6, f: 6})""")
+        yield opened
+
+
+@cases("count", COUNTS, quick=3)
+def test_what_is_no_number_is_counted_as_in_sql(measured: Any, count: str) -> None:
+    """Every count is DuckDB's; sums and averages are of numbers."""
+    sql = f"SELECT {count} FROM measured"
+    [found] = measured.execute(private(sql)).fetchall()
+    [exact] = measured.execute(sql).fetchall()
+    counts = [place for place, value in enumerate(exact) if isinstance(value, int)]
+    assert counts
+    assert [found[place] for place in counts] == [exact[place] for place in counts]

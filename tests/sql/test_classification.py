@@ -329,7 +329,7 @@ def test_dp_predict_of_a_context(con: Any) -> None:
                 found = found.sort("doc")
                 assert found["doc"].to_list() == list(range(DOCUMENTS))
                 assert found["probability"].to_list() == pytest.approx(exact, abs=2e-3)
-                assert found["prediction"].to_list() == ["true" if p > 0.5 else "false" for p in found["probability"]]
+                assert found["prediction"].to_list() == [p > 0.5 for p in found["probability"]]
             with pytest.raises(dpsql.SourceError, match="S002"):
                 context.dp_predict(model, "wide")
         fitted = context.dp_naive_bayes("wide", target="spam", features=names, epsilon=HUGE)
@@ -511,7 +511,7 @@ def test_odd_names_and_columns(model: str) -> None:
         more = {"max_features_per_row": 20} if model == "bayes" else {"lower": 0, "upper": 1, "row_norm": 5}
         fit(frame, target='la"bel', features=chosen, epsilon=HUGE, dataset="it's", release="m\"'", **more)
         found: Any = pl.from_arrow(context.dp_predict("m\"'", frame)).sort("doc id")
-        assert found["prediction"].to_list() == ["true" if doc % 2 else "false" for doc in range(400)]
+        assert found["prediction"].to_list() == [doc % 2 == 1 for doc in range(400)]
         scores = (
             frame.group_by("doc id")
             .agg(pl.col('la"bel').first())

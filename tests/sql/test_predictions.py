@@ -103,7 +103,7 @@ def test_vectors(con: Any) -> None:
 def test_long_rows_are_one_row_per_id(con: Any) -> None:
     found = con.execute("FROM dp_predictions('long', 'mail') ORDER BY doc").fetchall()
     exact = con.execute(
-        "SELECT doc, dp_predict_class('long', list(token)), dp_predict('long', list(token)) FROM mail GROUP BY doc ORDER BY doc"
+        "SELECT doc, dp_predict_class('long', list(token))::BOOLEAN, dp_predict('long', list(token)) FROM mail GROUP BY doc ORDER BY doc"
     ).fetchall()
     assert len(found) == 20_000
     assert found == exact
@@ -268,3 +268,29 @@ def test_any_number_of_features(con: Any, count: int, monkeypatch: pytest.Monkey
     con.execute(f"CREATE OR REPLACE TEMP TABLE wide AS SELECT {columns}")
     [row] = con.execute("FROM dp_predictions('made', 'wide')").fetchall()
     assert row[-1] == pytest.approx(made.predict(values.reshape(1, -1))[0], rel=1e-12)
+
+
+@cases(
+    ("levels", "kind"),
+    [
+        ("z", "BOOLEAN"),
+        ("z::INT", "BIGINT"),
+        ("z::INT + 0.5", "DOUBLE"),
+        ("CASE WHEN z THEN 'yes' ELSE 'no' END", "VARCHAR"),
+    ],
+    quick=1,
+)
+def test_a_class_has_the_type_of_the_target(con: Any, levels: str, kind: str) -> None:
+    """It is compared with the target as it is."""
+    con.execute(f"CREATE OR REPLACE TABLE levelled AS SELECT a, b, {levels} AS z FROM t")
+    con.execute("SET VARIABLE known = (SELECT list(DISTINCT z ORDER BY z) FROM levelled)")
+    con.execute(
+        "FROM dp_logistic_regression('levelled', target := 'z', features := ['a', 'b'], epsilon := 1e4, lower := -1, upper := 1, "
+        f"target_levels := getvariable('known'), release := {kind!r})"
+    ).fetchall()
+    found = con.execute(
+        f"SELECT typeof(prediction), avg((prediction = z)::INT) FROM dp_predictions({kind!r}, 'levelled') GROUP BY 1"
+    )
+    [(shown, right)] = found.fetchall()
+    assert shown == kind
+    assert right > 0.95

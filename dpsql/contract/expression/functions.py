@@ -320,8 +320,7 @@ FUNCTIONS: tuple[Allowed, ...] = (
         ("greatest", "least"), (_ANY,), "Picks one of its values by bytes, numbers or dates.", alike=True, more=True
     ),
     # Text, bytes and bits.
-    Allowed(("lower", "upper"), (TEXT,), _UNICODE),
-    Allowed(("strip_accents", "nfc_normalize"), (TEXT,), f"{_UNICODE} DuckDB calls it for a collation of a column."),
+    Allowed(("lower", "upper", "strip_accents", "nfc_normalize"), (TEXT,), _UNICODE),
     Allowed(("ascii", "strlen", "ltrim", "rtrim", "trim"), (TEXT,), _BYTES),
     Allowed(("ltrim", "rtrim", "trim"), (TEXT, TEXT), _BYTES),
     Allowed(("len", "length"), (TEXT | _LISTS | {"BIT"},), _BYTES),
@@ -353,7 +352,7 @@ for _one in FUNCTIONS:
 
 # Functions that an expression may name; operators have signs of their own, and some DuckDB alone calls.
 KNOWN = frozenset(name for name in _NAMED if name.isidentifier()) - {
-    *("strip_accents", "nfc_normalize", "normalized_interval"),
+    "normalized_interval",
 }
 
 

@@ -90,6 +90,8 @@ RANGES: Mapping[str, tuple[str, ...]] = {
 RANGED = TEXT | TIMES | {"TIMESTAMP_S"}
 # Collations that are functions of the text alone. Others follow a locale's rules, which differ between libraries.
 _COLLATIONS = frozenset(("nocase", "noaccent", "nfc", "c", "posix", "binary"))
+# Those of them that compare bytes.
+BY_BYTES = frozenset(("c", "posix", "binary"))
 # The labels of an ENUM in a text of DuckDB's, which may be cut off.
 _LABELS = re.compile(r"\bENUM\s*\((?:\s*'(?:[^']|'')*'\s*,?)*\)?")
 
@@ -161,6 +163,11 @@ class Type:
     def kinds(self) -> frozenset[str]:
         """Its kind and those of its parts."""
         return frozenset((self.kind,)).union(*(part.kinds for _, part in self.fields))
+
+    @property
+    def collated(self) -> bool:
+        """Whether it is text of which equal values may differ."""
+        return self.collation.lower() not in ("", *BY_BYTES)
 
     @property
     def labels(self) -> Iterator[tuple[str, ...]]:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpsql.contract.expression.kinds import NUMBERS, TIMESTAMPS, Type
+from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
 from dpsql.contract.query.disjoint import indicator
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.places import about
+from dpsql.contract.query.spellings import by_collation
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage
 from dpsql.contract.query.work import CoreDraft, Splitting
@@ -196,9 +197,14 @@ class CoreAggregates:
                     f"sql: count(DISTINCT {shown}) needs a privacy unit, since one value has many rows. Have the owner "
                     f"state one, or count groups: SELECT count(*) FROM (SELECT {shown} FROM ... GROUP BY {shown}).",
                 )
+            kind = self.stage.write(value).type
+            value = by_collation(value, kind.collation) if self.work.revised(kind.collated) else value
             return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
         if expr.filter is None and self.stage.whole(value):
             return self._add("rows", None, Type("BIGINT"))
+        # NaN is counted, and has no part in a sum.
+        if self.work.revised(self.stage.write(value).type.kind in FLOATS):
+            value = _when(Expr("present", parts=(value,)), one)
         return self._add("values", self._target(self._filtered(expr, value)), Type("BIGINT"))
 
     def _is_hugeint(self, expr: Expr) -> bool:

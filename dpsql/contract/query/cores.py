@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
@@ -15,6 +16,7 @@ from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
 from dpsql.contract.query.released_relation import released
+from dpsql.contract.query.spellings import functions_of
 from dpsql.contract.query.split import QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
@@ -423,6 +425,13 @@ class CoreSelect:
         group = self.groups[number]
         written = self.stage.write(group)
         name = self._named(group)
+        if self.work.revised(written.type.collated):
+            spelling = reduce(lambda x, call: f"{call}({x})", functions_of(written.type.collation), name or "x")
+            raise ParameterError(
+                "P104",
+                f"sql groups by {show(name or 'x')}, which is {written.type.shown}: equal values of it may be spelled "
+                f"differently. Group by one spelling, {spelling} COLLATE C, which has a name of its own.",
+            )
         found: KeyValues | None = self.work.stated_keys(name) if name else None
         if found is None and not self.work.options.private_keys:
             found = self.stage.keys.find(group) or self.env.joined.get(fold(name))

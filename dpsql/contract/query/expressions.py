@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
 from dpsql.contract.expression.judge import Judge
-from dpsql.contract.expression.kinds import TEXT, ZONED_TIMESTAMP, Type
+from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
@@ -419,6 +419,7 @@ class _Phrase:
             "case": self._case,
             "cast": self._cast,
             "call": self._call,
+            "collate": self._collate,
             "element": self._element,
             "field": self._element,
         }
@@ -473,6 +474,11 @@ class _Phrase:
             raise ParameterError("P070", f"sql: {expr.name} takes no DISTINCT, FILTER, ORDER BY or names. {_HINT}")
         return call(expr.name, *self._all(expr))
 
+    def _collate(self, expr: Expr) -> str:
+        if expr.name.lower() not in BY_BYTES:
+            raise ParameterError("P070", f"sql: COLLATE {expr.name} cannot be asked of a row. {_HINT}")
+        return f"({self.sql(expr.parts[0])} COLLATE C)"
+
     def _element(self, expr: Expr) -> str:
         whole, which = expr.parts
         if which.what != "constant" or which.name != "string":
@@ -483,7 +489,6 @@ class _Phrase:
 def _shown(expr: Expr) -> str:
     return {
         "subquery": "a subquery that stands there",
-        "collate": f"COLLATE {expr.name}",
         "star": "*",
         "window": f"{expr.name} OVER ()",
     }.get(expr.what, expr.what)

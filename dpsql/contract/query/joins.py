@@ -15,6 +15,7 @@ from dpsql.contract.query.catalogue import Catalogue, PathKey
 from dpsql.contract.query.expressions import RowExpressions, is_text
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.relations import ROWS, Item, PartOfQuery, Scope
+from dpsql.contract.query.spellings import by_collation
 from dpsql.errors import SourceError
 from dpsql.rendering import call, identifier
 from dpsql.rendering import text as sql_text
@@ -104,6 +105,8 @@ class Joining:
     expressions : RowExpressions
     table : callable
         Returns the relation of a table of the catalogue.
+    revised : callable
+        As `dpsql.contract.query.work.Splitting.revised`.
     notes : list of str
         What explain says.
     """
@@ -113,6 +116,7 @@ class Joining:
     catalogue: Catalogue
     expressions: RowExpressions
     table: Callable[[PathKey], PartOfQuery | None]
+    revised: Callable[[bool], bool]
     notes: list[str] = field(default_factory=list)
 
     def together(self, members: Sequence[Member], conditions: list[Expr]) -> Member:
@@ -203,10 +207,19 @@ class Joining:
         if all(kind.kind in INTEGERS - {"UHUGEINT"} for kind in kinds):
             return f"{sides[0].sql} = {sides[1].sql}"
         if all(map(is_text, kinds)):
+            by = next((kind.collation for kind in kinds if kind.collated), "")
+            # People are told apart by the bytes of their ids, whatever the collation is.
+            if self.revised(bool(by) and not (self._is_key(left) and self._is_key(right))):
+                collated = [by_collation(one, by) for one in (left, right)]
+                sides = [self.expressions.write(one, self.scope.columns(one)) for one in collated]
             return f"{call('encode', sides[0].sql)} = {call('encode', sides[1].sql)}"
         if kinds[0] == kinds[1] and kinds[0].known:
             return f"{sides[0].sql} = {sides[1].sql}"
         return None
+
+    def _is_key(self, expr: Expr) -> bool:
+        column = self.scope.column(expr) if expr.what == "item" else None
+        return column is not None and (column.owner or column.tie is not None)
 
     def _joined(
         self,

@@ -16,13 +16,15 @@ from dpsql.contract.parameters import show
 from dpsql.contract.query.buckets import bucket_width
 from dpsql.contract.query.cut_dates import cut_date, days_left, year_of
 from dpsql.contract.query.expressions import ColumnSql, RowExpressions
-from dpsql.contract.query.intervals import Limits, finite_part
+from dpsql.contract.query.intervals import Limits, finite_part, number
 from dpsql.contract.query.nodes import Expr
+from dpsql.contract.query.presence import fails_without, has_value
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.split import QueryKey
 from dpsql.rendering import call, cast, identifier, text
 
 _MOST_INTEGERS, _MOST_PARTS = 10_000, 3
+_TYPES = frozenset(("BOOLEAN", "ENUM"))
 _BOOLEANS = frozenset(("and", "or", "not", "null", "present", "in", "between", "compare"))
 _WHOLE = frozenset(("floor", "ceil", "ceiling", "round", "trunc", "//"))
 _DAYS = frozenset(
@@ -47,6 +49,8 @@ class KeyFinder:
         What every row that counts meets.
     interval : callable
         Returns what an expression lies in.
+    revised : callable
+        As `dpsql.contract.query.work.Splitting.revised`.
     """
 
     def __init__(
@@ -55,8 +59,9 @@ class KeyFinder:
         expressions: RowExpressions,
         conditions: Sequence[Expr],
         interval: Callable[[Expr], Limits],
+        revised: Callable[[bool], bool],
     ) -> None:
-        self._scope, self._expressions = scope, expressions
+        self._scope, self._expressions, self._revised = scope, expressions, revised
         self._conditions, self._interval = conditions, interval
 
     def find(self, expr: Expr) -> KeyValues | None:
@@ -76,16 +81,15 @@ class KeyFinder:
         if expr.what == "item":
             return self._column(expr)
         if expr.what in _BOOLEANS:
-            return KeyValues(("true", "false", *(() if expr.what in ("null", "present") else (None,))), None, "BOOLEAN")
+            return self._of_type(expr, KeyValues(("true", "false"), None, "BOOLEAN"), before=True)
         if expr.what == "case":
             return self._case(expr)
         if expr.what == "coalesce" and not expr.flag:
             return self._coalesced(expr)
         part = finite_part(expr)
         if part is not None:
-            return self._dated(expr) or KeyValues(
-                tuple(map(str, range(part[0], part[1] + 1))), None, "the parts of a date"
-            )
+            values = tuple(map(str, range(part[0], part[1] + 1)))
+            return self._dated(expr) or self._of_type(expr, KeyValues(values, None, "the parts of a date"))
         return self._dated(expr) or self._whole(expr)
 
     def _column(self, expr: Expr) -> KeyValues | None:
@@ -99,7 +103,32 @@ class KeyFinder:
             found = self._integers(expr, column.type)
         if found is not None and item.optional:
             found = _with_null(found, column.type)
+        if found is not None and found.origin in _TYPES and None in (found.values or ()) and self._is_present(expr):
+            found = replace(found, values=tuple(one for one in found.values or () if one is not None))
         return found
+
+    def _of_type(self, expr: Expr, found: KeyValues, *, before: bool = False) -> KeyValues:
+        """Return values that follow from a type or from bounds, with NULL where a row that counts may have it.
+
+        Earlier versions had it where they say so `before`.
+        """
+        null = expr.what not in ("null", "present") and not self._is_present(expr)
+        before = before and expr.what not in ("null", "present")
+        if not self._revised(null != before):
+            null = before
+        return _with_null(found, self._type(expr)) if null else found
+
+    def _is_present(self, expr: Expr) -> bool:
+        """Return whether no row that counts has NULL there, as constraints, joins and conditions say."""
+        if any(fails_without(one, lambda part: part == expr) for one in self._conditions):
+            return True
+        if expr.what == "item":
+            item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
+            return column.whole and not (item.optional or item.hidden)
+        keeps = expr.what in ("cast", *_BOOLEANS) or finite_part(expr) is not None
+        if keeps or (expr.name in _WHOLE and (expr.name != "//" or number(expr.parts[1]))):
+            return all(map(self._is_present, expr.parts))
+        return has_value(expr, self._is_present)
 
     def _equated(self, expr: Expr, kind: Type) -> KeyValues | None:
         """Return the values of the public column that every row which counts has equal to a column."""
@@ -119,7 +148,8 @@ class KeyFinder:
                 other = one.parts[1 - one.parts.index(expr)]
                 if other.what == "item" and self._scope.own(other):
                     item = self._scope.item(str(other.value))
-                    if item.relation.level == PUBLIC and not item.optional:
+                    more = self._type(other).collated and not self._type(expr).collated
+                    if item.relation.level == PUBLIC and not item.optional and not self._revised(more):
                         return other
         return None
 
@@ -157,8 +187,8 @@ class KeyFinder:
             read = {str(one.value) for one in expr.walk() if one.what == "item"}
             if len(read) == 1 and key.origin not in ("stated", "declared"):
                 of_item.setdefault(read.pop(), []).append(place)
-        for number, places in of_item.items():
-            item = self._scope.item(number)
+        for id_, places in of_item.items():
+            item = self._scope.item(id_)
             if item.relation.level == PUBLIC and len(places) > 1:
                 query = self.rows_of(item, [listed[place] for place in places])
                 names = tuple(out[place].column for place in places)
@@ -206,6 +236,8 @@ class KeyFinder:
     # Values that conditions name.
 
     def _wanted(self, expr: Expr) -> tuple[str | None, ...] | None:
+        if self._conditions and self._revised(self._type(expr).collated):
+            return None  # rows have other spellings of them
         for one in self._conditions:
             found = _values_of(one, expr)
             if found is not None:
@@ -313,7 +345,8 @@ class KeyFinder:
         first, last = (int(one) for one in (found.lower, found.upper))
         value = f"CAST({identifier('i')} AS {kind.sql})"
         query = f"SELECT {value} AS v FROM (SELECT {call('unnest', call('range', str(first), str(last + 1)))} AS i)"
-        return KeyValues(None, query, f"whole numbers in [{fraction_text(found.lower)}, {fraction_text(found.upper)}]")
+        origin = f"whole numbers in [{fraction_text(found.lower)}, {fraction_text(found.upper)}]"
+        return self._of_type(expr, KeyValues(None, query, origin))
 
     # Images.
 
@@ -346,7 +379,7 @@ class KeyFinder:
         whole = self._direct(expr) if expr.what == "coalesce" and not expr.flag and not top else None
         if (
             whole is None
-            and expr.what in ("call", "cast", "coalesce", "element", "case")
+            and expr.what in ("call", "cast", "coalesce", "element", "case", "collate")
             and not (expr.filter or expr.orders)
         ):
             parts = [self._substituted(one, sources) for one in expr.parts]

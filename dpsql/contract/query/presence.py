@@ -48,13 +48,22 @@ def refuses_null(condition: Expr, value: Expr) -> bool:
 # Signs that are neither NULL nor false of a NULL, and calls that pass over one.
 _SEEING = frozenset(("IS DISTINCT FROM", "IS NOT DISTINCT FROM"))
 _PASSING_OVER = frozenset(("greatest", "least", "concat_ws", "row", "struct_pack", "list_value"))
+# Says of an expression whether it is missing.
+Missing = Callable[[Expr], bool]
 
 
-def is_null_without(expr: Expr, missing: Collection[str]) -> bool:
-    """Return whether an expression is certain to be NULL in a row in which all columns of some items are."""
+def columns_of(items: Collection[str]) -> Missing:
+    """Return what says of an expression whether it is a column of some items."""
+    return lambda expr: expr.what == "item" and str(expr.value) in items
+
+
+def is_null_without(expr: Expr, missing: Missing) -> bool:
+    """Return whether an expression is certain to be NULL in a row in which what is `missing` is."""
+    if missing(expr):
+        return True
     parts = [is_null_without(one, missing) for one in expr.parts]
     if expr.what == "item":
-        return str(expr.value) in missing
+        return False
     if expr.what == "constant":
         return expr.name == "NULL"
     if expr.what == "case":
@@ -71,8 +80,8 @@ def is_null_without(expr: Expr, missing: Collection[str]) -> bool:
     return expr.what == "call" and any(parts) and (expr.name not in _PASSING_OVER or all(parts))
 
 
-def fails_without(condition: Expr, missing: Collection[str]) -> bool:
-    """Return whether a condition is certain not to hold in a row in which all columns of some items are NULL."""
+def fails_without(condition: Expr, missing: Missing) -> bool:
+    """Return whether a condition is certain not to hold in a row in which what is `missing` is NULL."""
     if condition.what in ("and", "or"):
         fails = [fails_without(one, missing) for one in condition.parts]
         return any(fails) if condition.what == "and" else all(fails)
@@ -81,8 +90,8 @@ def fails_without(condition: Expr, missing: Collection[str]) -> bool:
     return is_null_without(condition, missing)
 
 
-def counts_nothing_without(aggregate: Expr, missing: Collection[str]) -> bool:
-    """Return whether an aggregate leaves out the rows in which all columns of some items are NULL."""
+def counts_nothing_without(aggregate: Expr, missing: Missing) -> bool:
+    """Return whether an aggregate leaves out the rows in which what is `missing` is NULL."""
     if aggregate.filter is not None and fails_without(aggregate.filter, missing):
         return True
     if aggregate.name in ("count_if", "countif"):
@@ -92,8 +101,8 @@ def counts_nothing_without(aggregate: Expr, missing: Collection[str]) -> bool:
     return any(is_null_without(one, missing) for one in aggregate.parts)
 
 
-def _adds_nothing_without(expr: Expr, missing: Collection[str]) -> bool:
-    """Return whether a value is NULL or 0 in a row in which all columns of some items are NULL."""
+def _adds_nothing_without(expr: Expr, missing: Missing) -> bool:
+    """Return whether a value is NULL or 0 in a row in which what is `missing` is NULL."""
     zero = expr.what == "constant" and expr.value == "0"
     if expr.what == "case":
         whens = [fails_without(one, missing) for one in expr.parts[:-1:2]]

@@ -9,7 +9,7 @@ from dpsql.contract.parameters import fold
 from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.joins import Ids, Joining, Member, member_of, of_nobody, person_of
 from dpsql.contract.query.nodes import Expr, From, Join, Nothing, Order, Select, given
-from dpsql.contract.query.presence import fails_without
+from dpsql.contract.query.presence import columns_of, fails_without
 from dpsql.contract.query.relations import PUBLIC, ROWS, Item, PartOfQuery, Scope, item_column
 from dpsql.contract.query.stages import DISTINCT_ON, Stage
 from dpsql.contract.query.work import Env, Splitting
@@ -40,7 +40,9 @@ class RowBlock:
         self.work, self._leaf, self._lift, self.env = work, leaf, lift, env
         self.scope = Scope(outer=outer)
         self.ids = Ids(chr(ord("a") + min(env.depth, 5)))
-        self.joining = Joining(self.scope, self.ids, work.catalogue, work.expressions, work.parent, work.notes)
+        self.joining = Joining(
+            self.scope, self.ids, work.catalogue, work.expressions, work.parent, work.revised, work.notes
+        )
         self.conditions: list[Expr] = []
         self.known: list[Expr] = []
         self.added: list[Expr] = []  # conditions that subqueries brought
@@ -65,7 +67,7 @@ class RowBlock:
         """Return the rows: all conditions are known by now, and all subqueries that became joins."""
         self.correlated = [one for one in self.conditions if not self.scope.own(one)]
         own = [one for one in self.conditions if self.scope.own(one)]
-        if any(self._reads_missing(one) and not fails_without(one, self.missing) for one in own):
+        if any(self._reads_missing(one) and not fails_without(one, columns_of(self.missing)) for one in own):
             raise of_nobody()
         self.known += own
         lifted = [self._lifted(one) for one in (*own, *self._choosing, *self._beside)]

@@ -16,6 +16,7 @@ Most types spell equal values in one way. These do not:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
 
 from dpsql.contract.expression.kinds import (
     FLOATS,
@@ -27,6 +28,7 @@ from dpsql.contract.expression.kinds import (
     ZONED_TIMESTAMP,
     Type,
 )
+from dpsql.contract.query.nodes import Expr
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, element, field
 
@@ -45,6 +47,8 @@ _ONE_SPELLING: Mapping[str, str] = {
     "ENUM": "One form of each label.",
 }
 _TEXTS = frozenset(("VARCHAR", "JSON"))
+# What DuckDB makes of texts to compare them by a collation; of those that are not here it compares the bytes.
+_COLLATED = {"nocase": "lower", "noaccent": "strip_accents", "nfc": "nfc_normalize"}
 # Least and largest values, and the order in which each comes first.
 ENDS = {"min": "ASC", "max": "DESC"}
 
@@ -60,6 +64,16 @@ def has_one_spelling(kind: Type) -> bool:
     if kind.kind in NESTED:
         return all(leaf.kind in _ONE_SPELLING for leaf in kind.leaves)
     return kind.kind in _ONE_SPELLING
+
+
+def functions_of(collation: str) -> list[str]:
+    """Return the functions of a text whose bytes DuckDB compares where it compares texts by a collation."""
+    return [_COLLATED[name] for name in reversed(collation.lower().split(".")) if name in _COLLATED]
+
+
+def by_collation(expr: Expr, collation: str) -> Expr:
+    """Return a text of which DuckDB compares the bytes where it compares texts by a collation."""
+    return reduce(lambda inner, name: Expr("call", name, (inner,)), functions_of(collation), expr)
 
 
 def is_plain(kind: Type) -> bool:
@@ -125,7 +139,7 @@ def one_of_group(sql: str, kind: Type, direction: str = "ASC") -> str:
         raise ParameterError(
             "P104",
             f"sql: {kind.shown} is not grouped, nor compared in groups of one person's rows, since its values can be "
-            "equal and spelled differently. Make a number or a text without a collation of it, such as lower(x) or "
-            "date_part('hour', x), or write min(x) OVER (PARTITION BY person).",
+            "equal and spelled differently. Make a number of it, such as date_part('hour', x) or length(x), or write "
+            "min(x) OVER (PARTITION BY person).",
         )
     return element(call("list", f"{sql} ORDER BY {in_order(sql, kind, direction)}"), 1)

@@ -149,8 +149,8 @@ class Split:
     told : tuple of (str, str, NoisyNumbers)
         The noisy numbers whose errors the post text reads: core, aggregate, and of how many noisy numbers the column is
         made that they are for. Their columns are those of `error_names`.
-    chooses : bool
-        Whether a text chooses among rows or values that tie, which `Options.earlier` leaves to DuckDB.
+    differs : bool
+        Whether it is another one than earlier versions made, which `Options.earlier` makes again.
     """
 
     cores: tuple[QueryCore, ...]
@@ -159,7 +159,7 @@ class Split:
     noisy: tuple[tuple[tuple[str, str], ...], ...] = ()
     notes: tuple[str, ...] = ()
     told: tuple[tuple[str, str, NoisyNumbers], ...] = ()
-    chooses: bool = False
+    differs: bool = False
 
 
 def error_names(aggregate: str, numbers: NoisyNumbers) -> tuple[str, str, str, str]:

@@ -31,7 +31,7 @@ from dpsql.contract.query.people import TWO_STAGES, Lifter
 from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions, refuse_name
 from dpsql.contract.query.post_select import released_select
-from dpsql.contract.query.presence import counts_nothing_without
+from dpsql.contract.query.presence import columns_of, counts_nothing_without
 from dpsql.contract.query.relations import (
     PUBLIC,
     RELEASED,
@@ -100,7 +100,7 @@ def split(query: Query, catalogue: Catalogue, options: Options) -> Split:
         tuple(tuple(sorted(one.noisy)) for one in relation.columns),
         tuple(splitter.work.notes),
         tuple(splitter.work.told),
-        splitter.work.chooses,
+        splitter.work.differs,
     )
 
 
@@ -348,7 +348,7 @@ class Splitter:
 
     def _of_people(self, block: RowBlock, expr: Expr) -> bool:
         """Whether rows that a public table has without people change no aggregate."""
-        return all(counts_nothing_without(one, block.missing) for one in aggregates_in(expr))
+        return all(counts_nothing_without(one, columns_of(block.missing)) for one in aggregates_in(expr))
 
     def _inside(self, block: RowBlock, expr: Expr) -> Expr:
         """Return an expression in which the aggregates' arguments hold no subquery any more."""

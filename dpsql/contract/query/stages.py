@@ -171,7 +171,7 @@ class Stage:
     @property
     def keys(self) -> KeyFinder:
         """Finds public values."""
-        return KeyFinder(self.scope, self.work.expressions, self.known, self.interval)
+        return KeyFinder(self.scope, self.work.expressions, self.known, self.interval, self.work.revised)
 
     def relation(self, outputs: Sequence[tuple[Expr, str]]) -> PartOfQuery:
         """Return the rows with these columns, and their owner behind them."""
@@ -262,7 +262,7 @@ class Stage:
 
     def _keeps_spelling(self, group: Expr, kind: Type) -> bool:
         """Whether a group has the value of any of its rows: equal ones are the same, or will be, or say whose it is."""
-        return not self.work.choosing(not (has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)))
+        return not self.work.revised(not (has_one_spelling(kind) or kind.kind in FLOATS or self._says_whose(group)))
 
     def _of_equals(self, text: str, columns: Sequence[Column]) -> str:
         """Return rows in which equal numbers of columns are the same; DuckDB would aggregate for each mention."""
@@ -271,7 +271,7 @@ class Stage:
             for one in columns
             if one.type.kind in FLOATS
         ]
-        return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if self.work.choosing(bool(same)) else text
+        return f"(SELECT * REPLACE ({', '.join(same)}) FROM {text})" if self.work.revised(bool(same)) else text
 
     def _above(self, text: str, columns: Sequence[Column], unseen: tuple[Column, ...] | None = None) -> Stage:
         relation = PartOfQuery(
@@ -343,7 +343,7 @@ class Stage:
                 "P104", f"sql: {expr.name} does not take a {kind.shown} of one person's rows. Cast the value."
             )
         kept = found if expr.name not in ("bool_and", "bool_or") else NOWHERE
-        if self.work.choosing(expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind))):
+        if self.work.revised(expr.name in ENDS and not (kind.kind in FLOATS or has_one_spelling(kind))):
             sql = one_of_group(names[0], kind, ENDS[expr.name])
         return sql, types[0][1], kept
 
@@ -415,10 +415,10 @@ class Stage:
     def _over(self, window: Window, columns: Sequence[Column]) -> str:
         """Return the SQL of a window over rows of these columns."""
         if self.work.options.earlier and window.earlier is not None:
-            self.work.choosing()
+            self.work.revised()
             return window.earlier
         found = window.sql(columns)
-        self.work.choosing(found != window.earlier)
+        self.work.revised(found != window.earlier)
         return found
 
     def _window(self, expr: Expr, kept: Callable[[Expr], str]) -> Window:

@@ -93,12 +93,12 @@ class Splitting:
     cores: list[CoreDraft] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     told: dict[tuple[str, str, NoisyNumbers], None] = field(default_factory=dict)  # as `Split.told`
-    chooses: bool = False  # as `Split.chooses`
+    differs: bool = False  # as `Split.differs`
 
-    def choosing(self, chooses: bool = True) -> bool:
-        """Return whether a text is to choose among what ties; note that it `chooses`, also where it is not to."""
-        self.chooses = self.chooses or chooses
-        return chooses and not self.options.earlier
+    def revised(self, differs: bool = True) -> bool:
+        """Return whether a query is to be other than in earlier versions; note that it is, also where it is not to."""
+        self.differs = self.differs or differs
+        return differs and not self.options.earlier
 
     def table(self, table: CatalogueTable) -> PartOfQuery:
         """Return a table of the catalogue as a relation."""
@@ -113,7 +113,7 @@ class Splitting:
             PUBLIC if table.public else ROWS,
             columns,
             read_as_text(
-                with_one_spelling(whole, table.loose) if self.choosing(bool(table.loose)) else whole, table.texts
+                with_one_spelling(whole, table.loose) if self.revised(bool(table.loose)) else whole, table.texts
             ),
             f"(SELECT {nothing} WHERE false)",
             table.pending,
@@ -165,11 +165,11 @@ class Splitting:
             return stated
         if column.values is not None:
             return KeyValues(column.values, None, "declared")
-        if column.type.kind == "ENUM":
-            return KeyValues(column.type.values, None, "ENUM")
-        if column.type.kind == "BOOLEAN":
-            return KeyValues(("true", "false"), None, "BOOLEAN")
-        return None
+        kind = column.type.kind
+        if kind not in ("ENUM", "BOOLEAN"):
+            return None
+        known: tuple[str | None, ...] = ("true", "false") if kind == "BOOLEAN" else column.type.values
+        return KeyValues(known if column.required or not self.revised() else (*known, None), None, kind)
 
     def stated_limits(self, name: str) -> Limits:
         """Return the bounds that the caller states for a column of a subquery."""

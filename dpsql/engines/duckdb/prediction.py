@@ -10,6 +10,8 @@ is (BETWEEN) or comes after `_is_nan`, which nothing but the value decides.
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from dpsql.contract.names import source_sql
 from dpsql.errors import SourceError
 from dpsql.released.model import LinearClassifier, LinearModel
@@ -18,12 +20,14 @@ from dpsql.rendering import call, cast, coalesce, double, identifier, plus, text
 
 # Names that are the same at each bind, so that a view of predictions has one plan, by which its base tables are known.
 _ROWS, _SCORE = "__dpsql__rows", "__dpsql__score"
+_SQL_TYPES = {pa.bool_(): "BOOLEAN", pa.int64(): "BIGINT", pa.float64(): "DOUBLE", pa.string(): "VARCHAR"}
 
 
 def predictions_sql(model: LinearModel, source: str) -> str:
     """Return the query of a source's rows with a column ``prediction``; of a classifier ``probability``, too.
 
-    Of a model of long rows there is one row per row id. A feature that the source lacks is DuckDB's own binder error.
+    The prediction of a classifier has the type of its levels: BOOLEAN, BIGINT, DOUBLE or VARCHAR. Of a model of long
+    rows there is one row per row id. A feature that the source lacks is DuckDB's own binder error.
 
     Parameters
     ----------
@@ -51,7 +55,8 @@ def _computed(model: LinearModel, row: str) -> str:
     number = call("dpsql_predict", str(model.ledger_id), row)
     if not isinstance(model, LinearClassifier):
         return f"{number} AS prediction"
-    return f"{call('dpsql_predict_class', str(model.ledger_id), row)} AS prediction, {number} AS probability"
+    likelier = cast(call("dpsql_predict_class", str(model.ledger_id), row), _SQL_TYPES[model.class_type])
+    return f"{likelier} AS prediction, {number} AS probability"
 
 
 def _names(model: LinearModel) -> str:
@@ -77,7 +82,7 @@ def _predicted(model: LinearModel) -> str:
         return f"CASE WHEN {missing} THEN NULL ELSE {value} END AS prediction"
     odds = call("exp", call("-", _SCORE))
     probability = call("/", double(1), plus(double(1), odds))
-    negative, positive = map(text, model.class_texts)
+    negative, positive = (cast(text(one), _SQL_TYPES[model.class_type]) for one in model.class_texts)
     return (
         f"CASE WHEN {missing} THEN NULL WHEN {_SCORE} > {double(0)} THEN {positive} "
         f"WHEN {_SCORE} IS NOT NULL THEN {negative} END AS prediction, "

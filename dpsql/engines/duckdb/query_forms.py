@@ -39,13 +39,13 @@ class ReadQuery:
     direct: bool
     names: tuple[tuple[str, str], ...]
     private: bool = False  # whether a column has private labels
-    before: ReadQuery | None = None  # as earlier versions split it: labels were public, and DuckDB chose among ties
+    before: ReadQuery | None = None  # as earlier versions split it: labels were public, DuckDB chose among ties
     refusal: DpsqlError | None = None  # of what is not as it was `before`
 
     @property
     def differs(self) -> bool:
         """Whether earlier versions split it otherwise."""
-        return self.private or self.split.chooses
+        return self.private or self.split.differs
 
     @property
     def forms(self) -> list[ReadQuery]:
