@@ -612,7 +612,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -720,7 +721,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -837,7 +839,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -943,7 +946,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -1049,7 +1053,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -1173,7 +1178,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``target``, ``aggregate``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -1277,7 +1283,7 @@ class ContextMethods:
         -------
         release : Release
             ``lower``, ``upper``, ``count``, ``std_error``, ``count_lower``, ``count_upper``, ``cumulative``,
-            ``cumulative_std_error``, ``verdict``, ``speaks_of``.
+            ``cumulative_std_error``, ``verdict``, ``covers``, ``speaks_of``.
 
         Raises
         ------
@@ -1363,7 +1369,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``margin``, ``count``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``, ``speaks_of``.
 
         Raises
         ------
@@ -2686,7 +2692,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``quantile``, ``value``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``quantile``, ``value``, ``lower``, ``upper``, ``verdict``, ``covers``, ``speaks_of``.
 
         Raises
         ------
@@ -2847,7 +2853,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------
@@ -2930,7 +2937,8 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``speaks_of``.
+            ``feature_1``, ``feature_2``, ``value``, ``std_error``, ``lower``, ``upper``, ``verdict``, ``covers``,
+            ``speaks_of``.
 
         Raises
         ------

@@ -10,7 +10,7 @@ CREATE TABLE visits AS
   ) AS w, LATERAL (SELECT p + 9000 * again AS i);
 SELECT dp_protect('visits', epsilon := 5.0, delta := 1e-5, privacy_unit := 'person', max_rows_per_unit := 9);
 
--- Two visits of a person count. The verdict says that more is missing than noise explains, and speaks_of what counts.
+-- Two visits of a person count. The verdict says that more is missing than noise explains, and covers what counts.
 SELECT * FROM dp_count('visits', by := 'quarter', keys := [0, 1, 2, 3], max_rows_per_unit := 2, epsilon := 0.5);
 SELECT * FROM dp_count('visits', by := 'quarter', keys := [0, 1, 2, 3], max_rows_per_unit := 9, epsilon := 0.5);
 

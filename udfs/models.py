@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.covers import COVERING
 from dpsql.contract.parameters import text
 from dpsql.engines.duckdb.past_releases import ModelRow
 from dpsql.engines.duckdb.prediction import predictions_sql
@@ -21,7 +22,7 @@ from dpsql.released import curves as roc
 from dpsql.released.histogram import Histogram, histogram_quantiles
 from dpsql.released.model import LinearClassifier, LinearModel
 from dpsql.released.results import Curve
-from dpsql.released.shapes import AREA, QUANTILES, SPEAKS_OF
+from dpsql.released.shapes import AREA, QUANTILES
 from dpsql.released.synthetic_rows import synthetic_columns
 from dpsql.udfs.values import UdfSpec, struct_list
 
@@ -107,8 +108,8 @@ def histogram_quantile(session: Session) -> Callable[..., list[dict[str, object]
     """Bind (release, quantiles, dataset) → quantiles that a released histogram tells, and of which rows."""
 
     def run(key: object, quantiles: object, dataset: str | None) -> list[dict[str, object]]:
-        def view(result: Histogram, speaks_of: str) -> list[dict[str, object]]:
-            return [{**row, SPEAKS_OF: speaks_of} for row in histogram_quantiles(result, quantiles)]
+        def view(result: Histogram, covers: str) -> list[dict[str, object]]:
+            return [{**row, **dict.fromkeys(COVERING, covers)} for row in histogram_quantiles(result, quantiles)]
 
         return session.past.histogram(key, dataset, view)
 

@@ -226,7 +226,7 @@ def aggregate(shape: Shape, session: Session) -> Callable[..., pa.Array]:
             ticket = session.open_call(call, checked.function)
             rows = lists.values.slice(start, stop - start)
             entry = session.release_once(ticket, partial(_release_rows, session, ticket, rows))
-            out.append(shape.entries(entry.result, entry.speaks_of))
+            out.append(shape.entries(entry.result, entry.covers))
         return _lists(out, shape)
 
     return run
@@ -265,7 +265,7 @@ def releases(shape: Shape, entries: list[Entry]) -> pa.Array:
     parts = [
         pa.array([entry.sequence for entry in entries], type=pa.int64()),
         pa.array([entry.receipt for entry in entries], type=pa.string()),
-        _lists([shape.entries(entry.result, entry.speaks_of) for entry in entries], shape),
+        _lists([shape.entries(entry.result, entry.covers) for entry in entries], shape),
     ]
     return pa.StructArray.from_arrays(parts, names=["sequence", "guarantee", "entries"])
 

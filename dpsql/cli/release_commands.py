@@ -20,8 +20,8 @@ from dpsql.cli.dot_commands import check_syntax, split_all
 from dpsql.cli.output import Destination, Result, open_ledger
 from dpsql.cli.private import Private
 from dpsql.cli.runner import Runner, RunnerOptions, protects
+from dpsql.contract.covers import covers
 from dpsql.contract.parameters import show
-from dpsql.contract.speaks_of import speaks_of
 from dpsql.engines.duckdb.result_rows import stored_rows
 from dpsql.errors import ParameterError
 from dpsql.functions.noise_statement import noise_statement
@@ -109,7 +109,7 @@ def draw(
         raise ParameterError("P055", f"more than one dataset has a release {show(release)}. Give --dataset as well.")
     one = found[0]
     rows = FUNCTIONS[one.function].shape.rows(one.result)
-    save(plot_release(one.function, one.result, rows, speaks_of=speaks_of(one.arguments), kind=kind), output)
+    save(plot_release(one.function, one.result, rows, covers=covers(one.arguments), kind=kind), output)
 
 
 def run_query(

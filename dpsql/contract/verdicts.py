@@ -36,7 +36,7 @@ NOT_MEASURED = "not measured"
 DIFFERS = "differs"
 NO_EVIDENCE = "no evidence"
 # What is known of a number of a query beside its interval, from the best to the worst: its claim is not to be 0; the
-# interval is at most half of what was public before; it is wider than that; limits left out too much. An expression
-# has the worst of its numbers.
-COUNTED, NARROWED, DOUBTED, LEFT_OUT = range(4)
+# interval is at most half of what was public before; it is wider than that; limits left out too much; a divisor may be
+# 0. An expression has the worst of its numbers.
+COUNTED, NARROWED, DOUBTED, LEFT_OUT, UNDIVIDED = range(5)
 VERDICTS = (CLEAR, UNCLEAR, BIASED, UNDETERMINED, NOT_MEASURED, DIFFERS, NO_EVIDENCE)

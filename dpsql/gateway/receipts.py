@@ -6,6 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpsql.contract.cost import Cost
+from dpsql.contract.covers import COVERING
 from dpsql.contract.events import cost_of
 from dpsql.functions.noise_statement import noise_statement
 from dpsql.gateway.granted import Granted
@@ -40,7 +41,7 @@ def stored_receipt(stored: StoredRelease, ledger: Ledger) -> dict[str, Any]:
         "engine": None,
         "noise": noise_statement(stored.function, stored.arguments, stored.result),
         "policy": policy,
-        "speaks_of": policy.get("speaks_of"),
+        **{name: policy.get(name) for name in COVERING},
     }
 
 

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from dpsql.contract.cost import UNITS_PER_ONE, Cost, loss_text, units_up
+from dpsql.contract.covers import covered
 from dpsql.contract.events import Event, cost_of
 from dpsql.contract.measurement import Permit
 from dpsql.contract.periods import During, spans
@@ -56,7 +57,7 @@ class Receipt:
     replayed : bool
     policy : dict
         What bound the call: its privacy unit, relation and limits, the bounds, levels and keys that were used, and
-        which rows its numbers speak of (`speaks_of`).
+        which rows its numbers are of (`covers`).
     blocks : tuple of str
         The periods that were charged, in spans such as ``'2026-01/2026-12'``; none where the dataset has no periods.
     epsilon_of_person, delta_of_person : float or None
@@ -81,10 +82,14 @@ class Receipt:
     delta_of_person: float | None = None
 
     @property
+    def covers(self) -> str | None:
+        """Which rows the numbers are of."""
+        return covered(self.policy)
+
+    @property
     def speaks_of(self) -> str | None:
-        """Which rows the numbers speak of."""
-        found = self.policy.get("speaks_of")
-        return found if isinstance(found, str) else None
+        """The same as `covers`: its earlier name, for one more version."""
+        return self.covers
 
     @property
     def has_result(self) -> bool:

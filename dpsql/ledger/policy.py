@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.contract.cost import UNITS_PER_ONE
-from dpsql.contract.speaks_of import speaks_of
+from dpsql.contract.covers import COVERING, covers
 from dpsql.ledger.budget import BOUND_NAMES, ENUM_LABELS, NO_UNIT, Budget
 from dpsql.ledger.rows import RecordedDeclaration, merged_into, path_text
 from dpsql.rendering import text
@@ -125,7 +125,7 @@ def _sql(value: object) -> str | None:
 
 
 def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what bound a call: the unit, its limits, what it speaks of, and the bounds, levels and keys in use.
+    """Return what bound a call: the unit, its limits, what it covers, and the bounds, levels and keys in use.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ def in_force(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """
     unit = (arguments.get("layout") or {}).get("privacy_unit") or NO_UNIT
     used = {name: arguments[name] for name in _IN_FORCE if arguments.get(name) not in (None, [])}
-    return {"speaks_of": speaks_of(arguments), "privacy_unit": unit, **used}
+    return {**dict.fromkeys(COVERING, covers(arguments)), "privacy_unit": unit, **used}
 
 
 def of_session(dataset: str, kind: str, base: str | None) -> PolicyRow:

@@ -11,8 +11,8 @@ from functools import cached_property
 from typing import Any, TypedDict
 
 from dpsql.contract.cost import DEFAULT_REPORT_DELTA, UNITS_PER_ONE, zcdp_epsilon
+from dpsql.contract.covers import covers
 from dpsql.contract.names import MARKED
-from dpsql.contract.speaks_of import speaks_of
 from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.chain import CHARGE, Row
@@ -54,9 +54,9 @@ class Entry:
     arguments: str = field(default="{}", compare=False, repr=False)
 
     @property
-    def speaks_of(self) -> str:
-        """Which rows the numbers speak of."""
-        return speaks_of(json.loads(self.arguments))
+    def covers(self) -> str:
+        """Which rows the numbers are of."""
+        return covers(json.loads(self.arguments))
 
     @property
     def receipt(self) -> str:

@@ -7,7 +7,7 @@ rows that count, and the noise on them; what fell away is beside it.
 fell away at least, but for noise, with the chance `confidence`. No private number says how much it was at most: one
 person's million rows must not show. Nor would an upper end of the noisy number do: with a share s of epsilon its noise
 is (1 - s) / s times that of a count, so at a share of 5 % it always exceeds the count's own interval, and no row would
-ever be `clear`. So `clear` does not say that nothing fell away; `speaks_of` says what the number is of.
+ever be `clear`. So `clear` does not say that nothing fell away; `covers` says what the number is of.
 
 **Groups.** What fell away is known over all groups together. If it is L, at most L / h groups lack more than h, half of
 a row's interval. A row is `biased` where that is at least one group, and more than the share of the groups, one less

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import ALL_ROWS
 from dpsql.contract.parameters import show
-from dpsql.contract.speaks_of import ALL_ROWS
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.crosstab import Crosstab, margins_of
@@ -75,7 +75,7 @@ def plot_release(
     result: Any,
     rows: Rows,
     *,
-    speaks_of: str | None = None,
+    covers: str | None = None,
     kind: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -89,7 +89,7 @@ def plot_release(
         What the ledger keeps of it.
     rows : sequence of mapping
         Its tidy rows.
-    speaks_of : str, optional
+    covers : str, optional
         Which rows the numbers speak of; the caption says it unless it is all of them.
     kind : str, optional
         Which picture, where there are several: ``'roc'`` (the default), ``'precision_recall'`` or ``'calibration'`` of
@@ -113,7 +113,7 @@ def plot_release(
         raise ParameterError("P034", f"a release of {function} holds no numbers to draw. Read its rows.")
     if kind is not None and kind not in known:
         raise ParameterError("P005", f"kind must be one of {', '.join(known)}; got {show(kind)}.")
-    words = _verdict(function, rows), None if speaks_of == ALL_ROWS else speaks_of
+    words = _verdict(function, rows), None if covers == ALL_ROWS else covers
     return _drawn(partial(_with_words, known[kind or next(iter(known))], *words), ax)
 
 
@@ -124,13 +124,13 @@ def _verdict(function: str, rows: Rows) -> str | None:
     return whole_verdict(judged) if judged else None
 
 
-def _with_words(draw: _Draw, verdict: str | None, speaks_of: str | None, ax: Axes) -> None:
+def _with_words(draw: _Draw, verdict: str | None, covers: str | None, ax: Axes) -> None:
     """Draw, and name the verdict in the caption, and below it which rows the picture speaks of."""
     draw(ax)
     head = "; ".join(filter(None, [ax.get_title(), None if verdict is None else f"verdict: {verdict}"]))
     lines = [head] if head else []
-    if verdict is not None or speaks_of is not None:
-        ax.set_title("\n".join([*lines, *textwrap.wrap(speaks_of or "", _CAPTION)]), parse_math=False)
+    if verdict is not None or covers is not None:
+        ax.set_title("\n".join([*lines, *textwrap.wrap(covers or "", _CAPTION)]), parse_math=False)
 
 
 def plot_budgets(budgets: Sequence[BudgetRow], *, ax: Axes | None = None) -> Axes:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.boundary import public_methods
+from dpsql.contract.covers import COVERING, covered
 from dpsql.contract.parameters import stored_text
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
@@ -16,7 +17,6 @@ from dpsql.released.glass_box import shapes_table
 from dpsql.released.html import cell_text, release_html
 from dpsql.released.plots import plot_release, svg
 from dpsql.released.results import Fitted
-from dpsql.released.shapes import SPEAKS_OF
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,9 +128,14 @@ class Release:
         return self.bound()
 
     @property
+    def covers(self) -> str:
+        """Which rows the numbers are of: all, or those that a cap, keys and a condition leave; and their bounds."""
+        return str(covered(self.policy))
+
+    @property
     def speaks_of(self) -> str:
-        """Which rows the numbers speak of: all, or those that a cap, keys and a condition leave; and their bounds."""
-        return str(self.policy["speaks_of"])
+        """The same as `covers`: its earlier name, for one more version."""
+        return self.covers
 
     @property
     def verdict(self) -> str | None:
@@ -158,9 +163,7 @@ class Release:
         ParameterError
             P005, P034, P059: there is no such picture of this release, or Matplotlib is missing.
         """
-        return plot_release(
-            self.function, self.result, self.value.to_pylist(), speaks_of=self.speaks_of, kind=kind, ax=ax
-        )
+        return plot_release(self.function, self.result, self.value.to_pylist(), covers=self.covers, kind=kind, ax=ax)
 
     def to_arrow(self) -> pa.Table:
         """Return the value as an Arrow table."""
@@ -232,7 +235,7 @@ class Release:
         charge = f"at no charge, {self.replay}" if self.replayed else "charged"
         charge += "" if self.engine is None else f", on {self.engine}"
         head = f"Release {self.ledger_id} of {self.function} on {self.dataset!r}: {self.guarantee} ({charge})"
-        head += f"\n{self.speaks_of}"
+        head += f"\n{self.covers}"
         return "\n".join([head, *shown])
 
     def _repr_html_(self) -> str:
@@ -241,8 +244,10 @@ class Release:
             "guarantee": self.guarantee,
             "charged": f"nothing: {self.replay}" if self.replayed else "once, with this release",
             "engine": self.engine or "DuckDB",
-            "speaks of": self.speaks_of,
-            "policy": "; ".join(f"{name} {stored_text(one)}" for name, one in self.policy.items() if name != SPEAKS_OF),
+            "covers": self.covers,
+            "policy": "; ".join(
+                f"{name} {stored_text(one)}" for name, one in self.policy.items() if name not in COVERING
+            ),
         }
         return release_html(receipt, self.verdict, without_words(self.value), self._picture())
 
@@ -255,8 +260,8 @@ class Release:
 
 
 def without_words(rows: pa.Table) -> pa.Table:
-    """Return rows without what they speak of, which is the same in all and said above them."""
-    return rows.drop_columns([SPEAKS_OF]) if SPEAKS_OF in rows.column_names else rows
+    """Return rows without what they cover, which is the same in all and said above them."""
+    return rows.select([name for name in rows.column_names if name not in COVERING])
 
 
 def _same(value: Any) -> Any:

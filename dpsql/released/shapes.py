@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dpsql.contract.covers import COVERING
 from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
 from dpsql.released.areas import area_rows
@@ -36,9 +37,8 @@ KEYS = "keys"
 # What a row says about its noise.
 VERDICT = "verdict"
 _WORD = {VERDICT: "VARCHAR"}
-# The last column where every row is a number of rows or of their values: which rows it speaks of.
-SPEAKS_OF = "speaks_of"
-_SPOKEN = _WORD | {SPEAKS_OF: "VARCHAR"}
+# The last columns where every row is a number of rows or of their values: which rows it covers, twice in this version.
+_SPOKEN = _WORD | dict.fromkeys(COVERING, "VARCHAR")
 # Of a standard deviation that is shown.
 _FOUR_DIGITS = Context(prec=4, rounding=ROUND_CEILING)
 
@@ -82,21 +82,20 @@ class Shape:
         }
         return pa.struct([(name, kinds[kind]) for name, kind in self.columns.items()])
 
-    def entries(self, result: Any, speaks_of: str | None = None) -> pa.StructArray:
+    def entries(self, result: Any, covers: str | None = None) -> pa.StructArray:
         """Return the rows of a stored result as an Arrow array.
 
         Parameters
         ----------
         result : JSON values
             As the ledger keeps it.
-        speaks_of : str, optional
-            Which rows it speaks of (`dpsql.contract.speaks_of`), where it has a column for that.
+        covers : str, optional
+            Which rows it covers (`dpsql.contract.covers`), where it has columns for that.
         """
-        bare = pa.struct([field for field in self.arrow if field.name != SPEAKS_OF])
+        bare = pa.struct([field for field in self.arrow if field.name not in COVERING])
         made = pa.array(self.rows(result), type=bare) if self.table is None else self.table(result, bare)
         columns = [rounded_up(column) if _is_error(name) else column for name, column in _fields(made)]
-        if SPEAKS_OF in self.columns:
-            columns.append(pa.repeat(pa.scalar(speaks_of, pa.string()), len(made)))
+        columns += [pa.repeat(pa.scalar(covers, pa.string()), len(made)) for name in COVERING if name in self.columns]
         return pa.StructArray.from_arrays(columns, fields=list(self.arrow))
 
     @property
@@ -179,8 +178,8 @@ def _keyed(result: Any, shape: Shape) -> Rows:
     """Return rows with their keys by the names of the columns, as texts."""
     found = []
     for row in shape.entries(result).to_pylist():
-        del row[SPEAKS_OF]
-        found.append({**dict(zip(result["columns"], row.pop(KEYS), strict=True)), **row})
+        kept = {name: value for name, value in row.items() if name not in (KEYS, *COVERING)}
+        found.append({**dict(zip(result["columns"], row[KEYS], strict=True)), **kept})
     return found
 
 

@@ -51,7 +51,7 @@ def test_a_method_writes_its_call_and_returns_a_release(door: FakeDoor, remote: 
     assert (release.ledger_id, release.dataset, release.guarantee) == (1, "patients", "0.5-DP, one row")
     assert not release.replayed
     assert release.verdict == "clear"
-    assert release.speaks_of == "all rows"
+    assert release.covers == "all rows"
     assert release.result == {"count": 42.5}
     assert pickle.loads(pickle.dumps(release)).result == {"count": 42.5}
     again = remote.dp_count("it's", epsilon=0.1, by=("ward",), keys={"ward": ["A", "B"]})

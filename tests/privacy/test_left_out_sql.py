@@ -124,7 +124,7 @@ def test_counts_under_a_cap_that_bites_are_not_clear(within: bool) -> None:
             inside += row["lower"] <= exact[row["week"]] <= row["upper"]
         assert release.noise["left_out"]["most_rows_of_a_unit"] == 6
         advised += "next_step" in release.noise
-        assert release.speaks_of == "rows that count: at most 6 a unit, none without a unit, listed keys"
+        assert release.covers == "rows that count: at most 6 a unit, none without a unit, listed keys"
     if within:
         # Where nothing falls away, noise says so of all groups of a call in 2 % of calls.
         assert advised <= 4

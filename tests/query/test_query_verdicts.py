@@ -80,6 +80,33 @@ def test_nothing_is_said_of_the_mean_of_nobody(con: Any, aggregate: str) -> None
     assert all(row[1] is not None and row[2] is not None for rows in plain for row in rows[:2])
 
 
+QUOTIENTS = {
+    "of a sum and a count": "SELECT ward, sum(x) / count(*) AS v FROM lives GROUP BY ward",
+    "with nullif": "SELECT ward, 1 + 100 * sum(x) / nullif(count(*), 0) AS v FROM lives GROUP BY ward",
+    "of sums": "SELECT ward, count(*) / sum(x) AS v FROM lives GROUP BY ward",
+    "above": "SELECT ward, v + 1 AS v FROM (SELECT ward, sum(x) / count(*) AS v FROM lives GROUP BY ward)",
+    "in grouping sets": "SELECT ward, sum(x) / count(*) AS v FROM lives GROUP BY ROLLUP (ward)",
+    "of distinct rows": "SELECT DISTINCT ward, sum(x) / count(*) AS v FROM lives GROUP BY ward",
+}
+
+
+@cases("sql", QUOTIENTS.values(), ids=QUOTIENTS, quick=2)
+def test_a_quotient_is_nothing_where_its_divisor_may_be_0(con: Any, sql: str) -> None:
+    """Noise finds rows of nobody in 5 % of calls: in 3 of 3 once in 8,000 runs, and the bits are fixed."""
+    nothing = 0
+    for _ in range(3):
+        for row in told(con, sql, more=", left_out_share := 0"):
+            if row["ward"] != "C":
+                assert row["v_verdict"] == "clear"
+                continue
+            nothing += row["v_verdict"] == "undetermined"
+            assert (row["v"] is None) == (row["v_verdict"] == "undetermined")
+            assert (row["v"] is None) <= (row["v_lower"] is None and row["v_upper"] is None)
+    assert nothing
+    tiny = told(con, sql, 1e-7, ", left_out_share := 0")
+    assert {(row["v"], row["v_verdict"]) for row in tiny} == {(None, "undetermined")}
+
+
 def test_a_mean_is_clear_where_it_is_narrowed(con: Any) -> None:
     """Its bounds leave out 0, which it never is, however few rows there are; nothing is said at a vanishing epsilon."""
     sql = "SELECT avg(temp) AS v, avg(temp) - 40 AS below FROM lives WHERE g < 30"
@@ -156,8 +183,11 @@ def test_an_answer_of_before_is_replayed(named: dict[str, Any]) -> None:
     assert again.replayed
     assert again.value.equals(made.value)
     assert "left_out" not in again.noise
+    assert again.covers == made.covers == again.value["covers"][0].as_py()
+    assert again.covers.endswith("; row limit: not measured")
     fresh = ctx.query(sql, epsilon=1, errors=True, fresh=True, **named)
     assert not fresh.replayed
+    assert "not measured" not in fresh.covers
     assert fresh.value["n_verdict"].to_pylist() == ["biased"]
     assert ctx.query(sql, epsilon=1, errors=True, **named).value.equals(fresh.value)
     [row] = ctx.connection.execute("SELECT epsilon_spent FROM dp_budget()").fetchall()

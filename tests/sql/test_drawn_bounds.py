@@ -164,7 +164,7 @@ def test_quantiles_of_groups_are_those_within_the_bounds_that_are_told(context: 
             assert row["value"] == pytest.approx(other["value"], abs=0.3)
         assert row["value"] is None or lower <= row["value"] <= upper  # NULL where a group has no rows
     assert any(row["value"] is not None for row in rows)
-    assert all("drawn bounds" in row["speaks_of"] for row in rows)
+    assert all("drawn bounds" in row["covers"] for row in rows)
     assert spent(context) == HUGE
 
 

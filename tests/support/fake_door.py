@@ -109,7 +109,7 @@ class FakeDoor:
             "charged": not replayed,
             "recorded_at": "2026-11-27T01:00:00",
             "noise": {"verdict": "clear"},
-            "policy": {"speaks_of": "all rows"},
+            "policy": {"covers": "all rows"},
         }
 
     def datasets(self, token: str) -> list[dict[str, Any]]:

@@ -75,7 +75,7 @@ def test_a_curve_shows_its_points_within_a_band(ctx: dpsql.Context) -> None:
     curve = next(line for line in ax.lines if line.get_label().startswith("AUC"))
     assert curve.get_xdata().tolist() == release.value.column("fpr").to_pylist()
     assert curve.get_ydata().tolist() == release.value.column("tpr").to_pylist()
-    assert ax.get_title() == f"verdict: {release.verdict}\n{release.speaks_of}"
+    assert ax.get_title() == f"verdict: {release.verdict}\n{release.covers}"
     band = ax.patches[0].get_path()
     middle = np.column_stack([curve.get_xdata(), curve.get_ydata()])[1:-1]
     inside = [band.contains_point(point, radius=1e-3) or band.contains_point(point, radius=-1e-3) for point in middle]

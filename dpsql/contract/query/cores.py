@@ -9,7 +9,7 @@ from functools import reduce
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
-from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, error_columns
+from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns
 from dpsql.contract.query.nodes import Expr, Modifiers, Order
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.places import about
@@ -257,11 +257,13 @@ class CoreSelect:
         for expr, _ in self.items:
             over = self._over(expr, places)
             noisy.append(ColumnErrors(core, self._around(core, places, False)).noisy(over))
-        behind: list[tuple[str, str]] = []
+        behind: list[list[str]] = [[], []]
+        standings: list[list[str]] = [[], []]
         asked: dict[tuple[str, NoisyNumbers], None] = {}
         if self._behind:
-            behind = [*zip(*(self._errors(core, noisy, places, bool(stub), asked) for stub in (0, 1)), strict=True)]
-        texts = [self._text(core, places, stub, [one[stub] for one in behind], asked) for stub in (False, True)]
+            both = (self._errors(core, noisy, places, bool(stub), asked) for stub in (0, 1))
+            behind, standings = map(list, zip(*both, strict=True))
+        texts = [self._text(core, places, stub, behind[stub], asked, standings[stub]) for stub in (False, True)]
         return texts[0], texts[1], noisy
 
     def _text(
@@ -271,13 +273,17 @@ class CoreSelect:
         stub: bool,
         behind: Sequence[str],
         asked: Iterable[tuple[str, NoisyNumbers]],
+        standings: Sequence[str] = (),
     ) -> str:
-        """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked."""
+        """Return the text of one grouping set, with more behind its columns, for which errors of numbers are asked.
+
+        Columns with `standings` are NULL where these say that a divisor may be 0.
+        """
         writer = self._writer(core, stub)
-        listed = [
-            writer.sql(self._over(expr, places)) + _as(expr, name, place)
-            for place, (expr, name) in enumerate(self.items)
-        ]
+        values = [writer.sql(self._over(expr, places)) for expr, _ in self.items]
+        for place, standing in enumerate(standings):
+            values[place] = divided_sql(values[place], standing) if standing else values[place]
+        listed = [values[place] + _as(expr, name, place) for place, (expr, name) in enumerate(self.items)]
         source = f"{self._stub(core, asked) if stub else identifier(core.name)} AS {identifier(core.name)}"
         distinct = "DISTINCT " if self.modifiers.distinct else ""
         out = f"SELECT {distinct}{', '.join([*listed, *behind])} FROM {source}"
@@ -315,22 +321,28 @@ class CoreSelect:
         places: dict[Expr, Expr],
         stub: bool,
         asked: dict[tuple[str, NoisyNumbers], None],
-    ) -> list[str]:
-        """Return error, interval and verdict of every column that is made of noisy numbers; note what they ask."""
+    ) -> tuple[list[str], list[str]]:
+        """Return error, interval and verdict of every column that is made of noisy numbers, and the standing of each.
+
+        What they ask is noted.
+        """
         names = error_columns([name for _, name in self.items])
         writer = self._writer(core, stub)
         errors = ColumnErrors(core, self._around(core, places, stub))
-        out = []
+        out, standings = [], []
         for (expr, _), numbers, theirs in zip(self.items, noisy, names, strict=True):
+            standings.append("")
             if numbers:
                 over = self._over(expr, places)
                 made = self._made(over, errors, places) or NoisyNumbers(len(numbers))
                 own = [name for name_of, name in numbers if name_of == core.name]
                 self.work.told.update(dict.fromkeys((core.name, name, made) for name in own))
                 asked.update(dict.fromkeys((name, made) for name in own))
-                found = replace(errors, numbers=made).columns(over, writer.sql(over))
+                told = replace(errors, numbers=made)
+                found = told.columns(over, writer.sql(over))
                 out += [f"{sql} AS {identifier(name)}" for sql, name in zip(found, theirs, strict=True)]
-        return out
+                standings[-1] = "" if told.ends(over) is None else told.standing(over)
+        return out, standings
 
     def _of_keys(self, expr: Expr, members: tuple[int, ...], core: CoreDraft) -> Expr | None:
         """Return the value of an aggregate that is the same in all rows of a group, as what is made of its keys is."""

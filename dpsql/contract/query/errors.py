@@ -2,7 +2,8 @@
 
 Every noisy number is taken within an interval of its own. Of a column that is made of j numbers each fails with a j-th
 of the chance, so all of them hold with the confidence that was asked for, and then so does what is computed from them.
-Where an operation is not known, or a divisor may be 0, the interval is NULL and the verdict ``'not measured'``.
+Where an operation is not known the interval is NULL and the verdict ``'not measured'``; where a divisor may be 0, value
+and interval are NULL and the verdict is ``'undetermined'``.
 
 Beside its interval each number has a standing (`dpsql.contract.verdicts`): whether it claims not to be 0, or to be
 narrowed to half of what was public before, and whether that holds. What passes one number on, such as ``round(x + 1)``,
@@ -38,6 +39,7 @@ from dpsql.contract.verdicts import (
     NOT_MEASURED,
     UNCLEAR,
     UNDETERMINED,
+    UNDIVIDED,
 )
 from dpsql.errors import SourceError
 from dpsql.rendering import call, cast, identifier, text
@@ -190,8 +192,10 @@ class ColumnErrors:
         elif expr.name == "nullif":
             read = expr.parts[:1]
         parts = [one for one in map(self.standing, read) if one != PUBLIC_STANDING]
-        if expr.name == "/" and len(expr.parts) == 2:
-            passing = self.standing(expr.parts[1]) == PUBLIC_STANDING
+        if expr.name == "/" and len(expr.parts) == 2 and self.standing(expr.parts[1]) != PUBLIC_STANDING:
+            lower, upper = given(self.ends(expr.parts[1]))
+            parts.append(f"CASE WHEN {lower} <= 0 AND {upper} >= 0 THEN {UNDIVIDED} ELSE {PUBLIC_STANDING} END")
+            passing = False
         if not parts or expr.name in _COUNTING:
             return PUBLIC_STANDING
         return parts[0] if passing and len(parts) == 1 else _mixed(parts)
@@ -434,7 +438,7 @@ def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[st
 def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
     """Return SQL of the verdict of a column by its interval and its standing."""
     words = (
-        (f"{sql} IS NULL", UNDETERMINED),
+        (f"{sql} IS NULL OR {standing} = {UNDIVIDED}", UNDETERMINED),
         (f"{standing} = {LEFT_OUT}", BIASED),
         (f"{lower} IS NULL OR {upper} IS NULL", NOT_MEASURED),
         (f"{standing} = {DOUBTED}", UNCLEAR),
@@ -442,6 +446,11 @@ def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
     )
     cases = " ".join(f"WHEN {condition} THEN {text(word)}" for condition, word in words)
     return f"CASE {cases} ELSE {text(UNCLEAR)} END"
+
+
+def divided_sql(sql: str, standing: str) -> str:
+    """Return SQL of a column with this standing: NULL where a divisor in it may be 0."""
+    return f"CASE WHEN {standing} = {UNDIVIDED} THEN NULL ELSE {sql} END"
 
 
 def unmeasured_sql(sql: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dpsql.contract.expression.kinds import NOTHING, Type
-from dpsql.contract.query.errors import error_columns, hidden_names, unmeasured_sql, verdict_sql
+from dpsql.contract.query.errors import divided_sql, error_columns, hidden_names, unmeasured_sql, verdict_sql
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.relations import RELEASED, Column, Noisy, PartOfQuery
 from dpsql.contract.query.work import Splitting, check_written
@@ -67,7 +67,7 @@ def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbe
     if relation.told is not None and any(made):
         texts = relation.told(sorted({one for one in made if one}))
     shown = [f"dpsql_told.{identifier(one.sql)}" for one in relation.columns]
-    listed = []
+    values, listed = list(shown), []
     for place, names in enumerate(error_columns([one.name for one in relation.columns])):
         if not noisy[place]:
             continue
@@ -75,8 +75,10 @@ def _with_ends(work: Splitting, relation: PartOfQuery, made: Sequence[NoisyNumbe
         verdict = unmeasured_sql(shown[place])
         if made[place]:
             ends = [f"dpsql_told.{identifier(name)}" for name in hidden_names(place, made[place])]
-            verdict = verdict_sql(shown[place], lower=ends[1], upper=ends[2], standing=ends.pop())
+            standing = ends.pop()
+            verdict = verdict_sql(shown[place], lower=ends[1], upper=ends[2], standing=standing)
+            values[place] = f"{divided_sql(shown[place], standing)} AS {identifier(relation.columns[place].sql)}"
         listed += [f"{sql} AS {identifier(name)}" for sql, name in zip((*ends, verdict), names, strict=True)]
-    selected = ", ".join([*(shown if any(made) else ["*"]), *listed])
+    selected = ", ".join([*(values if any(made) else ["*"]), *listed])
     whole, nothing = (f"(SELECT {selected} FROM {one} AS dpsql_told)" for one in texts)
     return released(work, whole, nothing, [*noisy, *[frozenset[tuple[str, str]]()] * len(listed)], relation.level)

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TypedDict, TypeVar
 
 from dpsql.contract.asker import Asker
+from dpsql.contract.covers import covers
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import show, text
 from dpsql.contract.plan import Plan
-from dpsql.contract.speaks_of import speaks_of
 from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import CURVES, HISTOGRAMS, MODELS, SELECTORS, SYNTHETICS, function_of
@@ -112,7 +112,7 @@ class PastReleases:
         """Return a view of a released histogram and of the rows it speaks of; `key` and errors as for `model`."""
         step = "Give release := a name to dp_histogram."
         found = self._one_release(HISTOGRAMS, dataset, key, "histogram", step)
-        return view(found.result, speaks_of(found.arguments))
+        return view(found.result, covers(found.arguments))
 
     def synthetic(self, key: object, dataset: str | None) -> StoredRelease:
         """Return a released model of a table; `key` and errors as for `model`."""

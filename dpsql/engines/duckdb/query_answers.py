@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
+from dpsql.contract.covers import covers
 from dpsql.errors import ParameterError
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.query import core_rows, counted
@@ -23,16 +24,25 @@ _ROW = pa.struct(
         *((name, pa.list_(pa.float64())) for name in ("errors", "lower", "upper", "standings")),
     ]
 )
-_RELEASE = pa.struct([("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))])
+_RELEASE = pa.struct(
+    [
+        *(("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))),
+        ("covers", pa.string()),
+    ]
+)
 
 
 class QueryAnswer(NamedTuple):
-    """A released query: its number in the ledger, its receipt, its result, and what is asked of that, as JSON text."""
+    """A released query: its number in the ledger, its receipt, its result, and what is asked of that, as JSON text.
+
+    `covers` says which rows count (`dpsql.contract.covers`).
+    """
 
     sequence: int
     guarantee: str
     result: Mapping[str, Any]
     asked: str
+    covers: str
 
 
 def answers(found: Iterable[QueryAnswer]) -> pa.Array:
@@ -43,7 +53,8 @@ def answers(found: Iterable[QueryAnswer]) -> pa.Array:
         cores = [
             core_rows(one.result, core, asked["confidence"]).rows() for core in counted(one.result, asked["cores"])
         ]
-        out.append({"sequence": one.sequence, "guarantee": one.guarantee, "cores": cores})
+        told = {"sequence": one.sequence, "guarantee": one.guarantee, "covers": one.covers}
+        out.append({**told, "cores": cores})
     return pa.array(out, type=_RELEASE)
 
 
@@ -57,7 +68,8 @@ def stored_answer(release: StoredRelease) -> pa.Table:
     """
     kept = (release.lineage or {}).get("answer")
     if isinstance(kept, Mapping):
-        found = answers([QueryAnswer(release.sequence, "", release.result, str(kept["asked"]))])
+        words = covers(release.arguments)
+        found = answers([QueryAnswer(release.sequence, "", release.result, str(kept["asked"]), words)])
         # What the ledger holds is text, so it runs where there is nothing else.
         with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as alone:
             alone.register(STORED, pa.table({"release": found}))

@@ -15,8 +15,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dpsql.contract.covers import COVERING
 from dpsql.contract.json import Json
-from dpsql.contract.parameters import known
+from dpsql.contract.parameters import fold, known
 from dpsql.contract.query.catalogue import Path
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
 from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
@@ -32,11 +33,12 @@ from dpsql.rendering import call, cast, double, element, field, identifier, stru
 # What the release of a query is in SQL.
 CORES = (
     "STRUCT(sequence BIGINT, guarantee VARCHAR, cores STRUCT(keys VARCHAR[], numbers VARCHAR[], "
-    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[])[][])"
+    "errors DOUBLE[], lower DOUBLE[], upper DOUBLE[], standings DOUBLE[])[][], covers VARCHAR)"
 )
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the step of the gate.
 _DP, _WHOLE, _CHECKED = "__dp", "whole", "__checked"
+COVERS, *_ = COVERING
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,17 @@ class QueryStatement:
         tables = [f"{identifier(_DP)} AS MATERIALIZED (\n{release}\n)"]
         for number, core in enumerate(self.split.cores):
             tables.append(f"{identifier(core.name)} AS (\n  {self._released(number, core)}\n)")
-        return post_sql(self.split.post, free, tables, note=note)
+        return post_sql(self.split.post, free, tables, note=note, more=self._covers if self.errors else "")
+
+    @property
+    def _covers(self) -> str:
+        """Return the column that says which rows count, named as DuckDB names a second column of a name."""
+        names = {fold(name) for name, _ in self.split.columns}
+        name, number = COVERS, 0
+        while name in names:
+            number += 1
+            name = f"{COVERS}_{number}"
+        return f", (SELECT {field('release', COVERS)} FROM {identifier(_DP)}) AS {identifier(name)}"
 
     def _released(self, number: int, core: QueryCore) -> str:
         """Return the query of the released table of a core."""
@@ -167,8 +179,8 @@ class QueryStatement:
         )
 
 
-def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, note: str = "") -> str:
-    """Return the statement of a post text over `tables` of WITH.
+def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, note: str = "", more: str = "") -> str:
+    """Return the statement of a post text over `tables` of WITH, with `more` columns behind its own.
 
     What it reads of `free` tables is checked before a row leaves the statement, whatever DuckDB makes of the text: a
     materialized query of WITH runs before all that follows it.
@@ -179,7 +191,7 @@ def post_sql(post: str, free: Sequence[Path], tables: Sequence[str] = (), *, not
         asked = call("dpsql_query_free", listed, tables_sql())
         tables = [f"{identifier(_CHECKED)} AS MATERIALIZED (SELECT {asked} AS checked)", *tables]
     before = "WITH\n" + ",\n".join(tables) + "\n" if tables else ""
-    return f"{before}{note}SELECT * FROM (\n{post}\n){checked}"
+    return f"{before}{note}SELECT *{more} FROM (\n{post}\n){checked}"
 
 
 def spread(split: Split, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:

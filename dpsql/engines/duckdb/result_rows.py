@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import duckdb
 import pyarrow as pa
 
+from dpsql.contract.covers import covers
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
-from dpsql.contract.speaks_of import speaks_of
 from dpsql.engines.duckdb.lineage.own_functions import LINE, WHERE
 from dpsql.engines.duckdb.lineage.texts import GENERATED
 from dpsql.engines.duckdb.query_answers import stored_answer
@@ -137,7 +137,7 @@ def stored_rows(connection: duckdb.DuckDBPyConnection, release: StoredRelease) -
     if release.function == QUERY:
         return stored_answer(release)
     shape, result = FUNCTIONS[release.function].shape, release.result
-    rows = pa.Table.from_struct_array(shape.entries(result, speaks_of(release.arguments)))
+    rows = pa.Table.from_struct_array(shape.entries(result, covers(release.arguments)))
     if not shape.has_keys:
         return rows
     kinds = key_types(result)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
+from dpsql.contract.covers import ALL_ROWS, COVERING, covered
 from dpsql.contract.verdicts import VERDICTS
 from dpsql.gateway.encoding import column_values, plain
 from dpsql.gateway.frames import MOST_ENTRIES
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from dpsql.gateway.problems import Problem
 
 _MOST_ROWS = 1000
-# Columns that say the same in every row are said once.
-_ONCE = "speaks_of"
 
 
 @dataclass(frozen=True)
@@ -169,18 +168,18 @@ def rows_of(table: pa.Table) -> Element:
     """Return released rows as a table."""
     shown = table.slice(0, _MOST_ROWS)
     names, columns = shown.column_names, list(map(column_values, shown.columns))
-    said = None
-    if _ONCE in names and len(set(columns[names.index(_ONCE)])) == 1 and len(names) > 1:
-        place = names.index(_ONCE)
-        said = columns[place][0]
-        names, columns = [*names[:place], *names[place + 1 :]], [*columns[:place], *columns[place + 1 :]]
+    words = {column[0] if column else None for name, column in zip(names, columns, strict=True) if name in COVERING}
+    said = words.pop() if len(words) == 1 and len(names) > len(COVERING) else None  # in every row the same
+    if said is not None:
+        kept = [place for place, name in enumerate(names) if name not in COVERING]
+        names, columns = [names[place] for place in kept], [columns[place] for place in kept]
     numbers = [any(_is_number(one) for one in column) for column in columns]
     rows = [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in zip(*columns, strict=True)]
     more = table.num_rows - shown.num_rows
     caption = [
         f"{table.num_rows} row{'s' * (table.num_rows != 1)}",
         f", of which the first {_MOST_ROWS} are shown; a download has all" if more else "",
-        f". Speaks of {said}." if said else "",
+        f". Covers {said}." if said else "",
     ]
     return table_of(caption, names, rows, numbers=numbers)
 
@@ -233,8 +232,8 @@ def receipt(one: Mapping[str, Any], *, opened: bool = False) -> Element:
         ("clear means", noise.get("claim")),
         ("confidence", noise.get("confidence")),
         ("noise alone makes", None if resolution is None else f"{number_text(resolution)} {noise.get('unit') or ''}"),
-        ("speaks of", policy.pop("speaks_of", None)),
-        *((name.replace("_", " "), policy_text(value)) for name, value in policy.items()),
+        ("covers", covered(policy)),
+        *((name.replace("_", " "), policy_text(value)) for name, value in policy.items() if name not in COVERING),
         ("recorded", when(one.get("recorded_at"))),
     ]
     event = h("details", {}, h("summary", {}, "Mechanism"), h("pre", {}, event_text(one.get("event"))))
@@ -251,10 +250,10 @@ def left_out(receipts: Sequence[Mapping[str, Any]]) -> Element | None:
     """Return what limits left out of the numbers, as far as the receipts tell it; None where they tell nothing."""
     said = []
     for one in receipts:
-        noise, speaks = one.get("noise") or {}, one.get("speaks_of")
+        noise, told = one.get("noise") or {}, covered(one)
         lines: list[object] = []
-        if speaks and speaks != "all rows":
-            lines.append(h("p", {}, "The numbers speak of: ", h("bdi", {}, str(speaks)), "."))
+        if told and told != ALL_ROWS:
+            lines.append(h("p", {}, "The numbers cover: ", h("bdi", {}, str(told)), "."))
         found = noise.get("left_out")
         if found:
             units = f"People with more rows than count: {_about(found, 'units')}."

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
+from dpsql.contract.covers import COVERING
 from dpsql.gateway.encoding import column_values
 from dpsql.gateway.pages.elements import Element, h
 
@@ -26,7 +27,7 @@ _LETTERS, _LETTER = 24, 8.5
 _SLIVER = 0.04
 # Numbers beyond are not drawn: their differences are no floats.
 _MOST = 1e290
-_TOLD = {"target", "aggregate", "std_error", "verdict", "speaks_of", "value", "lower", "upper"}
+_TOLD = {"target", "aggregate", "std_error", "verdict", *COVERING, "value", "lower", "upper"}
 # A number, and the ends of its interval.
 _INTERVALS = (("value", "lower", "upper"), ("count", "count_lower", "count_upper"))
 
