@@ -223,7 +223,7 @@ def _query(found: object) -> QueryPlan:
 
 
 def _answer(entry: Entry, asked: str) -> QueryAnswer:
-    return QueryAnswer(entry.sequence, entry.receipt, entry.result, asked, entry.covers)
+    return QueryAnswer(entry.sequence, entry.receipt, entry.result, asked, lambda: entry.covers)
 
 
 SPECS = (

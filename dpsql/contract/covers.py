@@ -12,7 +12,8 @@ from typing import Any
 
 ALL_ROWS = "all rows"
 # The columns and entries of receipts with the words; the second is their earlier name, for one more version.
-COVERING = ("covers", "speaks_of")
+COVERS = "covers"
+COVERING = (COVERS, "speaks_of")
 # Parts of a query that draw limits of people, or bounds, for other parts, and what is known of them here.
 _PREPARES = "prepares"
 _PREPARING: Mapping[str, Mapping[str, Any]] = {
@@ -29,12 +30,12 @@ def covers(arguments: Mapping[str, Any]) -> str:
     arguments : mapping
         The public arguments of a call, as the ledger records them (`dpsql.contract.plan.Plan.public_arguments`).
     """
-    parts = [_of_part(one) for one in arguments.get("parts") or ()] or [arguments]
+    parts = [_of_part(part) for part in arguments.get("parts") or ()] or [arguments]
     rows = ", ".join(_rows(arguments, parts))
     values = _values(parts)
-    found = f"rows that count: {rows}" if rows else ALL_ROWS
-    found += f"; values clipped to {values}" if values else ""
-    return found + ("; row limit: not measured" if _is_not_measured(arguments, parts) else "")
+    words = f"rows that count: {rows}" if rows else ALL_ROWS
+    words += f"; values clipped to {values}" if values else ""
+    return words + ("; row limit: not measured" if _is_not_measured(arguments, parts) else "")
 
 
 def covered(record: Mapping[str, Any]) -> str | None:
@@ -60,8 +61,8 @@ def _is_not_measured(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, 
         return False
     if "parts" not in arguments:
         return arguments.get("left_out_share") in (None, "0")
-    limited = [one for one in parts if one.get("max_rows_per_unit") != 1 and _PREPARES not in one]
-    return arguments.get("left_out_share") == "0" or any(one.get("left_out_share") in (None, "0") for one in limited)
+    limited = [part for part in parts if part.get("max_rows_per_unit") != 1 and _PREPARES not in part]
+    return arguments.get("left_out_share") == "0" or any(part.get("left_out_share") in (None, "0") for part in limited)
 
 
 def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -69,9 +70,9 @@ def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> I
     if _has_unit(arguments):
         yield f"at most {_limits(arguments)}"
         yield "none without a unit"
-    for one in parts:
-        if one.get("by") and not one.get("other"):
-            keys = one.get("keys")
+    for part in parts:
+        if part.get("by") and not part.get("other"):
+            keys = part.get("keys")
             yield "released keys" if keys is None else "listed keys" if any(keys) else "keys of the type"
             break
     if arguments.get("null_bin") is False:
@@ -85,12 +86,12 @@ def _rows(arguments: Mapping[str, Any], parts: Sequence[Mapping[str, Any]]) -> I
 def _limits(arguments: Mapping[str, Any]) -> str:
     """Return what one privacy unit may contribute; limits that follow from the number of rows are left out."""
     rows, groups, each = (arguments.get(name) for name in ("max_rows_per_unit", "groups", "rows_per_group"))
-    found = f"{rows} a unit"
+    limits = f"{rows} a unit"
     if groups is not None and rows is not None and groups < min(rows, _groups(arguments)):
-        found += f" in {groups} {'group' if groups == 1 else 'groups'}"
+        limits += f" in {groups} {'group' if groups == 1 else 'groups'}"
     if each is not None and rows is not None and each < rows:
-        found += f", {each} in each group"
-    return found
+        limits += f", {each} in each group"
+    return limits
 
 
 def _groups(arguments: Mapping[str, Any]) -> float:
@@ -98,15 +99,15 @@ def _groups(arguments: Mapping[str, Any]) -> float:
     keys, listed = arguments.get("keys"), arguments.get("key_rows")
     if keys is None or None in keys:
         return math.inf
-    found = math.prod(map(len, keys)) if listed is None else len(listed)
+    count = math.prod(map(len, keys)) if listed is None else len(listed)
     bins = len(arguments["bins"]) + 1 + bool(arguments.get("null_bin")) if arguments.get("bins") else 1
-    return (found + bool(arguments.get("other"))) * bins
+    return (count + bool(arguments.get("other"))) * bins
 
 
 def _values(parts: Sequence[Mapping[str, Any]]) -> str:
     """Return what values are clipped to; empty where nothing is clipped, or nothing is known of it."""
-    found = list(dict.fromkeys(filter(None, map(_clipped, parts))))
-    return found[0] if len(found) == 1 else "their bounds" if found else ""
+    clipped = list(dict.fromkeys(filter(None, map(_clipped, parts))))
+    return clipped[0] if len(clipped) == 1 else "their bounds" if clipped else ""
 
 
 def _clipped(arguments: Mapping[str, Any]) -> str:

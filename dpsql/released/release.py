@@ -14,7 +14,7 @@ from dpsql.contract.parameters import stored_text
 from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES
 from dpsql.released.glass_box import shapes_table
-from dpsql.released.html import cell_text, release_html
+from dpsql.released.html import release_html, row_texts
 from dpsql.released.plots import plot_release, svg
 from dpsql.released.results import Fitted
 
@@ -227,7 +227,7 @@ class Release:
         return matrix
 
     def __repr__(self) -> str:
-        rows = [[cell_text(value) for value in row.values()] for row in without_words(self.value).to_pylist()]
+        rows = [[*row_texts(row).values()] for row in without_words(self.value).to_pylist()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)] if rows else []
         shown = ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows[:20]]
         if len(rows) > 20:

@@ -38,8 +38,8 @@ def keys(con: duckdb.DuckDBPyConnection, key: str, where: str = "true", source: 
 
 def test_declared_enum_and_boolean(con: duckdb.DuckDBPyConnection) -> None:
     assert keys(con, "ward") == ["A", "B", "C", "D"]
-    assert keys(con, "outcome") == ["well", "ill", "dead"]
-    assert keys(con, "smoker", source="patients") == ["true", "false"]
+    assert keys(con, "outcome") == ["well", "ill", "dead", None]
+    assert keys(con, "smoker", source="patients") == ["true", "false", None]
 
 
 def test_case_booleans_and_literals(con: duckdb.DuckDBPyConnection) -> None:
@@ -115,9 +115,9 @@ def test_parts_that_bound_no_date(con: duckdb.DuckDBPyConnection, where: str) ->
 
 
 def test_parts_of_dates(con: duckdb.DuckDBPyConnection) -> None:
-    assert keys(con, "month(visit_date)") == [str(one) for one in range(1, 13)]
-    assert len(keys(con, "extract(isodow FROM visit_date)")) == 7
-    assert len(keys(con, "week(visit_date)")) == 53
+    assert keys(con, "month(visit_date)") == [*(str(one) for one in range(1, 13)), None]
+    assert len(keys(con, "extract(isodow FROM visit_date)")) == 7 + 1
+    assert len(keys(con, "week(visit_date)")) == 53 + 1
 
 
 def test_values_in_where(con: duckdb.DuckDBPyConnection) -> None:
@@ -198,8 +198,8 @@ def test_stated_keys_and_grouping_sets_stand_by_themselves(con: duckdb.DuckDBPyC
 
 
 def test_bins_and_images(con: duckdb.DuckDBPyConnection) -> None:
-    assert keys(con, "floor(age / 50) * 50", source="patients") == [0.0, 100.0, 50.0]
-    assert len(keys(con, "age // 10", source="patients")) == 13
+    assert keys(con, "floor(age / 50) * 50", source="patients") == [None, 0.0, 100.0, 50.0]
+    assert len(keys(con, "age // 10", source="patients")) == 13 + 1
     assert keys(con, "lower(ward) || '!'") == ["a!", "b!", "c!", "d!"]
     assert len(keys(con, "ward || sex", source="visits JOIN patients USING (patient)")) == 8
     assert keys(con, "least(age // 60, 1)", source="patients") == [0, 1]

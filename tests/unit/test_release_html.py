@@ -10,7 +10,8 @@ import pytest
 
 import dpsql
 from dpsql import Release
-from dpsql.released.html import MOST_ROWS
+from dpsql.released.html import MOST_ROWS, row_texts
+from support.cases import cases
 
 VOID = {"br", "use", "path", "rect"}
 
@@ -67,6 +68,25 @@ def test_receipt_rows_and_picture(ctx: dpsql.Context) -> None:
 
     again = ctx.dp_count("t", by="k", keys=list(range(40)), epsilon=1, release="<b>")
     assert f"nothing: {again.replay}" in Page(html(again)).texts
+
+
+PRINTED: list[tuple[dict[str, object], list[str]]] = [
+    ({"value": 0.11266612345, "lower": 0.11263594, "upper": 0.11269594}, ["0.112666", "0.112636", "0.112696"]),
+    ({"value": 1234567.0, "lower": 1234561.0, "upper": 1234573.0}, ["1234567", "1234561", "1234573"]),
+    ({"value": 1234.5678, "lower": 1034.56, "upper": 1434.57}, ["1235", "1035", "1435"]),
+    ({"n": 3, "n_lower": 2.12345, "n_upper": 4.12345}, ["3", "2.1", "4.1"]),
+    ({"auc": 0.5123456, "lower": 0.5, "upper": 0.53}, ["0.512", "0.5", "0.53"]),
+    ({"value": -2e-9, "lower": -3e-9, "upper": -1e-9}, ["-0.000000002", "-0.000000003", "-0.000000001"]),
+    ({"value": 0.123456789, "lower": None, "upper": 0.2}, ["0.123457", "", "0.2"]),
+    ({"value": 7.0, "lower": 7.0, "upper": 7.0}, ["7", "7", "7"]),
+    ({"value": None, "lower": None, "upper": None}, ["", "", ""]),
+    ({"other": 1.23456789, "lower": 1.0, "upper": 1.5}, ["1.23457", "1", "1.5"]),
+]
+
+
+@cases(("row", "texts"), PRINTED)
+def test_numbers_are_as_precise_as_their_intervals(row: dict[str, object], texts: list[str]) -> None:
+    assert [*row_texts(row).values()] == texts
 
 
 @pytest.mark.long

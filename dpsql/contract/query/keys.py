@@ -120,7 +120,7 @@ class KeyFinder:
 
     def _is_present(self, expr: Expr) -> bool:
         """Return whether no row that counts has NULL there, as constraints, joins and conditions say."""
-        if any(fails_without(one, lambda part: part == expr) for one in self._conditions):
+        if any(fails_without(condition, lambda part: part == expr) for condition in self._conditions):
             return True
         if expr.what == "item":
             item, column = self._scope.item(str(expr.value)), self._scope.column(expr)
@@ -143,9 +143,9 @@ class KeyFinder:
 
     def _twin(self, expr: Expr) -> Expr | None:
         """Return the column of a public table that conditions equate with a column; None where there is none."""
-        for one in self._conditions:
-            if one.what == "compare" and one.name == "=" and expr in one.parts:
-                other = one.parts[1 - one.parts.index(expr)]
+        for condition in self._conditions:
+            if condition.what == "compare" and condition.name == "=" and expr in condition.parts:
+                other = condition.parts[1 - condition.parts.index(expr)]
                 if other.what == "item" and self._scope.own(other):
                     item = self._scope.item(str(other.value))
                     more = self._type(other).collated and not self._type(expr).collated
@@ -163,8 +163,12 @@ class KeyFinder:
 
         The conditions are those on it alone. An outer join adds the row of a person who meets none: all of it is NULL.
         """
-        own = [one for one in self._conditions if self._scope.numbers(one) == {item.id} and self._scope.own(one)]
-        where = [self._expressions.write(one, self._scope.columns(one)).sql for one in own]
+        own = [
+            condition
+            for condition in self._conditions
+            if self._scope.numbers(condition) == {item.id} and self._scope.own(condition)
+        ]
+        where = [self._expressions.write(condition, self._scope.columns(condition)).sql for condition in own]
         source = item.relation.sql
         if item.optional:
             columns = item.relation.columns
@@ -238,10 +242,10 @@ class KeyFinder:
     def _wanted(self, expr: Expr) -> tuple[str | None, ...] | None:
         if self._conditions and self._revised(self._type(expr).collated):
             return None  # rows have other spellings of them
-        for one in self._conditions:
-            found = _values_of(one, expr)
-            if found is not None:
-                return found
+        for condition in self._conditions:
+            values = _values_of(condition, expr)
+            if values is not None:
+                return values
         return None
 
     # Dates between literals.
@@ -301,19 +305,19 @@ class KeyFinder:
 
     def _compared(self) -> Iterator[tuple[Expr, str, Expr]]:
         """Yield what conditions compare, how, and with which literal."""
-        for one in self._conditions:
-            if one.what == "between" and all(map(_literal, one.parts[1:])):
-                yield one.parts[0], ">=", one.parts[1]
-                yield one.parts[0], "<=", one.parts[2]
-            if one.what == "in" and all(year_of(part) is not None for part in one.parts[1:]):
-                yield one.parts[0], ">=", min(one.parts[1:], key=lambda part: int(str(part.value)))
-                yield one.parts[0], "<=", max(one.parts[1:], key=lambda part: int(str(part.value)))
-            if one.what == "compare" and one.name in ("<", "<=", ">", ">=", "="):
-                left, right = one.parts
+        for condition in self._conditions:
+            if condition.what == "between" and all(map(_literal, condition.parts[1:])):
+                yield condition.parts[0], ">=", condition.parts[1]
+                yield condition.parts[0], "<=", condition.parts[2]
+            if condition.what == "in" and all(year_of(part) is not None for part in condition.parts[1:]):
+                yield condition.parts[0], ">=", min(condition.parts[1:], key=lambda part: int(str(part.value)))
+                yield condition.parts[0], "<=", max(condition.parts[1:], key=lambda part: int(str(part.value)))
+            if condition.what == "compare" and condition.name in ("<", "<=", ">", ">=", "="):
+                left, right = condition.parts
                 if _literal(right):
-                    yield left, one.name, right
+                    yield left, condition.name, right
                 if _literal(left):
-                    yield right, _turned(one.name), left
+                    yield right, _turned(condition.name), left
 
     def days(self, base: Expr) -> tuple[str, str] | None:
         """Return the first and last day of a date that literals bound on both sides."""

@@ -24,13 +24,13 @@ def has_value(expr: Expr, column: Callable[[Expr], bool]) -> bool:
     if expr.what == "constant":
         return expr.name != "NULL"
     if expr.what == "coalesce":
-        return any(has_value(one, column) for one in expr.parts)
+        return any(has_value(part, column) for part in expr.parts)
     if expr.what == "case":
         results = [*expr.parts[1:-1:2], expr.parts[-1]]
         conditions = expr.parts[:-1:2]
-        harmless = all(_is_harmless(one) for each in conditions for one in each.walk())
-        return harmless and all(has_value(one, column) for one in results)
-    return expr.what == "call" and expr.name in _KEEPING and all(has_value(one, column) for one in expr.parts)
+        harmless = all(_is_harmless(part) for each in conditions for part in each.walk())
+        return harmless and all(has_value(part, column) for part in results)
+    return expr.what == "call" and expr.name in _KEEPING and all(has_value(part, column) for part in expr.parts)
 
 
 def _is_harmless(expr: Expr) -> bool:
@@ -61,13 +61,13 @@ def is_null_without(expr: Expr, missing: Missing) -> bool:
     """Return whether an expression is certain to be NULL in a row in which what is `missing` is."""
     if missing(expr):
         return True
-    parts = [is_null_without(one, missing) for one in expr.parts]
+    parts = [is_null_without(part, missing) for part in expr.parts]
     if expr.what == "item":
         return False
     if expr.what == "constant":
         return expr.name == "NULL"
     if expr.what == "case":
-        whens = [fails_without(one, missing) for one in expr.parts[:-1:2]]
+        whens = [fails_without(part, missing) for part in expr.parts[:-1:2]]
         return all(when or then for when, then in zip(whens, parts[1:-1:2], strict=True)) and parts[-1]
     if expr.what in ("coalesce", "and", "or"):
         return all(parts)
@@ -83,7 +83,7 @@ def is_null_without(expr: Expr, missing: Missing) -> bool:
 def fails_without(condition: Expr, missing: Missing) -> bool:
     """Return whether a condition is certain not to hold in a row in which what is `missing` is NULL."""
     if condition.what in ("and", "or"):
-        fails = [fails_without(one, missing) for one in condition.parts]
+        fails = [fails_without(part, missing) for part in condition.parts]
         return any(fails) if condition.what == "and" else all(fails)
     if condition.what == "present":
         return is_null_without(condition.parts[0], missing)
@@ -98,16 +98,16 @@ def counts_nothing_without(aggregate: Expr, missing: Missing) -> bool:
         return fails_without(aggregate.parts[0], missing)
     if aggregate.name == "sum" and not aggregate.flag and _adds_nothing_without(aggregate.parts[0], missing):
         return True
-    return any(is_null_without(one, missing) for one in aggregate.parts)
+    return any(is_null_without(part, missing) for part in aggregate.parts)
 
 
 def _adds_nothing_without(expr: Expr, missing: Missing) -> bool:
     """Return whether a value is NULL or 0 in a row in which what is `missing` is NULL."""
     zero = expr.what == "constant" and expr.value == "0"
     if expr.what == "case":
-        whens = [fails_without(one, missing) for one in expr.parts[:-1:2]]
-        found = [_adds_nothing_without(one, missing) for one in (*expr.parts[1:-1:2], expr.parts[-1])]
+        whens = [fails_without(part, missing) for part in expr.parts[:-1:2]]
+        found = [_adds_nothing_without(part, missing) for part in (*expr.parts[1:-1:2], expr.parts[-1])]
         return all(when or then for when, then in zip(whens, found[:-1], strict=True)) and found[-1]
     if expr.what == "coalesce":
-        return all(_adds_nothing_without(one, missing) for one in expr.parts)
+        return all(_adds_nothing_without(part, missing) for part in expr.parts)
     return zero or is_null_without(expr, missing)

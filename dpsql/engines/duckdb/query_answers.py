@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
 
-from dpsql.contract.covers import covers
+from dpsql.contract.covers import COVERS, covers
 from dpsql.errors import ParameterError
 from dpsql.ledger.rows import StoredRelease
 from dpsql.released.query import core_rows, counted
@@ -27,7 +28,7 @@ _ROW = pa.struct(
 _RELEASE = pa.struct(
     [
         *(("sequence", pa.int64()), ("guarantee", pa.string()), ("cores", pa.list_(pa.list_(_ROW)))),
-        ("covers", pa.string()),
+        (COVERS, pa.string()),
     ]
 )
 
@@ -35,14 +36,14 @@ _RELEASE = pa.struct(
 class QueryAnswer(NamedTuple):
     """A released query: its number in the ledger, its receipt, its result, and what is asked of that, as JSON text.
 
-    `covers` says which rows count (`dpsql.contract.covers`).
+    `covers` returns which rows count (`dpsql.contract.covers`), where that is asked.
     """
 
     sequence: int
     guarantee: str
     result: Mapping[str, Any]
     asked: str
-    covers: str
+    covers: Callable[[], str]
 
 
 def answers(found: Iterable[QueryAnswer]) -> pa.Array:
@@ -53,8 +54,8 @@ def answers(found: Iterable[QueryAnswer]) -> pa.Array:
         cores = [
             core_rows(one.result, core, asked["confidence"]).rows() for core in counted(one.result, asked["cores"])
         ]
-        told = {"sequence": one.sequence, "guarantee": one.guarantee, "covers": one.covers}
-        out.append({**told, "cores": cores})
+        words = one.covers() if asked.get(COVERS) else None
+        out.append({"sequence": one.sequence, "guarantee": one.guarantee, "cores": cores, COVERS: words})
     return pa.array(out, type=_RELEASE)
 
 
@@ -68,7 +69,7 @@ def stored_answer(release: StoredRelease) -> pa.Table:
     """
     kept = (release.lineage or {}).get("answer")
     if isinstance(kept, Mapping):
-        words = covers(release.arguments)
+        words = partial(covers, release.arguments)
         found = answers([QueryAnswer(release.sequence, "", release.result, str(kept["asked"]), words)])
         # What the ledger holds is text, so it runs where there is nothing else.
         with duckdb.connect(config={"enable_external_access": "false", "python_enable_replacements": "false"}) as alone:

@@ -15,7 +15,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dpsql.contract.covers import COVERING
+from dpsql.contract.covers import COVERS
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import fold, known
 from dpsql.contract.query.catalogue import Path
@@ -38,7 +38,6 @@ CORES = (
 GATE = "STRUCT(ticket BIGINT, zero DOUBLE, parts STRUCT(ticket BIGINT, zero DOUBLE)[])"
 # The materialized query of the release, and the step of the gate.
 _DP, _WHOLE, _CHECKED = "__dp", "whole", "__checked"
-COVERS, *_ = COVERING
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class QueryStatement:
             listed = list(known(list, answers["answers"]))
             more = [{**listed[place], "over": self._over_numbers(count)} for place, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
-        return json.dumps({"confidence": self._confidence, "cores": cores})
+        return json.dumps({"confidence": self._confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
 
     def _over_numbers(self, numbers: NoisyNumbers) -> object:
         """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""

@@ -14,6 +14,7 @@ from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.picture import number_text
 from dpsql.gateway.pages.sessions import WebSession
+from dpsql.released.html import interval_digits
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -174,7 +175,7 @@ def rows_of(table: pa.Table) -> Element:
         kept = [place for place, name in enumerate(names) if name not in COVERING]
         names, columns = [names[place] for place in kept], [columns[place] for place in kept]
     numbers = [any(_is_number(one) for one in column) for column in columns]
-    rows = [[_cell(name, value) for name, value in zip(names, row, strict=True)] for row in zip(*columns, strict=True)]
+    rows = [_cells(names, row) for row in zip(*columns, strict=True)]
     more = table.num_rows - shown.num_rows
     caption = [
         f"{table.num_rows} row{'s' * (table.num_rows != 1)}",
@@ -188,13 +189,18 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _cell(name: str, value: object) -> object:
+def _cells(names: Sequence[str], row: Sequence[object]) -> list[object]:
+    digits = interval_digits(dict(zip(names, row, strict=True)))
+    return [_cell(name, value, digits.get(name)) for name, value in zip(names, row, strict=True)]
+
+
+def _cell(name: str, value: object, digits: int | None = None) -> object:
     if value is None:
         return h("span", {"class": "null"}, "NULL")
     if name == "verdict":
         return badge(str(value))
     if isinstance(value, float):
-        return number_text(value)
+        return number_text(value, digits)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):

@@ -54,13 +54,13 @@ def pictures(table: pa.Table) -> list[Element]:
     return [_drawn(panel, note) for panel in panels[:_MOST_PANELS]]
 
 
-def number_text(value: float) -> str:
-    """Return a number as a reader sees it: six digits, and no more than it has."""
+def number_text(value: float, digits: int | None = None) -> str:
+    """Return a number as a reader sees it: so many decimal digits, or six digits, and no more than it has."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "∞" if value > 0 else "−∞"
-    if value and not 1e-4 <= abs(value) < 1e12:
+    if value and not 1e-4 <= abs(value) < 1e12 and digits is None:
         return f"{value:.6g}"
-    digits = max(0, 6 - len(str(int(abs(value)))))
+    digits = max(0, 6 - len(str(int(abs(value))))) if digits is None else digits
     text = f"{value:.{digits}f}"
     text = text.rstrip("0").rstrip(".") if "." in text else text
     return text.replace("-", "−") if text != "-0" else "0"
