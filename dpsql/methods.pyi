@@ -1678,7 +1678,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``.
+            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``, ``set_verdict``.
 
         Raises
         ------
@@ -1775,7 +1775,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``.
+            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``, ``set_verdict``.
 
         Raises
         ------
@@ -1880,7 +1880,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``.
+            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``, ``set_verdict``.
 
         Raises
         ------
@@ -1996,7 +1996,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``.
+            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``, ``set_verdict``.
 
         Raises
         ------
@@ -2114,7 +2114,7 @@ class ContextMethods:
         Returns
         -------
         release : Release
-            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``.
+            ``rank``, ``feature``, ``score``, ``std_error``, ``verdict``, ``set_verdict``.
 
         Raises
         ------

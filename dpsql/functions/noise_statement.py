@@ -3,7 +3,7 @@
 ==============  ==============================================================================================
 key             meaning
 ==============  ==============================================================================================
-verdict         the verdict of the call: `clear` only if every row is, else the first doubt (`whole_verdict`)
+verdict         the verdict of the call: `clear` only if every row is, else the first doubt (`call_verdict`)
 claim           what `clear` claims of a row
 confidence      how often it holds, at least
 resolution      largest effect that noise alone makes at that confidence, in `unit`; None where rows differ in unit
@@ -40,8 +40,8 @@ from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
 from dpsql.released.glass_box import glass_box
 from dpsql.released.left_out import left_out_statement
-from dpsql.released.shapes import VERDICT, Shape
-from dpsql.released.verdicts import FAILURE, count_reach, whole_verdict
+from dpsql.released.shapes import SET_VERDICT, VERDICT, Shape
+from dpsql.released.verdicts import FAILURE, call_verdict, count_reach
 
 _ROWS = "rows"
 _EXCLUDES_NULL = "the interval excludes 0"
@@ -106,11 +106,9 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     rows = shape.entries(result)
     has_scores = shape.name == "ranked" and isinstance(result, Mapping) and result.get("level") is not None
     has_lead = shape.name == "ranked" and isinstance(result, Mapping) and result.get("lead") is not None
-    verdicts = (
-        rows[shape.ends : len(rows) - shape.ends].field(VERDICT).unique().to_pylist()
-        if VERDICT in shape.columns
-        else []
-    )
+    judged = rows[shape.ends : len(rows) - shape.ends]
+    words = (judged.field(name).unique().to_pylist() for name in (SET_VERDICT, VERDICT) if name in shape.columns)
+    verdict = call_verdict(*words)
     confidence = result.get("confidence") if isinstance(result, Mapping) else None
     resolution, unit = _RESOLUTIONS.get(shape.name, _nothing)(shape, result)
     needed: float | None = None
@@ -129,7 +127,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
     if shape.name == "comparison":
         needed = rows.field("rows_needed")[0].as_py()
     return {
-        "verdict": whole_verdict(verdicts) if verdicts else None,
+        "verdict": verdict,
         "claim": _LEADING if has_lead else _SCORED_CLAIMS[function] if has_scores else claim,
         "confidence": 1 - FAILURE if confidence is None else confidence,
         "resolution": resolution,
@@ -138,7 +136,7 @@ def noise_statement(function: str, arguments: Mapping[str, Any], result: Any) ->
         **({name: result[name] for name in ("lead", "lead_std_error")} if has_lead else {}),
         **_glass_box(result),
         **_drawn_bounds(result),
-        **_left_out(result, whole_verdict(verdicts) if verdicts else None),
+        **_left_out(result, verdict),
     }
 
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import ClassVar, Self
@@ -152,6 +152,8 @@ class QueryPart:
         The number of the earlier part that draws how many rows of a person count in it.
     bounds_of : int or None
         The number of the earlier part that draws the bounds of its columns.
+    unused : mapping
+        Arguments that it was given and has no use for, as earlier versions recorded them.
     """
 
     core: int
@@ -159,20 +161,24 @@ class QueryPart:
     keys_of: int | None = None
     rows_of: int | None = None
     bounds_of: int | None = None
+    unused: Mapping[str, Json] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Json]:
         """Return the part as JSON values."""
         drawn = {name: getattr(self, name) for name in _EARLIER}
         known_of = {name: part for name, part in drawn.items() if part is not None}
-        return {"core": self.core, "plan": self.plan.to_json(), **known_of}
+        unused: dict[str, Json] = {"unused": dict(self.unused)} if self.unused else {}
+        return {"core": self.core, "plan": self.plan.to_json(), **known_of, **unused}
 
     @classmethod
     def read(cls, record: Mapping[str, object]) -> Self:
         """Return the part that `to_json` wrote."""
         plan = json.loads(known(str, record["plan"]))
-        drawn = (record.get(name) for name in _EARLIER)
-        earlier = (None if part is None else known(int, part) for part in drawn)
-        return cls(known(int, record["core"]), PARTS[plan.pop("function")][0].from_record(plan), *earlier)
+        drawn = {name: record.get(name) for name in _EARLIER}
+        earlier = {name: None if part is None else known(int, part) for name, part in drawn.items()}
+        unused = known(dict, record.get("unused") or {})
+        kind = PARTS[plan.pop("function")][0]
+        return cls(known(int, record["core"]), kind.from_record(plan), **earlier, unused=unused)
 
     @property
     def call(self) -> type[Call]:
@@ -228,7 +234,7 @@ class QueryPlan(Plan):
             "source": self.source,
             "dataset": self.dataset,
             "epsilon": str(self.epsilon),
-            "delta": None if self.delta is None else str(self.delta),
+            "delta": str(self.delta) if self._spends_delta else None,
             "neighbours": self.neighbours,
             "max_rows_per_unit": self.max_rows_per_unit,
             "layout": {name: value for name, value in vars(self.layout).items() if value is not None},
@@ -238,18 +244,39 @@ class QueryPlan(Plan):
         }
         return {name: value for name, value in record.items() if value is not None}
 
+    @property
+    def _spends_delta(self) -> bool:
+        return self.delta is not None and any(getattr(part.plan, "delta", None) is not None for part in self.parts)
+
     def earlier_arguments(self) -> Iterator[dict[str, Json]]:
-        """Yield the arguments as they were before it was told what row limits leave out."""
+        """Yield the arguments as they were before it was told what row limits leave out.
+
+        And before settings that no part uses were left out.
+        """
         yield from super().earlier_arguments()
+        yield from self._untold_before(self.public_arguments)
+        if any(part.unused for part in self.parts):
+            recorded = known(list, self.public_arguments["parts"])
+            parts: list[Json] = [
+                {**record, "arguments": {**record["arguments"], **part.unused}}
+                for part, record in zip(self.parts, recorded, strict=True)
+            ]
+            delta: dict[str, Json] = {} if self.delta is None else {"delta": str(self.delta)}
+            whole = {**self.public_arguments, **delta, "parts": parts}
+            yield whole
+            yield from self._untold_before(whole)
+
+    def _untold_before(self, arguments: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+        """Yield arguments as they were before it was told what row limits leave out."""
         if self.untold:
-            yield {name: value for name, value in self.public_arguments.items() if name != _SHARE}
-        told = [isinstance(one.plan, LeftOutPlan) and one.plan.left_out_share == USUAL_SHARE for one in self.parts]
+            yield {name: value for name, value in arguments.items() if name != _SHARE}
+        told = [isinstance(part.plan, LeftOutPlan) and part.plan.left_out_share == USUAL_SHARE for part in self.parts]
         if any(told):
             parts: list[Json] = []
-            for one, part in zip(told, known(list, self.public_arguments["parts"]), strict=True):
-                arguments = {name: value for name, value in part["arguments"].items() if not one or name != _SHARE}
-                parts.append({**part, "arguments": arguments})
-            yield {**self.public_arguments, "parts": parts}
+            for tells, part in zip(told, known(list, arguments["parts"]), strict=True):
+                own = {name: value for name, value in part["arguments"].items() if not tells or name != _SHARE}
+                parts.append({**part, "arguments": own})
+            yield {**arguments, "parts": parts}
 
     def _record(self) -> dict[str, object]:
         return {**super()._record(), "parts": [part.to_json() for part in self.parts]}

@@ -170,21 +170,37 @@ def parts_of_cores(
         given = {**one.given, "epsilon": share}
         if delta is not None and any(one is each for each in needing):
             given["delta"] = delta / len(needing)
-        plan = _planned(one.kind, given, placed, arguments.get(LEFT_OUT_SHARE.name))
+        plan, unused = _planned(one.kind, given, placed, arguments.get(LEFT_OUT_SHARE.name))
         item = _item(placed.core, one.more)
         placement = replace(placed.placement, joined=item)
         plan = replace(plan, placement=placement)
-        parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of))
+        parts.append(QueryPart(one.core, plan, one.keys_of, one.rows_of, one.bounds_of, unused))
     return tuple(parts), [answers[number] for number in range(len(cores))]
 
 
-def _planned(kind: type[Plan], given: Mapping[str, object], placed: PlacedCore, share: object) -> Plan:
-    """Return the plan of a part, which tells what row limits leave out where they may, for the share that was given."""
+def _planned(
+    kind: type[Plan], given: Mapping[str, object], placed: PlacedCore, share: object
+) -> tuple[Plan, dict[str, Json]]:
+    """Return the plan of a part, and what it was given and has no use for, as earlier versions recorded it.
+
+    It tells what row limits leave out where they may, for the share that was given. A delta that no noise of it spends
+    is left out, and so is a confidence, which the answers of any other part than a quantile have when they are read: a
+    question is the same with and without them.
+    """
     stated = dict(placed.stated)
     plan = kind.from_arguments(SOURCE, dict(given), stated)
-    if share is None or not (isinstance(plan, LeftOutPlan) and plan.measures_left_out):
-        return plan
-    return kind.from_arguments(SOURCE, {**given, LEFT_OUT_SHARE.name: share}, stated)
+    if share is not None and isinstance(plan, LeftOutPlan) and plan.measures_left_out:
+        given = {**given, LEFT_OUT_SHARE.name: share}
+        plan = kind.from_arguments(SOURCE, dict(given), stated)
+    asked = plan.public_arguments
+    spare = [] if kind is CoreQuantilePlan else ["confidence"]
+    for name in spare if given.get("keys") == PRIVATE else [*spare, "delta"]:
+        if given.get(name) is not None:
+            without = {other: value for other, value in given.items() if other != name}
+            bare = kind.from_arguments(SOURCE, without, stated)
+            if bare.measurement == plan.measurement:
+                given, plan = without, bare
+    return plan, {name: value for name, value in asked.items() if value != plan.public_arguments.get(name)}
 
 
 @dataclass(frozen=True)

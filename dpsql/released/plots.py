@@ -26,8 +26,8 @@ from dpsql.released.curves import RocCounts, area_under, calibration, precision_
 from dpsql.released.glass_box import by_feature
 from dpsql.released.histogram import Histogram, histogram_counts
 from dpsql.released.results import Curve, Fitted, Ranked
-from dpsql.released.shapes import ROC, VERDICT, Rows
-from dpsql.released.verdicts import whole_verdict
+from dpsql.released.shapes import ROC, SET_VERDICT, VERDICT, Rows
+from dpsql.released.verdicts import call_verdict
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -120,8 +120,8 @@ def plot_release(
 def _verdict(function: str, rows: Rows) -> str | None:
     """Return the verdict of the call; None for rows without any."""
     ends = ROC.ends if function == "dp_roc" else 0
-    judged = [row[VERDICT] for row in rows[ends : len(rows) - ends] if VERDICT in row]
-    return whole_verdict(judged) if judged else None
+    judged = rows[ends : len(rows) - ends]
+    return call_verdict(*([row.get(name) for row in judged] for name in (SET_VERDICT, VERDICT)))
 
 
 def _with_words(draw: _Draw, verdict: str | None, covers: str | None, ax: Axes) -> None:

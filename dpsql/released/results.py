@@ -18,9 +18,9 @@ class Ranked(TypedDict):
     """Features that were selected, by rank; their scores and the noise in them where these are released.
 
     `compared` is how many features there were, `threshold` the score that was asked for, and `verdict` what the call
-    says of every row. A score is clear if it is above `level` by more than `reach`, and a set if its `lead` over
-    shuffled targets is above `reach`. Releases from before there were verdicts lack these; without scores they are a
-    list of names.
+    says of all of them together. A score is clear if it is above `level` by more than `reach`, and a set if its `lead`
+    over shuffled targets is above `reach`. Releases from before there were verdicts lack these; without scores they are
+    a list of names.
     """
 
     names: list[str]
@@ -255,21 +255,29 @@ def selected(result: Ranked | Sequence[str]) -> list[str]:
 
 
 def ranked_rows(result: Ranked | Sequence[str]) -> list[Mapping[str, Json]]:
-    """Return a row per feature, by rank; scores are NULL where none were released."""
+    """Return a row per feature, by rank; scores are NULL where none were released.
+
+    What is said of the features together stands in the first row alone.
+    """
     names = selected(result)
-    known: Ranked = result if isinstance(result, Mapping) else {"names": names}
-    scores: Sequence[float | None] = known.get("scores") or [None] * len(names)
-    columns = zip(names, scores, _verdicts(known), strict=True)
-    error = known.get("std_error")
+    record: Ranked = result if isinstance(result, Mapping) else {"names": names}
+    scores: Sequence[float | None] = record.get("scores") or [None] * len(names)
+    verdicts = _verdicts(record)
+    together = None if verdicts else record.get("verdict", NOT_MEASURED)
+    error = record.get("std_error")
     return [
-        {"rank": rank, "feature": name, "score": score, "std_error": error, "verdict": verdict}
-        for rank, (name, score, verdict) in enumerate(columns, start=1)
+        {
+            **{"rank": place + 1, "feature": name, "score": score, "std_error": error},
+            "verdict": verdicts[place] if verdicts else NOT_MEASURED,
+            "set_verdict": None if place else together,
+        }
+        for place, (name, score) in enumerate(zip(names, scores, strict=True))
     ]
 
 
-def _verdicts(known: Ranked) -> list[str]:
-    """Return what is said of each feature."""
-    scores, level, reach = known.get("scores"), known.get("level"), known.get("reach")
+def _verdicts(record: Ranked) -> list[str]:
+    """Return what is said of each feature; nothing where only all of them together are judged."""
+    scores, level, reach = record.get("scores"), record.get("level"), record.get("reach")
     if scores is None or level is None or reach is None:
-        return [known.get("verdict", NOT_MEASURED)] * len(known["names"])
+        return []
     return [CLEAR if score - reach > level else UNCLEAR for score in scores]

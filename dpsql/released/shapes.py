@@ -36,6 +36,8 @@ NOT_RELEASED = "not released"
 KEYS = "keys"
 # What a row says about its noise.
 VERDICT = "verdict"
+# What the first row of a selection says about all features together, where only these are judged.
+SET_VERDICT = "set_verdict"
 _WORD = {VERDICT: "VARCHAR"}
 # The last columns where every row is a number of rows or of their values: which rows it covers, twice in this version.
 _SPOKEN = _WORD | dict.fromkeys(COVERING, "VARCHAR")
@@ -202,7 +204,9 @@ def _correlation(result: FeatureMoments) -> Rows:
 
 RANKED = Shape(
     "ranked",
-    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"} | _WORD,
+    {"rank": "BIGINT", "feature": "VARCHAR", "score": "DOUBLE", "std_error": "DOUBLE"}
+    | _WORD
+    | {SET_VERDICT: "VARCHAR"},
     ranked_rows,
     selected,
 )

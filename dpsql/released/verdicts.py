@@ -152,8 +152,14 @@ def count_reach(deviation: float, failure: float) -> float:
     return float(((math.log(2 / failure) + logs) / rates).min())
 
 
-def whole_verdict(verdicts: Iterable[str]) -> str:
-    """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt."""
-    found = set(verdicts)
+def call_verdict(*columns: Iterable[str | None]) -> str | None:
+    """Return the verdict of a call from those of its rows: clear only if every row is, else the first doubt.
+
+    Of several columns the first that says something counts; None where none does.
+    """
+    words = ({word for word in column if word is not None} for column in columns)
+    found = next(filter(None, words), None)
+    if found is None:
+        return None
     order = (BIASED, UNCLEAR, NO_EVIDENCE, UNDETERMINED, NOT_MEASURED, CLEAR, DIFFERS)
     return next((word for word in order if word in found), UNDETERMINED)

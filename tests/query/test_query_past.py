@@ -14,6 +14,9 @@ from click.testing import CliRunner
 import dpsql
 from dpsql.cli.commands import main
 from dpsql.engines.duckdb.query_answers import stored_answer
+from dpsql.functions import query_parts
+from dpsql.functions.query_parts import SOURCE
+from support.broken.planting import planted
 from support.cases import cases
 from support.sql_text import literal
 
@@ -128,3 +131,123 @@ def test_a_release_that_was_stored_without_its_text_says_so(ctx: dpsql.Context) 
     lineage = {name: found for name, found in (stored.lineage or {}).items() if name != "answer"}
     with pytest.raises(dpsql.ParameterError, match="P030"):
         stored_answer(dataclasses.replace(stored, lineage=lineage))
+
+
+# Questions that are one: of the same numbers, at the same price. And others, that are not.
+EQUAL: dict[str, list[tuple[str, dict[str, Any]]]] = {
+    "settings": [
+        ("SELECT count(*) FROM t", {}),
+        ("SELECT count(*) FROM t", {"delta": 1e-6}),
+        ("SELECT count(*) FROM t", {"confidence": 0.9}),
+        ("SELECT 2 * count(*) AS n FROM main.t AS q", {"errors": True, "delta": 1e-9, "confidence": 0.99}),
+        (
+            "SELECT count(*) FROM t",
+            {"max_rows_per_unit": 2, "left_out_share": 0.05, "lower": {"x": 0}, "keys": {"k": [1]}},
+        ),
+    ],
+    "a mean": [("SELECT avg(x) FROM t", {}), ("SELECT avg(x) + 1 FROM t", {"delta": 1e-6, "confidence": 0.5})],
+    "groups": [
+        ("SELECT k, count(*) FROM t GROUP BY k", {}),
+        ("SELECT k, count(*) FROM t GROUP BY ALL", {"delta": 1e-5}),
+    ],
+    "a double": [
+        (f"SELECT count(*) FROM t WHERE x > {one}", {})
+        for one in (
+            "1.5",
+            "'1.5'::DOUBLE",
+            "'1.5'",
+            "1.50",
+            "15e-1",
+            "1.5::DECIMAL(9, 4)",
+            "CAST('1.50' AS DOUBLE)",
+            "+1.5",
+        )
+    ],
+    "doubles": [
+        (f"SELECT count(*) FROM t WHERE x {one}", {})
+        for one in ("BETWEEN 1 AND 2", "BETWEEN '1' AND 2.0", "BETWEEN 1e0 AND 2::BIGINT")
+    ],
+    "a whole number": [
+        (f"SELECT count(*) FROM t WHERE n > {one}", {}) for one in ("3", "'3'", "3::BIGINT", "'3'::TINYINT", "3::INT")
+    ],
+    "negative ones": [
+        (f"SELECT count(*) FROM t WHERE n IN ({one})", {}) for one in ("-3, 4", "'-3', 4", "(-3)::BIGINT, '4'::INT")
+    ],
+    "a decimal": [
+        (f"SELECT count(*) FROM t WHERE m = {one}", {}) for one in ("1.5", "1.50", "'1.5'", "1.5::DECIMAL(4, 2)")
+    ],
+    "a date": [
+        (f"SELECT count(*) FROM t WHERE d > {one}", {})
+        for one in ("'2026-01-05'", "DATE '2026-01-05'", "'2026-01-05'::DATE")
+    ],
+}
+OTHERS = {
+    "another number": ("SELECT count(*) FROM t WHERE x > 1.5", "SELECT count(*) FROM t WHERE x > 1.6"),
+    "a float": ("SELECT count(*) FROM t WHERE x > 0.1", "SELECT count(*) FROM t WHERE x > 0.1::FLOAT"),
+    "more digits": ("SELECT count(*) FROM t WHERE x > 0.1", "SELECT count(*) FROM t WHERE x > 0.10000000000000001"),
+    "rounded": ("SELECT count(*) FROM t WHERE m > 1.555", "SELECT count(*) FROM t WHERE m > '1.555'"),
+    "an integer": ("SELECT count(*) FROM t WHERE n > 3", "SELECT count(*) FROM t WHERE n > 3.5"),
+    "a text": ("SELECT count(*) FROM t WHERE s = '1.5'", "SELECT count(*) FROM t WHERE s = '1.50'"),
+    "a text that is cast": ("SELECT count(*) FROM t WHERE s = '1'", "SELECT count(*) FROM t WHERE s::INT = '1'"),
+}
+
+
+@pytest.fixture(scope="module")
+def numbers() -> Iterator[dpsql.Context]:
+    with dpsql.Context() as opened:
+        opened.connection.execute("""
+            CREATE TABLE t AS SELECT i // 3 AS who, i * 0.5::DOUBLE AS x, i::INT - 9 AS n, (i * 0.5)::DECIMAL(9, 2) AS m,
+              ['1', '1.5', '1.50'][1 + i % 3] AS s, DATE '2026-01-01' + (i % 30)::INT AS d, i % 3 AS k FROM range(300) AS r(i)""")
+        opened.connection.execute("""
+            SELECT dp_protect('t', epsilon := 1e13, delta := 0.1, privacy_unit := 'who', max_rows_per_unit := 2,
+              keys := {k: [0, 1, 2]}, lower := {x: 0}, upper := {x: 10})""")
+        yield opened
+
+
+@cases("name", EQUAL, quick=4)
+def test_a_question_is_what_it_spends_and_computes(numbers: dpsql.Context, name: str) -> None:
+    """Settings that it does not use, and how a literal is spelled, make no other one: it is charged once."""
+    entries = {numbers.query(sql, epsilon=1, **given).ledger_id for sql, given in EQUAL[name]}
+    assert len(entries) == 1
+    for sql, _ in EQUAL[name]:
+        if "WHERE" in sql:
+            exact = numbers.query(sql, epsilon=1e9, max_rows_per_unit=3, fresh=True, left_out_share=0).value.to_pylist()
+            assert [tuple(row.values()) for row in exact] == numbers.connection.execute(sql).fetchall()
+
+
+@cases("sqls", OTHERS.values(), ids=OTHERS, quick=2)
+def test_other_questions_are_others(numbers: dpsql.Context, sqls: tuple[str, str]) -> None:
+    first, second = (numbers.query(sql, epsilon=1) for sql in sqls)
+    assert first.ledger_id != second.ledger_id
+    for sql in sqls:
+        exact = numbers.query(sql, epsilon=1e9, max_rows_per_unit=3, fresh=True, left_out_share=0).value.to_pylist()
+        assert [tuple(row.values()) for row in exact] == numbers.connection.execute(sql).fetchall()
+
+
+def test_a_delta_that_noise_spends_makes_another_question(numbers: dpsql.Context) -> None:
+    many = ", ".join(f"count(*) FILTER (WHERE n % 40 > {one})" for one in range(39))
+    without, with_it, more = (
+        numbers.query(f"SELECT {many} FROM t", epsilon=1, **given) for given in ({}, {"delta": 1e-5}, {"delta": 1e-4})
+    )
+    assert len({without.ledger_id, with_it.ledger_id, more.ledger_id}) == 3
+    quantiles = {numbers.query("SELECT median(x) FROM t", epsilon=1, confidence=one).ledger_id for one in (0.9, 0.95)}
+    assert len(quantiles) == 2  # how far the noise of its ranks reaches was drawn for a confidence
+
+
+def recorded(kind: Any, given: Any, placed: Any, share: object) -> Any:
+    """Return the plan of a part with all that it was given, as it was before what it does not use was left out."""
+    plan = kind.from_arguments(SOURCE, dict(given), dict(placed.stated))
+    return plan, {}
+
+
+@cases("named", [{}, {"release": "old"}], ids=["by its question", "by name"])
+def test_what_was_asked_with_settings_that_it_did_not_use_is_replayed(named: dict[str, Any]) -> None:
+    given = {"delta": 1e-6, "confidence": 0.9, **named}
+    with dpsql.Context() as ctx:
+        ctx.connection.execute("CREATE TABLE t AS SELECT i AS x FROM range(100) AS r(i)")
+        ctx.connection.execute("SELECT dp_protect('t', epsilon := 100, delta := 1e-3)")
+        with planted((query_parts, "_planned", recorded)):
+            made = ctx.query("SELECT count(*) FROM t WHERE x > '5'", epsilon=1, **given)
+        again = ctx.query("SELECT count(*) FROM t WHERE x > '5'", epsilon=1, **given)
+        assert (again.replayed, again.ledger_id) == (True, made.ledger_id)
+        assert again.value.equals(made.value)

@@ -143,7 +143,7 @@ def test_prepared_with_parameters(con: Any) -> None:
 
 def test_a_relation_runs_and_pays_at_every_fetch(con: Any) -> None:
     relation = con.sql(f"SELECT * FROM {CALL}")
-    assert relation.columns == ["rank", "feature", "score", "std_error", "verdict"]
+    assert relation.columns == ["rank", "feature", "score", "std_error", "verdict", "set_verdict"]
     made = charges(con)
     relation.fetchall()
     first = charges(con)

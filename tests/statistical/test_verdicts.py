@@ -27,7 +27,7 @@ from dpsql.released.covariance import estimates, nothing_left
 from dpsql.released.curves import RocCounts, rate_verdicts
 from dpsql.released.metrics import NoisySum, metric_rows
 from dpsql.released.results import ranked_rows
-from dpsql.released.verdicts import coefficient_verdicts, count_reach, interval_verdict, whole_verdict
+from dpsql.released.verdicts import call_verdict, coefficient_verdicts, count_reach, interval_verdict
 from dpsql.statistics.aggregates import AVG, COUNT, VARIANCE, Sums
 from support.cases import cases
 
@@ -310,9 +310,11 @@ def test_metrics_that_noise_explains() -> None:
     assert interval_verdict(1.0, None, None) == "not measured"
     assert interval_verdict(-1.0, None, -0.5) == "clear"
     assert [interval_verdict(1.0, low, 2.0) for low in (None, -1.0, 0.0, 0.1)] == ["unclear"] * 3 + ["clear"]
-    assert whole_verdict(["clear", "clear"]) == "clear"
-    assert whole_verdict(["clear", "undetermined", "unclear"]) == "unclear"
-    assert whole_verdict([]) == "undetermined"
+    assert call_verdict(["clear", "clear"]) == "clear"
+    assert call_verdict(["clear", "undetermined", "unclear"]) == "unclear"
+    assert call_verdict([]) is None
+    assert call_verdict([None, "clear"], ["not measured"]) == "clear"
+    assert call_verdict([None], ["not measured", "clear"]) == "not measured"
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ import re
 import zoneinfo
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
@@ -48,6 +49,15 @@ _ALIASES = {
     },
     **{"lcase": "lower", "ucase": "upper", "char_length": "length", "character_length": "length"},
     **{"position": "strpos", "substring": "substring", "@": "abs", "^@": "starts_with", "like": "~~"},
+}
+# A number in a literal: its sign and digits, and an exponent.
+_NUMBER = re.compile(r"([+-]?)(?=\d|\.\d)\d*(?:\.\d*)?(?:[eE]([+-]?\d{1,4}))?", re.ASCII)
+# A decimal of so many digits and places is the same double however it is read.
+_EXACT_DIGITS, _MOST_PLACES, _LONGEST_LITERAL = 15, 22, 60
+# Any whole number of so many digits is in the type.
+_SAFE_DIGITS = {
+    **{"TINYINT": 2, "SMALLINT": 4, "INTEGER": 9, "BIGINT": 18, "HUGEINT": 38},
+    **{"UTINYINT": 2, "USMALLINT": 4, "UINTEGER": 9, "UBIGINT": 19, "UHUGEINT": 38},
 }
 _SPLITTING = frozenset(("string_split", "str_split", "split", "string_to_array"))
 _CONTAINING = frozenset(("contains", "list_contains", "array_contains", "list_has", "array_has"))
@@ -96,6 +106,71 @@ class Written:
 
 
 Columns = Mapping[tuple[str, str], ColumnSql]
+
+
+def with_plain_literals(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
+    """Return an expression in whose comparisons equal literals are spelled alike; `kind` gives the type of a part.
+
+    Beside a column of DOUBLE, ``'1.5'::DOUBLE``, ``1.50`` and ``15e-1`` are the same 8 bytes, and are written ``1.5``.
+    """
+    expr = expr.mapped(lambda part: with_plain_literals(part, kind))
+    if expr.what not in ("compare", "between", "in"):
+        return expr
+    plain = [_plain_literal(part) for part in expr.parts]
+    compared = [part for part, literal in zip(expr.parts, plain, strict=True) if literal is None]
+    if len(compared) != 1 or all(literal in (None, part) for part, literal in zip(expr.parts, plain, strict=True)):
+        return expr
+    try:
+        type_ = kind(compared[0])
+    except ParameterError:  # of what is no row's, such as an aggregate
+        return expr
+    pairs = zip(expr.parts, plain, strict=True)
+    return replace(
+        expr,
+        parts=tuple(literal if literal and _is_exact(part, literal, type_) else part for part, literal in pairs),
+    )
+
+
+def _plain_literal(expr: Expr) -> Expr | None:
+    """Return a number in the shortest decimal form; None for what is no literal of one, or of many digits."""
+    inner = expr.parts[0] if expr.what == "cast" and not expr.flag else expr
+    spelled = _NUMBER.fullmatch(str(inner.value)) if inner.what == "constant" and inner.name != "NULL" else None
+    if spelled is None or len(spelled[0]) > _LONGEST_LITERAL or abs(int(spelled[2] or 0)) > _MOST_PLACES:
+        return None
+    exact = Decimal(spelled[0]).normalize()
+    _, digits, exponent = exact.as_tuple()
+    if len(digits) > _EXACT_DIGITS or not -_MOST_PLACES <= int(exponent) <= _MOST_PLACES:
+        return None
+    return Expr("constant", "number", value=f"{exact:f}" if exact else "0")
+
+
+def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
+    """Return whether a literal is the same value in a comparison with a type, at the same type, as the plain form."""
+    whole, _, places = str(plain.value).lstrip("-").partition(".")
+    cast_to = expr.name if expr.what == "cast" else ""
+    if cast_to not in ("", "DOUBLE") and not _fits(whole, places, *_sizes_of(cast_to)):
+        return False
+    if compared.kind == "DOUBLE":
+        return True
+    if compared.kind == "DECIMAL":
+        width, scale = compared.sizes
+        bare = str(expr.parts[0].value if cast_to else expr.value)
+        return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(whole, places, width, scale)
+    in_place = cast_to in _SAFE_DIGITS or expr.name == "string"
+    signed = not (compared.kind.startswith("U") and str(plain.value).startswith("-"))
+    return in_place and signed and _fits(whole, places, *_sizes_of(compared.kind))
+
+
+def _sizes_of(kind: str) -> tuple[int, int]:
+    """Return how many digits any number of a type may have, and how many of them behind the point; 0 of others."""
+    if kind.startswith("DECIMAL("):
+        width, scale = map(int, kind.removeprefix("DECIMAL(").removesuffix(")").split(","))
+        return width, scale
+    return _SAFE_DIGITS.get(kind, 0), 0
+
+
+def _fits(whole: str, places: str, width: int, scale: int) -> bool:
+    return len(places) <= scale and len(whole) <= width - scale
 
 
 def clock(now: datetime.datetime | None, name: str) -> Expr | None:

@@ -12,7 +12,7 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.buckets import bucketed
 from dpsql.contract.query.catalogue import Catalogue, CatalogueColumn, CatalogueTable, Options, PathKey
 from dpsql.contract.query.disjoint import Indicator, are_disjoint
-from dpsql.contract.query.expressions import RowExpressions, clock, simplified
+from dpsql.contract.query.expressions import RowExpressions, clock, simplified, with_plain_literals
 from dpsql.contract.query.intervals import Limits
 from dpsql.contract.query.nodes import Expr, Query
 from dpsql.contract.query.noisy_numbers import NoisyNumbers
@@ -185,7 +185,9 @@ class Splitting:
         """Return an expression with its columns found and its clocks and aliases written out."""
         with about(expr):
             found = simplified(self._found(expr, scope, frozenset()), self.options.now)
-        return bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
+        found = bucketed(found, lambda part: self.expressions.type(part, scope.columns(part)))
+        plain = with_plain_literals(found, lambda part: self.expressions.type(part, scope.columns(part)))
+        return plain if self.revised(plain != found) else found
 
     def _found(self, expr: Expr, scope: Scope, bound: frozenset[str]) -> Expr:
         if expr.what == "column":

@@ -14,6 +14,7 @@ import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from dpsql.contract import parameters
@@ -42,6 +43,7 @@ from dpsql.engines.duckdb.query_options import Given, during_of, read_options, t
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
+from dpsql.functions.grouped.arguments import CONFIDENCE
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
@@ -407,7 +409,10 @@ class QueryPlanner:
         )
         errors = parameters.boolean("errors", filled["errors"])
         named = self._named(plan, filled, unique=read.binding.claim is not None)
-        found = QueryStatement(named, read.split, [one.to_json() for one in answers], errors)
+        confidence = float(known(Fraction, CONFIDENCE.read(filled)))
+        found = QueryStatement(
+            named, read.split, [one.to_json() for one in answers], errors=errors, confidence=confidence
+        )
         return replace(found, plan=replace(named, answer=found.answer(read.binding.zone)))
 
     def _unit(self, dataset: str) -> str | None:

@@ -52,6 +52,8 @@ class QueryStatement:
         Where the answers of each core are, see `dpsql.functions.query_parts.Answers`.
     errors : bool
         Whether released tables have the errors of their numbers.
+    confidence : float
+        Of intervals.
     replayed : bool
         Whether it is as an earlier version wrote it, so that it reads the stored release and is never asked anew.
     """
@@ -61,6 +63,7 @@ class QueryStatement:
     answers: Sequence[Mapping[str, Json]]
     errors: bool = False
     replayed: bool = False
+    confidence: float = 0.95
 
     @property
     def asked(self) -> str:
@@ -70,7 +73,7 @@ class QueryStatement:
             listed = list(known(list, answers["answers"]))
             more = [{**listed[place], "over": self._over_numbers(count)} for place, count in self._spread(core)]
             cores.append({**answers, "answers": [*listed, *more]})
-        return json.dumps({"confidence": self._confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
+        return json.dumps({"confidence": self.confidence, "cores": cores, **({COVERS: True} if self.errors else {})})
 
     def _over_numbers(self, numbers: NoisyNumbers) -> object:
         """Return of how many numbers a column is made, as the release hands it over; see `dpsql.released.query`."""
@@ -82,11 +85,6 @@ class QueryStatement:
     def _spread(self, core: QueryCore) -> list[tuple[int, NoisyNumbers]]:
         """Return the numbers of a core whose intervals are wanted: the place of each, and over how many it is split."""
         return spread(self.split, core) if self.errors else []
-
-    @property
-    def _confidence(self) -> float:
-        found = [getattr(part.plan, "confidence", None) for part in self.plan.parts]
-        return next((float(one) for one in found if one is not None), 0.95)
 
     def sql(self, *, noted: bool = False) -> str:
         """Return the statement that asks, charges and releases; or that reads what is `replayed`."""
