@@ -90,7 +90,7 @@ def test_rows_and_names(con: Any) -> None:
     described = con.execute(f"DESCRIBE SELECT * FROM {call}").fetchall()
     assert [row[:2] for row in described] == [
         *(("feature_1", "VARCHAR"), ("feature_2", "VARCHAR"), ("value", "DOUBLE"), ("std_error", "DOUBLE")),
-        *(("lower", "DOUBLE"), ("upper", "DOUBLE"), ("verdict", "VARCHAR"), ("covers", "VARCHAR")),
+        *(("lower", "DOUBLE"), ("upper", "DOUBLE"), ("verdict", "VARCHAR"), ("covers", "VARCHAR"), ("speaks_of", "VARCHAR")),
     ]
     one = con.execute(
         f"SELECT feature_1, feature_2, value FROM dp_covariance('t', features := ['a'], {BOUNDS}, {EXACT})"
@@ -134,7 +134,7 @@ def test_no_rows_and_constant_columns(con: Any, more: str) -> None:
         con.execute("CREATE OR REPLACE TABLE nobody AS FROM flat WHERE false")
         for function in ("dp_covariance", "dp_correlation"):
             rows = con.execute(f"FROM {function}('{source}', features := ['a', 'b'], {BOUNDS}, {more})").fetchall()
-            assert all(low <= high for *_, low, high, _, _ in rows)
+            assert all(low <= high for *_, low, high, _, _, _ in rows)
             assert all(value is None or math.isfinite(value) for _, _, value, *_ in rows)
 
 

@@ -1090,7 +1090,7 @@ def test_a_release_is_an_arrow_table_of_its_own_columns() -> None:
         assert release.to_arrow().schema == pa.schema(
             [
                 *[(name, pa.float64()) for name in ("quantile", "value", "lower", "upper")],
-                *[(name, pa.string()) for name in ("verdict", "covers")],
+                *[(name, pa.string()) for name in ("verdict", "covers", "speaks_of")],
             ]
         )
-        assert release.to_polars().columns == ["quantile", "value", "lower", "upper", "verdict", "covers"]
+        assert release.to_polars().columns == ["quantile", "value", "lower", "upper", "verdict", "covers", "speaks_of"]
