@@ -314,7 +314,7 @@ class ContextMethods:
         bounds_share: Number | None = None,
         scale_share: Number | None = None,
         quantiles: Numbers | None = None,
-        cells: Number | Integer | None = None,
+        cells: object | Integer | Number | None = None,
         interval_share: Number | None = None,
         error_bound: Number | None = None,
         score: Literal["covariance", "rank"]
@@ -1483,7 +1483,7 @@ class ContextMethods:
         sampling: bool | None = True,
         confidence: Number | None = 0.95,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
-        cells: Number | None = 4096,
+        cells: object | None = None,
         target_levels: Iterable[object] | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
@@ -1533,8 +1533,9 @@ class ContextMethods:
             itself.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
-        cells : default 4096
-            Number of equal-width cells that scores are counted in, from 1 to 65536.
+        cells : default none
+            Number of equal-width cells, from 1 to 65536, in which scores are tied: an area is that of scores rounded
+            so. Without it no score is rounded; method := 'smooth' has 4096.
         target_levels : default [false, true], or [0, 1]
             The negative and the positive class of the label. Rows of neither class are ignored.
         neighbours : {'add_remove', 'replace'}, default 'add_remove', or stated by the owner
@@ -3119,7 +3120,7 @@ class ContextMethods:
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
-        cells: Number | None = 4096,
+        cells: object | None = None,
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,
@@ -3154,8 +3155,9 @@ class ContextMethods:
             What gets noise: a scaled count of pairs, or the area by its smooth sensitivity.
         noise : {'auto', 'laplace', 'gaussian'}, default 'auto'
             The law of the noise; 'auto' takes what is smaller.
-        cells : default 4096
-            Number of equal-width cells that scores are counted in, from 1 to 65536.
+        cells : default none
+            Number of equal-width cells, from 1 to 65536, in which scores are tied: an area is that of scores rounded
+            so. Without it no score is rounded; method := 'smooth' has 4096.
         lower : default 0
             Public lower bound of the score, one number. Scores are clipped to it.
         upper : default 1
@@ -3629,7 +3631,7 @@ class FrameMethods:
         sampling: bool | None = True,
         confidence: Number | None = 0.95,
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
-        cells: Number | None = 4096,
+        cells: object | None = None,
         target_levels: Iterable[object] | None = None,
         neighbours: Literal["add_remove", "replace"] | None = None,
         privacy_unit: str | None = None,
@@ -4127,7 +4129,7 @@ class FrameMethods:
         delta: Number | None = None,
         method: Literal["scaled", "smooth"] | None = "scaled",
         noise: Literal["auto", "laplace", "gaussian"] | None = "auto",
-        cells: Number | None = 4096,
+        cells: object | None = None,
         lower: Number | None = 0,
         upper: Number | None = 1,
         target_levels: Iterable[object] | None = None,

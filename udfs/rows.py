@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import astuple
 from typing import TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from dpsql.errors import InternalError
 from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall
 from dpsql.kernels.columns import single_chunk, to_doubles
 from dpsql.kernels.identity import identity_bytes, row_contents
+from dpsql.statistics.auc import Concordance
 from dpsql.statistics.feature_counts import present_in
 from dpsql.udfs.keys import check_keys, key_list, key_rows, released_values
 from dpsql.udfs.values import UdfSpec, one_ticket, struct_list
@@ -56,6 +58,19 @@ def target(calls: Calls) -> Callable[..., pa.Array]:
     def run(tickets: pa.Array, rows: pa.Array) -> pa.Array:
         batch = single_chunk(rows)
         return pa.array(calls.guarded(one_ticket(tickets), lambda running: running.call.coded_target(batch)))
+
+    return run
+
+
+def concordance(calls: Calls) -> Callable[..., pa.Array]:
+    """Bind (ticket, scores of the negative class, of the positive one) → the integers of their `Concordance`."""
+
+    def run(tickets: pa.Array, *classes: pa.Array) -> pa.Array:
+        def compare(_: RunningCall) -> list[int]:
+            both = (np.sort(single_chunk(scores).flatten().to_numpy(zero_copy_only=False)) for scores in classes)
+            return [*astuple(Concordance.of_scores(*both))]
+
+        return pa.array([calls.guarded(one_ticket(tickets), compare)], type=pa.list_(pa.int64()))
 
     return run
 
@@ -191,6 +206,7 @@ SPECS = (
     UdfSpec("dpsql_released_values", released_values, "STRUCT(j BIGINT, numbers BIGINT[], texts VARCHAR[])[]"),
     UdfSpec("dpsql_drawn_codes", drawn_codes, CODES),
     UdfSpec("dpsql_target", target, "DOUBLE"),
+    UdfSpec("dpsql_concordance", concordance, "BIGINT[]"),
     UdfSpec("dpsql_sampling_key", sampling_key, "BLOB", native=True),
     UdfSpec("dpsql_identity", identities, "BLOB"),
     UdfSpec("dpsql_contents", contents, "BLOB"),

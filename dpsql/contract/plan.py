@@ -31,7 +31,8 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.noise.discrete import LARGEST_SCALE
 
 # The statements that compute a statistic: from rows passed to the call's collector, or as sums in SQL.
-COLLECTED, XTY, HISTOGRAM, FEATURE_COUNTS, GROUPED = "collected", "xty", "histogram", "feature_counts", "grouped"
+COLLECTED, XTY, HISTOGRAM, SCORES = "collected", "xty", "histogram", "scores"
+FEATURE_COUNTS, GROUPED = "feature_counts", "grouped"
 
 
 @dataclass(frozen=True)

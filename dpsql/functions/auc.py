@@ -19,8 +19,8 @@ dp_roc (`dpsql.functions.roc`). The thresholds are public, so all of epsilon goe
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -28,14 +28,27 @@ from typing import Any, ClassVar
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import COLUMN_PROTECTION, EPSILON, OPTIONAL_DELTA, Argument, Signature, flag, word
+from dpsql.contract.fold import Collector
 from dpsql.contract.gaussian_profile import usable_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
-from dpsql.contract.plan import Quantity
+from dpsql.contract.parameters import known
+from dpsql.contract.plan import COLLECTED, SCORES, Pass, Quantity
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, NOISE
-from dpsql.functions.roc import CELLS, CURVE, SCORE_BOUNDS, SCORED, Counted, CurvePlan, ScoreCall, ScorePlan
+from dpsql.functions.roc import (
+    AREA_CELLS,
+    CURVE,
+    SCORE_BOUNDS,
+    SCORED,
+    USUAL_CELLS,
+    Counted,
+    CurvePlan,
+    ScoreCall,
+    ScorePlan,
+    before_exact,
+)
 from dpsql.functions.value_cells import CutCells, EvenCells, FormulaCells
 from dpsql.mechanisms.aggregates import drawable_mu
 from dpsql.mechanisms.auc import ConcordanceNoise, NoisyConcordance
@@ -44,7 +57,7 @@ from dpsql.progress import Progress
 from dpsql.released.areas import AREA_FAILURE, standard_error
 from dpsql.released.results import ScaledArea
 from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
-from dpsql.statistics.auc import Concordance
+from dpsql.statistics.auc import ClassScores, Concordance, ScoreCounts
 
 METHODS = ("scaled", "smooth")
 # Laplace noise of a smaller scale, on counts, is none but for a chance of 1e-12.
@@ -60,7 +73,7 @@ class AucPlan(ScorePlan):
     delta: Fraction | None  # not for 'smooth'
     method: str
     law: str  # the noise that was asked for
-    grid: int  # the argument `cells`; scores in the same cell are tied
+    grid: int | None  # the argument `cells`; scores in the same cell are tied. None for the scores themselves
     sampling: bool | None  # None for false, as calls were recorded before there was this
 
     function: ClassVar[str] = "dp_auc"
@@ -75,7 +88,7 @@ class AucPlan(ScorePlan):
             "scaled",
         ),
         NOISE,
-        CELLS,
+        AREA_CELLS,
         *SCORE_BOUNDS,
         flag(
             "sampling",
@@ -99,12 +112,24 @@ class AucPlan(ScorePlan):
             raise ParameterError("P045", "method := 'smooth' has Cauchy noise. Leave noise out.")
         if law == GAUSSIAN and own["delta"] is None:
             raise ParameterError("P046", "noise := 'gaussian' needs delta. Give delta, or leave noise out.")
-        return {**super()._own(given, layout), **own, "law": law, "grid": CELLS.read(given), "sampling": sampling}
+        grid = cls.arguments["cells"].read(given)
+        if own["method"] == "smooth" and grid is None:
+            grid = USUAL_CELLS
+        return {**super()._own(given, layout), **own, "law": law, "grid": grid, "sampling": sampling}
 
     @cached_property
     def cells(self) -> FormulaCells:
         """Cells of equal width between the bounds."""
-        return EvenCells(self.lower, self.upper, self.grid)
+        return EvenCells(self.lower, self.upper, known(int, self.grid))
+
+    def _passes(self) -> tuple[Pass, ...]:
+        """One pass, which counts or gathers in SQL if there is a table to scan."""
+        return super()._passes() if self.grid is not None or not self.is_summed_in_sql else (Pass(SCORES),)
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as they were when scores were rounded to cells."""
+        yield from super().earlier_arguments()
+        yield from before_exact(self.public_arguments)
 
     @cached_property
     def public_arguments(self) -> dict[str, Json]:
@@ -211,15 +236,34 @@ class AucCall(ScoreCall):
 
     plan: AucPlan
 
-    def prepare(self, statistic: Counted, progress: Progress) -> Callable[[], Json]:
+    def start(self) -> Collector | None:
+        """Return empty counts, or no scores; None if SQL counts or gathers."""
+        plan = self.plan
+        if plan.grid is None and plan.statement == COLLECTED:
+            return ClassScores(plan.lower, plan.upper, plan.missing_score)
+        return super().start()
+
+    @property
+    def statistic_length(self) -> int:
+        """Number of counts, or of the integers of a `Concordance`."""
+        return super().statistic_length if self.plan.grid is not None else len(fields(Concordance))
+
+    def _concordance(self, statistic: Counted | ClassScores) -> Concordance:
+        if isinstance(statistic, ClassScores):
+            return Concordance.of_scores(*statistic.scores)
+        if self.plan.grid is None and not isinstance(statistic, ScoreCounts):
+            return Concordance(*map(int, statistic))
+        return Concordance.of(*self.counts(statistic))
+
+    def prepare(self, statistic: Counted | ClassScores, progress: Progress) -> Callable[[], Json]:
         """Return the draw of the area."""
         plan = self.plan
-        negative, positive = self.counts(statistic)
         levels = list(self.levels)
-        if plan.method == "smooth":
+        if plan.method == "smooth" and not isinstance(statistic, ClassScores):
+            negative, positive = self.counts(statistic)
             smooth: SmoothNoise = plan.measurement["area"]
             return lambda: {"auc": float(smooth.draw_area(negative, positive)), "levels": levels}
-        exact = Concordance.of(negative, positive)
+        exact = self._concordance(statistic)
 
         def draw() -> Json:
             found: Any = stored_area(plan.scaled_part, plan.scaled_part.draw(exact))

@@ -23,7 +23,7 @@ costs, but for units with several rows. All of a call is one measurement and one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -45,7 +45,7 @@ from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.compare_arguments import COMPARE, SCORES, read_bounds, read_thresholds
 from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, read_noise
-from dpsql.functions.roc import CELLS
+from dpsql.functions.roc import AREA_CELLS, before_exact
 from dpsql.functions.value_cells import EvenCells
 from dpsql.mechanisms.aggregates import (
     GroupedNoise,
@@ -63,6 +63,7 @@ from dpsql.released.comparison import AREA, ERROR, MEAN, OF_COUNT, SHARE, Compar
 from dpsql.released.stored_blocks import stored_block
 from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, VARIANCE, Block, Sums, blocks_for
 from dpsql.statistics.comparison import (
+    COARSE,
     ZERO_ONE,
     ErrorDifferences,
     LevelSums,
@@ -92,7 +93,7 @@ class ComparePlan(Plan):
     delta: Fraction | None
     law: str  # the noise that was asked for
     confidence: Fraction
-    grid: int  # the argument `cells`
+    grid: int | None  # the argument `cells`; None for the scores themselves
 
     function: ClassVar[str] = "dp_compare"
     adds_fast: ClassVar[bool] = True
@@ -169,8 +170,13 @@ class ComparePlan(Plan):
             "thresholds": read_thresholds(given["thresholds"], bounds) if loss == ZERO_ONE and of == ERROR else (),
             **cls._read(given, "sampling"),
             **read_noise(given, COUNT_DELTA),
-            "grid": CELLS.read(given),
+            "grid": AREA_CELLS.read(given),
         }
+
+    def earlier_arguments(self) -> Iterator[dict[str, Json]]:
+        """Yield the arguments as they were when scores were rounded to cells."""
+        yield from super().earlier_arguments()
+        yield from before_exact(self.public_arguments)
 
     @classmethod
     def stand_ins(cls, given: Mapping[str, object]) -> dict[str, object]:
@@ -381,7 +387,9 @@ class CompareCall(Call):
         if plan.lower is None or plan.upper is None:
             raise InternalError("I032", "a comparison of values has no bounds. Report it.")
         if plan.of == AREA:
-            return PairedScores(EvenCells(plan.lower, plan.upper, plan.grid), plan.lower, plan.upper)
+            cells = None if plan.grid is None else EvenCells(plan.lower, plan.upper, plan.grid)
+            coarse = EvenCells(plan.lower, plan.upper, min(COARSE, plan.grid or COARSE))
+            return PairedScores(plan.lower, plan.upper, coarse, cells)
         squares = plan.sums_part.blocks[0].needs_squares
         if plan.of == ERROR:
             levels = self.target.levels is not None

@@ -20,7 +20,7 @@ from dpsql.contract.bounds import bounds_by_feature, column_bounds, feature_boun
 from dpsql.contract.parameters import known
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.arguments import CONFIDENCE, COUNT_DELTA, NOISE
-from dpsql.functions.roc import CELLS
+from dpsql.functions.roc import AREA_CELLS
 from dpsql.released.comparison import AREA, ERROR, KINDS, MEAN, OF_COUNT, SHARE
 from dpsql.statistics.comparison import LOSSES, ZERO_ONE
 
@@ -73,7 +73,7 @@ COMPARE = Signature(
     ),
     CONFIDENCE,
     NOISE,
-    CELLS,
+    AREA_CELLS,
     replace(CLASSES, statistic=False),
     *(replace(one, statistic=False) for one in COLUMN_PROTECTION),
 )

@@ -34,8 +34,8 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
@@ -180,6 +180,23 @@ def _cells(given: object) -> int:
 CELLS = Argument(
     "cells", "Number of equal-width cells that scores are counted in, from 1 to 65536.", 4096, check=_cells
 )
+
+
+AREA_CELLS = replace(
+    CELLS,
+    doc="Number of equal-width cells, from 1 to 65536, in which scores are tied: an area is that of scores rounded so. "
+    "Without it no score is rounded; method := 'smooth' has 4096.",
+    default=None,
+    shown="none",
+)
+# Cells of all areas in earlier versions.
+USUAL_CELLS = 4096
+
+
+def before_exact(record: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+    """Yield arguments as they were when the scores of every area were rounded to cells."""
+    if "grid" not in record:
+        yield {**record, "grid": USUAL_CELLS}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,6 +28,9 @@ a label may become one of neither class. Coded midway between the classes instea
 
 *Units.* The rows of a unit are up to `steps` such steps: under replace, a row for a row, and the rest added or removed.
 
+*Ties.* Nothing of this hangs on which scores are equal: it holds for the scores themselves, and for the cells of a
+public grid. Of the scores themselves no pair is left undecided that they decide, whatever their resolution is.
+
 *Integers.* T is released in units of ``2**-bits``, rounded by ``floor(x + 1/2)``. Numbers that differ by at most an
 integer do so afterwards: the sensitivity is that of T times ``2**bits``, exactly.
 
@@ -47,7 +50,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, numbers, record
 from dpsql.contract.relation import Relation
 
@@ -100,6 +103,48 @@ class ScoreCounts(Fold):
         self.counts += numbers(state, "counts")
 
 
+class ClassScores(Fold):
+    """The scores of both classes, of which pairs are compared: eight bytes a row.
+
+    Parameters
+    ----------
+    lower, upper : float
+        Public bounds that the score is clipped to.
+    missing : float
+        Score that stands in for a missing one.
+    """
+
+    grows = True
+
+    def __init__(self, lower: float, upper: float, missing: float) -> None:
+        self._given = lower, upper, missing
+        self._parts: tuple[list[Doubles], list[Doubles]] = ([], [])
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Keep the scores of a batch of rows; those of neither class are ignored."""
+        lower, upper, missing = self._given
+        # With 0 added, -0.0 is 0.0: equal scores have the same bits.
+        scores = np.clip(np.where(np.isnan(features[0]), missing, features[0]), lower, upper) + 0.0
+        for parts, own in zip(self._parts, (target < 0, target > 0), strict=True):
+            parts.append(scores[own])
+
+    @property
+    def scores(self) -> tuple[Doubles, Doubles]:
+        """The scores of the negative and of the positive class, ascending."""
+        negatives, positives = (np.sort(np.concatenate([*parts, np.zeros(0)])) for parts in self._parts)
+        return negatives, positives
+
+    def state(self) -> pa.RecordBatch:
+        """Return the bits of all scores."""
+        negatives, positives = (scores.view(np.int64) for scores in self.scores)
+        return record({"negatives": negatives, "positives": positives})
+
+    def absorb(self, state: pa.RecordBatch) -> None:
+        """Add other scores."""
+        for parts, name in zip(self._parts, ("negatives", "positives"), strict=True):
+            parts.append(numbers(state, name).view(np.float64))
+
+
 @dataclass(frozen=True)
 class Concordance:
     """The exact integers behind an area; private.
@@ -131,6 +176,21 @@ class Concordance:
             below += less
         rows = int(positives.sum())
         return cls(twice - rows * below, rows, below)
+
+    @classmethod
+    def of_scores(cls, negatives: Doubles, positives: Doubles) -> Concordance:
+        """Return the concordance of scores, of which equal ones are ties.
+
+        Parameters
+        ----------
+        negatives, positives : ndarray of float64
+            The scores of either class, ascending.
+        """
+        few, many = sorted((negatives, positives), key=len)
+        below, up_to = (np.searchsorted(many, few, side) for side in ("left", "right"))
+        # Of each of the few: of how many others it is above, less of how many it is below.
+        above = int(below.sum(dtype=np.int64)) + int(up_to.sum(dtype=np.int64)) - len(few) * len(many)
+        return cls(above if few is positives else -above, len(positives), len(negatives))
 
     def scaled(self, bits: int) -> int:
         """Return T in units of ``2**-bits``, rounded to the nearest integer; 0 for fewer than two rows."""

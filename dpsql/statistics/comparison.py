@@ -32,16 +32,19 @@ So a unit of m rows moves Q by at most m, under either relation.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-from dpsql.contract.fold import Batch, Fold, RowTransform, numbers, record
+from dpsql.contract.fold import Batch, Fold, RowTransform, Several, field, numbers, record
+from dpsql.contract.parameters import known
 from dpsql.contract.relation import Relation
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.statistics.aggregates import Sums, Words
-from dpsql.statistics.auc import Cells, Concordance
+from dpsql.statistics.auc import Cells, ClassScores, Concordance, ScoreCounts
 from dpsql.statistics.grouped_sums import GroupedSums
 
 # Cells of each score in which its order is compared with that of the other one.
@@ -134,46 +137,60 @@ class ErrorDifferences(RowTransform[GroupedSums]):
 
 
 class PairedScores(Fold):
-    """Counts of rows by label and cell of two scores, and by coarse cells of both at once.
+    """Two scores of every row, and counts of rows by label and by coarse cells of both at once.
 
     Parameters
     ----------
-    cells : Cells
     lower, upper : float
         Public bounds of both scores. A missing score counts as the middle.
+    coarse : Cells
+        In which the orders of both are compared.
+    cells : Cells or None
+        In which scores are tied; None for the scores themselves.
     """
 
-    def __init__(self, cells: Cells, lower: float, upper: float) -> None:
-        self._given = cells, lower, upper
-        self.coarse = min(COARSE, cells.count)
-        self.counts = np.zeros((2, 2, cells.count), dtype=np.int64)  # score, class, cell
-        self.joint = np.zeros((2, self.coarse, self.coarse), dtype=np.int64)  # class, cells of both scores
+    def __init__(self, lower: float, upper: float, coarse: Cells, cells: Cells | None = None) -> None:
+        missing = lower / 2 + upper / 2
+        self._given, self._coarse = (lower, upper, missing), coarse
+        kinds: Iterator[ClassScores | ScoreCounts] = (
+            ClassScores(lower, upper, missing) if cells is None else ScoreCounts(cells, lower, upper, missing)
+            for _ in range(2)
+        )
+        self._scores = Several(*kinds)
+        self.grows = self._scores.grows
+        self.joint = np.zeros((2, coarse.count, coarse.count), dtype=np.int64)  # class, cells of both scores
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
-        """Count a batch of rows; those of neither class are ignored."""
-        cells, lower, upper = self._given
-        known = target != 0
-        positive = (target[known] > 0).astype(np.int64)
-        scores = np.clip(np.where(np.isnan(features), lower / 2 + upper / 2, features)[:, known], lower, upper)
-        places = [cells.of(one) for one in scores]
-        for counts, place in zip(self.counts, places, strict=True):
-            counts += np.bincount(positive * cells.count + place, minlength=counts.size).reshape(counts.shape)
-        first, second = (place * self.coarse // cells.count for place in places)
-        flat = (positive * self.coarse + first) * self.coarse + second
+        """Add a batch of rows; those of neither class are ignored."""
+        for fold, scores in zip(self._scores.folds, features, strict=True):
+            fold.add(target, scores[np.newaxis], batch)
+        lower, upper, missing = self._given
+        labelled = target != 0
+        scores = np.clip(np.where(np.isnan(features), missing, features)[:, labelled], lower, upper)
+        first, second = map(self._coarse.of, scores)
+        count = self._coarse.count
+        flat = ((target[labelled] > 0) * count + first) * count + second
         self.joint += np.bincount(flat, minlength=self.joint.size).reshape(self.joint.shape)
 
     def state(self) -> pa.RecordBatch:
-        """Return the counts."""
-        return record({"counts": self.counts.ravel(), "joint": self.joint.ravel()})
+        """Return both states, and the counts."""
+        scores = self._scores.state()
+        fields = {name: field(scores, name) for name in scores.schema.names}
+        return record({**fields, "joint": pa.array(self.joint.ravel())})
 
     def absorb(self, state: pa.RecordBatch) -> None:
-        """Add other counts."""
-        self.counts += numbers(state, "counts").reshape(self.counts.shape)
+        """Add other scores and counts."""
+        self._scores.absorb(state.select([name for name in state.schema.names if name != "joint"]))
         self.joint += numbers(state, "joint").reshape(self.joint.shape)
 
     def concordances(self) -> tuple[Concordance, Concordance]:
         """Return the exact concordance of each score."""
-        first, second = (Concordance.of(*counts) for counts in self.counts)
+        first, second = (
+            Concordance.of_scores(*fold.scores)
+            if isinstance(fold, ClassScores)
+            else Concordance.of(*known(ScoreCounts, fold).counts.reshape(2, -1))
+            for fold in self._scores.folds
+        )
         return first, second
 
     def disagreement(self, bits: int) -> int:

@@ -20,7 +20,7 @@ from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.statistics.additive import CELLS, CellMap, CellRows, CellWeights, ResidualSums, StepRows, Steps
-from dpsql.statistics.auc import ScoreCounts
+from dpsql.statistics.auc import ClassScores, ScoreCounts
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables
 from dpsql.statistics.comparison import PairedScores
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, RowCount
@@ -137,7 +137,9 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "feature counts of crowded rows": lambda: FeatureCounts(WIDTH, 1, one=S, above=-0.5),
     "sparse feature counts": lambda: FeatureCounts(len(NAMES), 2, one=S),
     "name counts": named,
-    "paired scores": lambda: PairedScores(CutCells([-1.0, 0.0, 2.0]), -4.0, 4.0),
+    "class scores": lambda: ClassScores(-4.0, 4.0, 0.5),
+    "paired scores": lambda: PairedScores(-4.0, 4.0, CutCells([-1.0, 2.0])),
+    "paired scores in cells": lambda: PairedScores(-4.0, 4.0, CutCells([-1.0, 2.0]), CutCells([-1.0, 0.0, 2.0])),
     "gram": lambda: Gram(MAPS, intercept=True),
     "gram without intercept": lambda: Gram(MAPS, intercept=False),
     "clipped products": lambda: RowProducts(RowMap(scales(), 3 * S // 2), (-1.0, 1.0)),

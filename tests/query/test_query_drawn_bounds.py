@@ -29,7 +29,8 @@ def con() -> Iterator[Any]:
             CREATE TABLE visits AS
               SELECT i AS vid, i % 3000 AS patient, ['A', 'B'][1 + i % 2] AS ward, CAST(i * 7 % 40 AS INTEGER) AS days,
                 CAST(i * 7 % 40 * 2 + i % 5 AS DOUBLE) AS price, i % 30 AS age, i % 3 = 0 AS urgent
-              FROM range(9000) AS r(i)
+              FROM range(9000) AS r(i);
+            ALTER TABLE visits ALTER urgent SET NOT NULL
         """)
         opened.execute("""
             SELECT dp_protect('visits', epsilon := 1e11, delta := 0.09, max_rows_per_unit := 3, privacy_unit := 'patient',

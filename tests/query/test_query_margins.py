@@ -154,7 +154,7 @@ def test_private_keys_are_drawn_for_each_set(con: Any) -> None:
 def test_errors_are_those_of_the_fit(con: Any) -> None:
     """A set of many numbers gains most: its total is measured by itself, and once more as a sum."""
     sql = "SELECT ward, count(*) AS n FROM visits GROUP BY ROLLUP (ward)"
-    for ward, n, error, lower, upper, _ in ask(con, sql, ", errors := true, left_out_share := 0"):
+    for ward, n, error, lower, upper, *_ in ask(con, sql, ", errors := true, left_out_share := 0"):
         assert lower <= max(n, 0) <= upper
         # Three rows at half of epsilon: 8.5; the total has one more look at it.
         assert error == pytest.approx(8.47 * (3 / 4) ** 0.5, rel=0.01), (ward, error)

@@ -90,7 +90,13 @@ def test_rows_and_names(con: Any) -> None:
     described = con.execute(f"DESCRIBE SELECT * FROM {call}").fetchall()
     assert [row[:2] for row in described] == [
         *(("feature_1", "VARCHAR"), ("feature_2", "VARCHAR"), ("value", "DOUBLE"), ("std_error", "DOUBLE")),
-        *(("lower", "DOUBLE"), ("upper", "DOUBLE"), ("verdict", "VARCHAR"), ("covers", "VARCHAR"), ("speaks_of", "VARCHAR")),
+        *(
+            ("lower", "DOUBLE"),
+            ("upper", "DOUBLE"),
+            ("verdict", "VARCHAR"),
+            ("covers", "VARCHAR"),
+            ("speaks_of", "VARCHAR"),
+        ),
     ]
     one = con.execute(
         f"SELECT feature_1, feature_2, value FROM dp_covariance('t', features := ['a'], {BOUNDS}, {EXACT})"

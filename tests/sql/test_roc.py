@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -194,7 +194,7 @@ def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:
     [(auc, error, lower, upper, verdict)] = rows(con, "dp_auc")
     assert lower <= auc <= upper <= lower + 1e-5
     assert (error < 1e-5, verdict) == (True, "clear")
-    assert auc == pytest.approx(roc_auc_score(y, np.floor(p * 4096)), abs=1e-5)
+    assert auc == pytest.approx(roc_auc_score(y, p), abs=1e-5)
     [(coarse, *_)] = rows(con, "dp_auc", more="cells := 4")
     assert coarse == pytest.approx(roc_auc_score(y, np.floor(p * 4)), abs=1e-5)
     [(gaussian, *_)] = rows(con, "dp_auc", more="delta := 1e-6")
@@ -202,6 +202,71 @@ def test_a_huge_epsilon_gives_the_exact_area(con: Any) -> None:
     [(smooth, *rest)] = rows(con, "dp_auc", more="method := 'smooth'")
     assert smooth == pytest.approx(auc, abs=1e-5)
     assert rest == [None, None, None, "not measured"]
+
+
+# Scores at every resolution, of rows with a label y, by draws u in [0, 1) and z of a normal law. Of those that are marked a
+# grid of 4,096 cells tells another area.
+SHAPES: dict[str, tuple[Callable[..., Any], bool]] = {
+    "fraud": (lambda y, u, z: 0.002 * u ** np.where(y, 1, 4), True),
+    "near 1": (lambda y, u, z: 1 - 0.0001 * u ** np.where(y, 4, 1), True),
+    "calibrated": (lambda y, u, z: np.where(y, np.sqrt(u), u), False),
+    "crowded": (lambda y, u, z: 0.5 + 1e-6 * (z + y), True),
+    "integers": (lambda y, u, z: np.floor(9 * u + 3 * y) / 16, False),
+    "a tree": (lambda y, u, z: np.floor(7 * u ** np.where(y, 1, 2)) / 13, False),
+    "below resolution": (lambda y, u, z: 1e-300 * (u + y / 2), True),
+    "a sentinel": (lambda y, u, z: np.where(u < 0.5, -999, u + y / 4), False),
+    "one value": (lambda y, u, z: 0.3 + 0 * u, False),
+    "at the edge of a cell": (lambda y, u, z: np.where(u < 0.3 + 0.4 * y, 0.25, np.nextafter(0.25, 0)), False),
+    "two neighbours": (lambda y, u, z: np.where(u < 0.3 + 0.4 * y, np.nextafter(0.7, 1), 0.7), True),
+    "beyond the bounds, and none": (lambda y, u, z: np.where(u < 0.1, np.inf, np.where(u < 0.3, np.nan, z + y)), False),
+}
+
+
+@pytest.fixture(scope="module")
+def shaped() -> Iterator[dpsql.Context]:
+    rng = np.random.default_rng(4)
+    y, u, z = rng.random(ROWS) < 0.3, rng.random(ROWS), rng.normal(size=ROWS)
+    with dpsql.Context() as opened:
+        scores = {name: make(y, u, z).astype(np.float64) for name, (make, _) in SHAPES.items()}
+        opened.connection.register("frame", pl.DataFrame({"y": y, "id": range(ROWS), **scores}).to_arrow())
+        opened.connection.execute("CREATE TABLE t AS FROM frame")
+        opened.connection.execute("SELECT dp_protect('t', epsilon := 1e12, delta := 1e-2)")
+        yield opened
+
+
+def area_of(ctx: dpsql.Context, score: str) -> float:
+    """Return the area of a score between 0 and 1, where a missing one is in the middle."""
+    values = ctx.connection.execute(f'SELECT y, "{score}" FROM t').fetchnumpy()
+    return float(roc_auc_score(values["y"], np.clip(np.nan_to_num(values[score], nan=0.5, posinf=1), 0, 1)))
+
+
+@cases("shape", SHAPES, quick=5)
+def test_an_area_holds_at_any_resolution(shaped: dpsql.Context, shape: str) -> None:
+    """The interval holds the area itself; rounding to cells tells another one of some shapes."""
+    exact = area_of(shaped, shape)
+    [row] = shaped.dp_auc("t", label="y", score=shape, epsilon=HUGE).value.to_pylist()
+    assert [row[name] for name in ("auc", "lower", "upper")] == pytest.approx([exact] * 3, abs=1e-6)
+    assert row["verdict"] == "clear" or shape == "one value"
+    [rounded] = shaped.dp_auc("t", label="y", score=shape, epsilon=HUGE, cells=4096).value.to_pylist()
+    assert (abs(rounded["auc"] - exact) > 1e-3) == SHAPES[shape][1]
+
+
+@cases("shape", [shape for shape in SHAPES if shape != "calibrated"], quick=2)
+def test_a_difference_of_areas_holds_at_any_resolution(shaped: dpsql.Context, shape: str) -> None:
+    """The worse of two scores was declared the better one where pairs were tied in a cell."""
+    exact = area_of(shaped, shape) - area_of(shaped, "calibrated")
+    given = {"label": "y", "of": "auc", "epsilon": HUGE, "sampling": False}
+    [row] = shaped.dp_compare("t", scores=[shape, "calibrated"], **given).value.to_pylist()
+    assert row["difference"] == pytest.approx(exact, abs=1e-5)
+
+
+def test_an_area_of_cells_is_replayed() -> None:
+    """A release of a version that rounded every score is returned as it was made, to the call that made it."""
+    plan = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": 1, "release": "area"})
+    rounded = AucPlan.from_arguments("t", {"label": "y", "score": "p", "epsilon": 1, "release": "area", "cells": 4096})
+    assert "grid" not in plan.public_arguments
+    assert rounded.public_arguments in list(plan.earlier_arguments())
+    assert plan.public_arguments not in list(rounded.earlier_arguments())
 
 
 @pytest.mark.parametrize("more", ["", ", delta := 1e-6, curve := 'toeplitz'"])

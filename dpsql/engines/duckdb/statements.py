@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, XTY, Plan
+from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
 from dpsql.engines.duckdb.steps import limits, long_rows, rows, source, values
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
@@ -152,6 +152,7 @@ def admit_sql(plan: Plan) -> str:
 _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
     XTY: long_rows.products,
     HISTOGRAM: rows.counts,
+    SCORES: rows.compared,
     GROUPED: grouped_steps,
     COLLECTED: rows.in_passes,
     FEATURE_COUNTS: rows.in_passes,

@@ -15,7 +15,7 @@ from dpsql.engines.duckdb.keys import block_hash, first_rows, identity, place, t
 from dpsql.engines.duckdb.steps.source import rows_of
 from dpsql.engines.duckdb.steps.step import UNIT, Frame, Step, select
 from dpsql.functions.roc import ScorePlan
-from dpsql.rendering import call, cast, coalesce, field, plus, struct
+from dpsql.rendering import call, cast, coalesce, double, field, plus, struct
 
 # The key of rows that no block or sample depends on.
 NO_KEY = "NULL::UBIGINT"
@@ -201,37 +201,78 @@ def _in_one_thread(frame: Frame) -> bool:
     return plan.adds_fast and few and plan.layout.kind == "wide" and plan.layout.privacy_unit is None
 
 
-def counts(frame: Frame) -> Iterator[Step]:
-    """Yield the steps that count rows by label and cell; cells without rows are there too.
-
-    Few functions see single rows: rows are grouped by the label, and labels are judged once per group. If the
-    levels are texts, labels may be texts as well; they are grouped by their bytes too, so that no collation merges
-    two of them.
+def _scored(frame: Frame) -> Iterator[Step]:
+    """Yield the steps of the label and the score of every row.
 
     The gate's zero is added to every score. It does not change the score (except -0.0 to 0.0), but because it comes
     from a volatile function at run time, DuckDB has no statistics of the sum and cannot decide a comparison with it
     at planning time. It could for any function of the column alone, even `isnan`, when a Parquet file states equal
     minimum and maximum.
     """
-    plan = frame.plan
-    if not isinstance(plan, ScorePlan):
-        raise TypeError("the statistic is of another plan")
-    label, score = (field("dpsql_row", name) for name in (plan.layout.target, *(plan.layout.features or ())))
+    layout = frame.plan.layout
+    label, score = (field("dpsql_row", name) for name in (layout.target, *(layout.features or ())))
     opaque = plus(f"TRY_CAST({score} AS DOUBLE)", frame.zero)
     yield counted(frame, "rows", frame.ticket, keyed=False)
     note = "Label and score of every row. The gate adds 0 to each score, which hides it from column statistics."
     yield Step("scored", note, select([f"{label} AS label", f"{opaque} AS score"], frame.name("rows")))
+
+
+def _grouped_labels(frame: Frame, columns: list[str], values: list[str], notes: tuple[str, str]) -> Iterator[Step]:
+    """Yield the steps that group scored rows by their label, and say which level that is; `values` are of a group.
+
+    Few functions see single rows: labels are judged once per group. If the levels are texts, labels may be texts as
+    well; they are grouped by their bytes too, so that no collation merges two of them.
+    """
+    texts = isinstance((frame.plan.target_levels or (None,))[0], str)
+    exact = [f"{text_bytes('label')} AS exact"] if texts else []
+    grouped, judged = notes
+    yield Step("groups", grouped, select(["label", *exact, *columns], frame.name("scored"), "GROUP BY ALL"))
+    target = call("dpsql_target", frame.ticket, struct({frame.plan.layout.target: "label"}))
+    yield Step("judged", judged, select([f"{target} AS target", *values], frame.name("groups")))
+
+
+def compared(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that gather the scores of both classes, and compare them pair by pair."""
+    plan = frame.plan
+    if not isinstance(plan, ScorePlan):
+        raise TypeError("the statistic is of another plan")
+    yield from _scored(frame)
+    low, high, missing = map(double, (plan.lower, plan.upper, plan.missing_score))
+    clipped = (
+        f"CASE WHEN score BETWEEN {low} AND {high} THEN score WHEN score < {low} THEN {low} "
+        f"WHEN score > {high} AND NOT {call('isnan', 'score')} THEN {high} ELSE {missing} END"
+    )
+    notes = "Gather the scores of each label.", "Say which of the two public levels a label is; others count not."
+    yield from _grouped_labels(frame, [f"{call('list', clipped)} AS scores"], ["scores"], notes)
+    none = cast(call("list_value"), "DOUBLE[]")
+    both = [
+        coalesce(call("flatten", f"{call('list', 'scores')} FILTER (WHERE target {sign} 0)"), none) for sign in "<>"
+    ]
+    numbers = call("dpsql_concordance", frame.ticket, *both)
+    yield Step(
+        "concordance",
+        "How many more pairs of both classes are in the right order than in the wrong one; and the rows of both.",
+        select([f"{numbers} AS numbers"], frame.name("judged")),
+    )
+    listed = f"{call('unnest', call('range', '3'))} AS j", f"{call('unnest', 'numbers')}::HUGEINT AS s"
+    yield Step("statistic", "The exact integers. They never leave.", select([*listed], frame.name("concordance")))
+
+
+def counts(frame: Frame) -> Iterator[Step]:
+    """Yield the steps that count rows by label and cell; cells without rows are there too."""
+    plan = frame.plan
+    if not isinstance(plan, ScorePlan):
+        raise TypeError("the statistic is of another plan")
+    yield from _scored(frame)
     cells, count = plan.cells, plan.cells.count
     [missing] = cells.of(np.array([plan.missing_score])).tolist()
     cell = cells.clipped_sql("score", plan.lower, plan.upper, str(missing))
-    texts = isinstance((plan.target_levels or (None,))[0], str)
-    exact = [f"{text_bytes('label')} AS exact"] if texts else []
-    columns = ["label", *exact, f"{cell} AS cell", f"{call('count_star')} AS s"]
-    note = "Count rows by label and by cell of the score's public grid."
-    yield Step("groups", note, select(columns, frame.name("scored"), "GROUP BY ALL"))
-    target = call("dpsql_target", frame.ticket, struct({plan.layout.target: "label"}))
-    note = "Say which of the two public levels a label is; other rows count for nothing."
-    yield Step("judged", note, select([f"{target} AS target", "cell", "s"], frame.name("groups")))
+    notes = (
+        "Count rows by label and by cell of the score's public grid.",
+        "Say which of the two public levels a label is; other rows count for nothing.",
+    )
+    columns = [f"{cell} AS cell", f"{call('count_star')} AS s"]
+    yield from _grouped_labels(frame, columns, ["cell", "s"], notes)
     j = f"CASE WHEN target > 0 THEN {plus('cell', str(count))} WHEN target < 0 THEN cell END"
     columns = [f"{j} AS j", f"{call('sum', 's')} AS s"]
     yield Step("counts", "Counts by level and cell.", select(columns, frame.name("judged"), "GROUP BY 1"))
