@@ -11,12 +11,21 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dpsql.contract.fold import Batch
 from dpsql.contract.relation import relation_of
 from dpsql.mechanisms.auc import ConcordanceNoise
 from dpsql.mechanisms.prefix_sums import STRATEGIES, gaussian_sensitivity, laplace_scale, prefix_strategy
 from dpsql.mechanisms.smooth import area_bound, default_beta, median_bound
-from dpsql.statistics.auc import Concordance, area_under_curve, class_sensitivity, concordance_sensitivity
+from dpsql.statistics.auc import (
+    ClassScores,
+    Concordance,
+    area_under_curve,
+    class_sensitivity,
+    concordance_sensitivity,
+)
 from dpsql.testing import check_sensitivity, neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 from support.cases import cases
@@ -218,6 +227,43 @@ def steps(domain: Sequence[Row], most: int, relation: Relation) -> Counter[tuple
         moved = tuple(sorted(abs(a - b) for a, b in zip(one[1:], other[1:], strict=True)))
         found[moved] = max(found[moved], abs(one[0] - other[0]))  # type: ignore[index]
     return found
+
+
+def test_concordance_of_scores_is_that_of_cells() -> None:
+    """All ties, whichever class is the smaller one; so steps of the one are steps of the other."""
+    for size in range(7):
+        for table in itertools.combinations_with_replacement(LABELLED, size):
+            scores = [
+                np.array([cell for label, cell in table if label is wanted], dtype=float) for wanted in (False, True)
+            ]
+            assert Concordance.of_scores(*scores) == concordance_of(table)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([-1.0, 0.0, 1.0]), st.floats(width=32) | st.sampled_from([0.5, 0.25])), max_size=12
+    )
+)
+def test_rows_move_the_concordance_of_scores_as_they_may(rows: list[tuple[float, float]]) -> None:
+    """At any resolution: of random neighbours, one row added, removed or replaced; batches in any order."""
+
+    def scaled(part: list[tuple[float, float]]) -> tuple[int, int, int]:
+        fold = ClassScores(-1.0, 1.0, 0.0)
+        for target, score in part:
+            fold.add(np.array([target]), np.array([[score]]), Batch())
+        exact = Concordance.of_scores(*fold.scores)
+        return exact.scaled(BITS), exact.positives, exact.negatives
+
+    one = 1 << BITS
+    whole = scaled(rows)
+    assert scaled(rows[::-1]) == whole
+    if rows:
+        without = scaled(rows[1:])
+        assert abs(whole[0] - without[0]) <= one
+        assert sum(abs(a - b) for a, b in zip(whole[1:], without[1:], strict=True)) <= 1
+        replaced = scaled([(rows[0][0], -rows[0][1]), *rows[1:]])
+        assert abs(whole[0] - replaced[0]) <= 2 * one
+        assert whole[1:] == replaced[1:]
 
 
 def test_concordance_is_the_definition() -> None:

@@ -231,3 +231,13 @@ def test_groups_by_a_collation_are_written_out(odd: Any) -> None:
         "SELECT count(*) FROM odd WHERE s COLLATE C = 'A'",
     ):
         assert sorted(odd.execute(private(sql)).fetchall()) == sorted(odd.execute(sql).fetchall())
+
+
+def test_people_are_told_apart_by_the_bytes_of_their_ids(odd: Any) -> None:
+    """Whatever the collation of the column: rows of ann and Ann are those of two people."""
+    odd.execute("""
+        CREATE OR REPLACE TABLE seen AS SELECT (['ann', 'Ann', 'bob'])[1 + i % 3] COLLATE NOCASE AS pid, i AS day FROM range(30) AS r(i);
+        CREATE OR REPLACE TABLE born AS SELECT (['ann', 'Ann', 'bob'])[1 + i] COLLATE NOCASE AS pid, i AS year FROM range(3) AS r(i);
+        SELECT dp_protect('clinic', epsilon := 1e12, max_rows_per_unit := 10, tables := {seen: 'pid', born: 'pid'}, replace := true)""")
+    assert odd.execute(private("SELECT count(*) FROM seen JOIN born USING (pid)")).fetchall() == [(30,)]
+    assert odd.execute(private("SELECT count(DISTINCT pid) FROM seen")).fetchall() == [(3,)]
