@@ -41,6 +41,7 @@ ASKED = {
     "SELECT avg(days), sum(days), count(*) FROM visits WHERE days > 0": "",
     "SELECT avg(days), sum(days), count(*) FROM visits WHERE days IS DISTINCT FROM 2": "",
     "SELECT avg(pain), sum(pain), count(*) FROM visits": f"SELECT avg({NO_NAN}), sum({NO_NAN}), count(*) FROM visits",
+    "SELECT count(pain), count(*), count(pain + 1), avg(cost) FROM visits": "",
     "SELECT sum(CASE WHEN ward = 'A' THEN 1 ELSE 0 END), sum(CASE WHEN days = 2 THEN 0 ELSE 1 END), avg(cost) FROM visits": "",
     "SELECT avg(CASE WHEN days > 1 THEN cost END), sum(CASE WHEN days > 1 THEN cost END), count(*) FROM visits": "",
     "SELECT sum(cost) FILTER (WHERE days > 1), avg(cost) FILTER (WHERE days > 1), avg(cost) FROM visits": "",
@@ -70,6 +71,12 @@ def deviation(con: Any, sql: str) -> float:
     asked = f"FROM dp_query({literal(sql)}, epsilon := 1, left_out_share := 0, estimate := true)"
     rows = con.execute(asked).fetchall()
     return next(float(row[2]) for row in rows if row[0] == "n" and row[1] == "std_error")
+
+
+def test_no_number_needs_no_count_of_its_own(con: Any) -> None:
+    """Where a column has no NULL, what is counted are rows."""
+    both, one = (deviation(con, f"SELECT count(*) AS n, {more} FROM visits") for more in ("count(pain) AS m", "1 AS m"))
+    assert both == pytest.approx(one)
 
 
 def test_a_shared_count_leaves_more_for_the_rest(con: Any) -> None:

@@ -200,7 +200,8 @@ class CoreAggregates:
             kind = self.stage.write(value).type
             value = by_collation(value, kind.collation) if self.work.revised(kind.collated) else value
             return self._add("items", self._target(self._filtered(expr, value)), Type("BIGINT"))
-        if expr.filter is None and self.stage.whole(value):
+        present = self.stage.whole(value) or self.work.revised(self.stage.present(value))
+        if expr.filter is None and present:
             return self._add("rows", None, Type("BIGINT"))
         # NaN is counted, and has no part in a sum.
         if self.work.revised(self.stage.write(value).type.kind in FLOATS):

@@ -157,13 +157,15 @@ class Stage:
         return out
 
     def whole(self, expr: Expr) -> bool:
-        """Return whether an expression has a value in every row, as constraints, joins and conditions say."""
-        return has_value(expr, self._is_whole)
+        """Return whether an expression has a value to add up in every row, as constraints, joins and conditions say."""
+        return has_value(expr, lambda item: self.scope.column(item).type.kind not in FLOATS and self._is_present(item))
 
-    def _is_whole(self, expr: Expr) -> bool:
+    def present(self, expr: Expr) -> bool:
+        """Return whether an expression is NULL in no row: the same, but that NaN is a value, too."""
+        return has_value(expr, self._is_present)
+
+    def _is_present(self, expr: Expr) -> bool:
         item, column = self.scope.item(str(expr.value)), self.scope.column(expr)
-        if column.type.kind in FLOATS:  # which have NaN
-            return False
         return (column.whole and not item.optional and not item.hidden) or any(
             refuses_null(one, expr) for one in self.known
         )
@@ -213,7 +215,7 @@ class Stage:
             self.is_owner(expr),
             tie,
             place in self.member.dates,
-            whole=self.whole(expr),
+            whole=self.present(expr),
         )
 
     # Groups and windows of one person's rows.

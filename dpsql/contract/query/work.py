@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
-from dpsql.contract.expression.kinds import FLOATS, Type
+from dpsql.contract.expression.kinds import Type
 from dpsql.contract.names import read_as_text
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.buckets import bucketed
@@ -152,7 +152,7 @@ class Splitting:
             owner,
             tie,
             not table.public and table.date is not None and fold(table.date) == name,
-            whole=column.required and column.type.kind not in FLOATS,
+            whole=column.required,
         )
 
     def _stated(self, side: Mapping[str, Fraction], table: CatalogueTable, name: str) -> Fraction | None:
