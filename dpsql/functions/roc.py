@@ -182,15 +182,17 @@ CELLS = Argument(
 )
 
 
+# Cells of all areas in earlier versions.
+USUAL_CELLS = 4096
 AREA_CELLS = replace(
     CELLS,
     doc="Number of equal-width cells, from 1 to 65536, in which scores are tied: an area is that of scores rounded so. "
     "Without it no score is rounded; method := 'smooth' has 4096.",
     default=None,
     shown="none",
+    kind="Integer",
+    earlier=(USUAL_CELLS,),
 )
-# Cells of all areas in earlier versions.
-USUAL_CELLS = 4096
 
 
 def before_exact(record: Mapping[str, Json]) -> Iterator[dict[str, Json]]:

@@ -47,7 +47,7 @@ def test_a_page_is_read_as_it_is_written() -> None:
     page = MANUAL["dp_auc"]
     assert page.calls[-1] == "FROM dp_auc(release := 'roc', dataset := NULL)"
     assert page.arguments["source"] == ("required", "A table, view, file or registered frame.")
-    assert page.arguments["cells"][0] == "4096"
+    assert page.arguments["cells"][0] == "none"
     assert page.facts["Not protected"].endswith(" use rows that it has not seen.")
     assert page.synonyms[0] == "auroc"
     # Lines may be broken anywhere in a paragraph.

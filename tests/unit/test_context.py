@@ -46,6 +46,7 @@ def test_release(ctx: dpsql.Context) -> None:
             ("score", pa.float64()),
             ("std_error", pa.float64()),
             ("verdict", pa.string()),
+            ("set_verdict", pa.string()),
         ]
     )
     assert release.value is release.to_arrow()
@@ -57,6 +58,7 @@ def test_release(ctx: dpsql.Context) -> None:
         "score": pl.Float64,
         "std_error": pl.Float64,
         "verdict": pl.String,
+        "set_verdict": pl.String,
     }
     assert (release.function, release.dataset, release.ledger_id, release.replayed) == ("dp_sis", "t", 1, False)
     assert release.to_polars()["verdict"].to_list() == ["not measured"] * 2

@@ -156,12 +156,13 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     (
         "dp_auc",
-        {**SCORED, "delta": 1e-6},
+        # Scores were rounded to cells where nothing was said of it.
+        {**SCORED, "delta": 1e-6, "cells": 4096},
         "9b63aee6fdfc979d0f60c6731eacd4ee4c70dfa2d8faa5ce948a22d1583306f9",
     ),
     (
         "dp_compare",
-        {"target": "y", "groups": "g", "keys": ["a", "b"], **BOUNDS, "epsilon": 0.3, "sampling": False},
+        {"target": "y", "groups": "g", "keys": ["a", "b"], **BOUNDS, "epsilon": 0.3, "sampling": False, "cells": 4096},
         "ace267f3fb289ffcd3bfc4f983e17c37adabd5c0440b0a3b55449a4000ffd4ed",
     ),
     (
