@@ -14,6 +14,7 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.query.split import QueryAggregate, QueryCore
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.arguments import CONFIDENCE
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, LeftOutPlan
 from dpsql.functions.query import QueryPart
 from dpsql.functions.query_asked import (
@@ -192,14 +193,18 @@ def _planned(
     if share is not None and isinstance(plan, LeftOutPlan) and plan.measures_left_out:
         given = {**given, LEFT_OUT_SHARE.name: share}
         plan = kind.from_arguments(SOURCE, dict(given), stated)
+    spare = [
+        *(["delta"] if given.get("delta") is not None and given.get("keys") != PRIVATE else []),
+        *([] if kind is CoreQuantilePlan or given.get("confidence") in (None, CONFIDENCE.default) else ["confidence"]),
+    ]
+    if not spare:
+        return plan, {}
     asked = plan.public_arguments
-    spare = [] if kind is CoreQuantilePlan else ["confidence"]
-    for name in spare if given.get("keys") == PRIVATE else [*spare, "delta"]:
-        if given.get(name) is not None:
-            without = {other: value for other, value in given.items() if other != name}
-            bare = kind.from_arguments(SOURCE, without, stated)
-            if bare.measurement == plan.measurement:
-                given, plan = without, bare
+    for name in spare:
+        without = {other: value for other, value in given.items() if other != name}
+        bare = kind.from_arguments(SOURCE, without, stated)
+        if bare.measurement == plan.measurement:
+            given, plan = without, bare
     return plan, {name: value for name, value in asked.items() if value != plan.public_arguments.get(name)}
 
 
