@@ -61,11 +61,11 @@ NOBODY = {
 def test_nothing_is_said_of_the_mean_of_nobody(con: Any, aggregate: str) -> None:
     """Of a ward without rows it is NULL, with errors or without; of the others it is clear, and counts are as they are.
 
-    Noise finds rows in 5 % of calls: in 4 of 5 once in 30,000 runs, and the bits are fixed.
+    Noise finds rows in 5 % of calls: in 3 of 3 once in 8,000 runs, and the bits are fixed.
     """
     sql = f"SELECT ward, {aggregate} AS v, count(*) AS n FROM lives GROUP BY ward ORDER BY ward"
     void = 0
-    for _ in range(5):
+    for _ in range(3):
         a, b, c = told(con, sql, more=", left_out_share := 0")
         assert {row[f"{name}_verdict"] for row in (a, b) for name in "vn"} == {"clear"}
         assert c["n"] is not None
@@ -74,9 +74,9 @@ def test_nothing_is_said_of_the_mean_of_nobody(con: Any, aggregate: str) -> None
         if c["v"] is None:
             void += 1
             assert (c["v_lower"], c["v_upper"]) == (None, None)
-    assert void >= 2
-    plain = [con.execute(f"FROM dp_query({literal(sql)}, epsilon := 1, fresh := true)").fetchall() for _ in range(5)]
-    assert sum(c[1] is None for _, _, c in plain) >= 2
+    assert void >= 1
+    plain = [con.execute(f"FROM dp_query({literal(sql)}, epsilon := 1, fresh := true)").fetchall() for _ in range(3)]
+    assert sum(c[1] is None for _, _, c in plain) >= 1
     assert all(row[1] is not None and row[2] is not None for rows in plain for row in rows[:2])
 
 

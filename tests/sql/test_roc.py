@@ -240,7 +240,7 @@ def area_of(ctx: dpsql.Context, score: str) -> float:
     return float(roc_auc_score(values["y"], np.clip(np.nan_to_num(values[score], nan=0.5, posinf=1), 0, 1)))
 
 
-@cases("shape", SHAPES, quick=5)
+@cases("shape", SHAPES, quick=2)
 def test_an_area_holds_at_any_resolution(shaped: dpsql.Context, shape: str) -> None:
     """The interval holds the area itself; rounding to cells tells another one of some shapes."""
     exact = area_of(shaped, shape)
@@ -251,7 +251,7 @@ def test_an_area_holds_at_any_resolution(shaped: dpsql.Context, shape: str) -> N
     assert (abs(rounded["auc"] - exact) > 1e-3) == SHAPES[shape][1]
 
 
-@cases("shape", [shape for shape in SHAPES if shape != "calibrated"], quick=2)
+@cases("shape", [shape for shape in SHAPES if shape != "calibrated"], quick=1)
 def test_a_difference_of_areas_holds_at_any_resolution(shaped: dpsql.Context, shape: str) -> None:
     """The worse of two scores was declared the better one where pairs were tied in a cell."""
     exact = area_of(shaped, shape) - area_of(shaped, "calibrated")
