@@ -91,9 +91,10 @@ def bound_once(con: Any, queries: list[tuple[str, str]], planned: list[Planned])
             out.append(Bound(free))
         else:
             text = statement.sql()
-            end = f"SELECT * FROM (\n{statement.split.post}\n)"
-            before, found, _ = text.rpartition(end)
+            before, found, _ = text.rpartition(f" FROM (\n{statement.split.post}\n)")
+            before, selected, _ = before.rpartition("SELECT *")
             assert found
+            assert selected
             out.append(Bound(text, f'{before} SELECT 1 FROM "__dp"'))
     return out
 
