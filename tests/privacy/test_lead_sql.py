@@ -154,7 +154,7 @@ def audited(
     rank = "score := 'rank', " if function == "dp_sis" else ""
     sql = (
         f"SELECT {function}([a], y, names := ['a'], k := 1, epsilon := {given}, {rank}verdict_share := 0.99)"
-        "[1].verdict FROM t, range({count}) AS r(copy) GROUP BY copy"
+        "[1].set_verdict FROM t, range({count}) AS r(copy) GROUP BY copy"
     )
     arrow = to_arrow(FOLLOWING, ("a", "y")), to_arrow(DENIED, ("a", "y"))
     return audit_sql(
@@ -189,7 +189,7 @@ def test_the_receipt_has_the_lead() -> None:
             "CREATE TABLE t AS SELECT i * 1.0 AS y, i * 1.0 AS a, hash(i) % 99 AS b FROM range(900) AS r(i)"
         )
         release = ctx.dp_kendall("t", target="y", features=["a", "b"], k=1, epsilon=50)
-    assert [row["verdict"] for row in release.value.to_pylist()] == ["clear"]
+    assert [row["set_verdict"] for row in release.value.to_pylist()] == ["clear"]
     noise = release.noise
     assert noise["verdict"] == "clear"
     assert 380 < noise["lead"] < 450

@@ -262,7 +262,7 @@ def test_sets_that_are_independent_of_the_target(two_levels: bool) -> None:
         y = "(hash(copy, i, 'y') % 2 = 0)" if two_levels else "(hash(copy, i, 'y') % 100003)::DOUBLE"
         x = ", ".join(f"(hash(copy, i, {min(j, 15)}) % 100003)::DOUBLE" for j in range(features))
         sql = (
-            f"SELECT dp_sis([{x}], {y}, n_features := {features}, k := 3, epsilon := 1000, score := 'rank')[1].verdict "
+            f"SELECT dp_sis([{x}], {y}, n_features := {features}, k := 3, epsilon := 1000, score := 'rank')[1].set_verdict "
             f"FROM range({rows}) AS r(i), range({runs}) AS c(copy) GROUP BY copy"
         )
         share, found = false_clear(connection, sql)
