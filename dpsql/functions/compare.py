@@ -387,9 +387,8 @@ class CompareCall(Call):
         if plan.lower is None or plan.upper is None:
             raise InternalError("I032", "a comparison of values has no bounds. Report it.")
         if plan.of == AREA:
-            cells = None if plan.grid is None else EvenCells(plan.lower, plan.upper, plan.grid)
-            coarse = EvenCells(plan.lower, plan.upper, min(COARSE, plan.grid or COARSE))
-            return PairedScores(plan.lower, plan.upper, coarse, cells)
+            cells = EvenCells(plan.lower, plan.upper, plan.grid or COARSE)
+            return PairedScores(cells, plan.lower, plan.upper, tied=plan.grid is not None)
         squares = plan.sums_part.blocks[0].needs_squares
         if plan.of == ERROR:
             levels = self.target.levels is not None

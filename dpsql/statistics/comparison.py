@@ -141,35 +141,34 @@ class PairedScores(Fold):
 
     Parameters
     ----------
+    cells : Cells
+        In which the orders of both are compared, coarsely: scores in one cell are in one coarse cell.
     lower, upper : float
         Public bounds of both scores. A missing score counts as the middle.
-    coarse : Cells
-        In which the orders of both are compared.
-    cells : Cells or None
-        In which scores are tied; None for the scores themselves.
+    tied : bool
+        Whether scores in one cell are tied in the areas, too; those of the scores themselves otherwise.
     """
 
-    def __init__(self, lower: float, upper: float, coarse: Cells, cells: Cells | None = None) -> None:
+    def __init__(self, cells: Cells, lower: float, upper: float, *, tied: bool) -> None:
         missing = lower / 2 + upper / 2
-        self._given, self._coarse = (lower, upper, missing), coarse
+        self._given = cells, lower, upper, missing
         kinds: Iterator[ClassScores | ScoreCounts] = (
-            ClassScores(lower, upper, missing) if cells is None else ScoreCounts(cells, lower, upper, missing)
-            for _ in range(2)
+            ScoreCounts(cells, lower, upper, missing) if tied else ClassScores(lower, upper, missing) for _ in range(2)
         )
         self._scores = Several(*kinds)
         self.grows = self._scores.grows
-        self.joint = np.zeros((2, coarse.count, coarse.count), dtype=np.int64)  # class, cells of both scores
+        self.coarse = min(COARSE, cells.count)
+        self.joint = np.zeros((2, self.coarse, self.coarse), dtype=np.int64)  # class, cells of both scores
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows; those of neither class are ignored."""
         for fold, scores in zip(self._scores.folds, features, strict=True):
             fold.add(target, scores[np.newaxis], batch)
-        lower, upper, missing = self._given
+        cells, lower, upper, missing = self._given
         labelled = target != 0
         scores = np.clip(np.where(np.isnan(features), missing, features)[:, labelled], lower, upper)
-        first, second = map(self._coarse.of, scores)
-        count = self._coarse.count
-        flat = ((target[labelled] > 0) * count + first) * count + second
+        first, second = (cells.of(one) * self.coarse // cells.count for one in scores)
+        flat = ((target[labelled] > 0) * self.coarse + first) * self.coarse + second
         self.joint += np.bincount(flat, minlength=self.joint.size).reshape(self.joint.shape)
 
     def state(self) -> pa.RecordBatch:

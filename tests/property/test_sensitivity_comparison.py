@@ -10,10 +10,16 @@ import pytest
 from dpsql.contract.fold import Batch
 from dpsql.contract.relation import relation_of
 from dpsql.functions.compare import ComparePlan
+from dpsql.functions.value_cells import EvenCells
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.auc import PairedConcordanceNoise
 from dpsql.statistics.auc import Concordance
-from dpsql.statistics.comparison import ErrorDifferences, disagreeing_pairs, disagreement_sensitivity
+from dpsql.statistics.comparison import (
+    ErrorDifferences,
+    PairedScores,
+    disagreeing_pairs,
+    disagreement_sensitivity,
+)
 from dpsql.testing import neighbouring_pairs
 from dpsql.testing.neighbours import RELATIONS, Relation, Row, Table
 
@@ -127,3 +133,16 @@ def test_errors_are_those_of_the_loss(loss: str, levels: bool) -> None:
     one = ErrorDifferences(loss, (lower, upper), at, levels=levels, squares=True)
     one.add(truth[5:6], scores[:, 5:6], Batch())
     assert (np.abs(one.inner.totals) <= FIXED_POINT_ONE).all()
+
+
+@pytest.mark.parametrize("count", [3, 64, 100, 129])
+def test_no_pair_that_is_tied_counts_as_agreeing(count: int) -> None:
+    """Else the sampling error is too small: rows whose scores are in one cell, of however many, are in no order."""
+    cells = EvenCells(0.0, 1.0, count)
+    for cell in range(count):
+        low, high = cells.limits(cell, cell)
+        inside = low + (high - low) * np.linspace(0.1, 0.9, 9)
+        fold = PairedScores(cells, 0.0, 1.0, tied=True)
+        fold.add(np.where(np.arange(9) % 2, 1.0, -1.0), np.stack([inside, inside]), Batch())
+        assert disagreeing_pairs(*fold.joint) == 4 * 5
+        assert [one.balance for one in fold.concordances()] == [0, 0]

@@ -152,8 +152,10 @@ def _is_exact(expr: Expr, plain: Expr, compared: Type) -> bool:
         return False
     if compared.kind == "DOUBLE":
         return True
-    if compared.kind == "DECIMAL":
+    if compared.kind == "DECIMAL":  # a whole number is compared at another type there than a decimal is
         width, scale = compared.sizes
+        if not places:
+            return False
         bare = str(expr.parts[0].value if cast_to else expr.value)
         return cast_to != "DOUBLE" and "e" not in bare.lower() and _fits(whole, places, width, scale)
     in_place = cast_to in _SAFE_DIGITS or expr.name == "string"
