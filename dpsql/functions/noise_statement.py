@@ -15,7 +15,7 @@ glass_box       only of an additive model: how far each feature moves a predicti
 bounds          only where aggregates or quantiles drew bounds: the released interval of each target, or None
 left_out,       only where `left_out_share` paid for it: noisy numbers of the units and rows that limits left out, of a
                 query a list of them by part; and
-next_step       what to do where that biases a row
+next_step       what to do where that, or what drawn bounds clipped, biases a row
 ==============  ==============================================================================================
 
 No number of rows that was counted is used; `rows_needed` follows from the arguments.
@@ -27,7 +27,9 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from statistics import NormalDist
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
 
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -38,8 +40,9 @@ from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
+from dpsql.released.aggregates import Aggregated, estimated
 from dpsql.released.glass_box import glass_box
-from dpsql.released.left_out import left_out_statement
+from dpsql.released.left_out import are_biased, left_out_statement
 from dpsql.released.shapes import SET_VERDICT, VERDICT, Shape
 from dpsql.released.verdicts import FAILURE, call_verdict, count_reach
 
@@ -73,6 +76,10 @@ _SCORED_CLAIMS = {
 RAISE_LIMITS = (
     "Rows beyond max_rows_per_unit, or another limit of units, fell away: more than the intervals are wide. Raise the "
     "limit, or read the numbers as those of the rows that count."
+)
+STATE_BOUNDS = (
+    "Values beyond the bounds that were drawn are likely to move a number by more than its interval shows. State lower "
+    "and upper, or read the numbers as those of clipped values."
 )
 _TOLD_APART = (
     "the interval is at most half as wide as the bounds; without these neither end is open, and the rank is within 5 %"
@@ -147,10 +154,17 @@ def _parts_that_tell(result: Any) -> list[Mapping[str, Any]]:
 
 
 def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
-    """Return what the limits of privacy units left out, where that was measured; and what to do if it biases rows."""
-    if not isinstance(result, Mapping) or "left_out" not in result:
+    """Return what the limits of privacy units left out, where that was measured; and what to do about biased rows."""
+    if not isinstance(result, Mapping) or "aggregates" not in result:
         return {}
-    return {"left_out": left_out_statement(result), **({"next_step": RAISE_LIMITS} if verdict == BIASED else {})}
+    told: dict[str, Json] = {"left_out": left_out_statement(result)} if "left_out" in result else {}
+    if verdict != BIASED:
+        return told
+    series = list(estimated(cast(Aggregated, result)))
+    limited = {**result, "blocks": [{**block, "drawn": []} for block in result["blocks"]]}
+    clipped = {name: value for name, value in result.items() if name != "left_out"}
+    causes = ((limited, RAISE_LIMITS), (clipped, STATE_BOUNDS))
+    return {**told, "next_step": " ".join(step for alone, step in causes if np.any(are_biased(alone, series)))}
 
 
 def _glass_box(result: Any) -> dict[str, Json]:

@@ -60,7 +60,7 @@ class CoreBoundsPlan(GroupedPlan):
     @cached_property
     def interval_noise(self) -> IntervalNoise:
         """The noise of the interval of one column."""
-        return bounds_noise(self.epsilon / len(self.targets), self.neighbours, self.contribution.rows)
+        return bounds_noise(self.epsilon / len(self.targets), self.neighbours, self.contribution.rows, tails=True)
 
     @cached_property
     def bounds_parts(self) -> tuple[ScannedInterval, ...]:

@@ -96,6 +96,10 @@ class VectorPlan(AggregatePlan):
         """Whether the bounds of a target are drawn, by another part, before its values are coded."""
         return set(self.wanted[position]) != {COUNT} and self.lowest[position] is None
 
+    def aggregates_of(self, place: int) -> Sequence[str]:
+        """Return the aggregates that are asked of a target."""
+        return self.wanted[place]
+
     def _of_target(self, place: int, law: str) -> tuple[Block, ...]:
         """Return the blocks that a target may have."""
         names, lower, upper = self.wanted[place], self.lowest[place], self.highest[place]

@@ -237,10 +237,10 @@ def fine_interval(first: int, last: int) -> tuple[float, float]:
     An end in the zero cell is 0, as if its values were; where both ends are in it, the interval is the cell.
     """
     if first == last == ZERO_FINE:
-        return float(_EDGES[first]), float(_EDGES[last + 1])
-    lower = 0.0 if first == ZERO_FINE else float(_EDGES[first])
-    upper = 0.0 if last == ZERO_FINE else float(_EDGES[last + 1])
+        return float(FINE_EDGES[first]), float(FINE_EDGES[last + 1])
+    lower = 0.0 if first == ZERO_FINE else float(FINE_EDGES[first])
+    upper = 0.0 if last == ZERO_FINE else float(FINE_EDGES[last + 1])
     return lower, upper
 
 
-_EDGES = fine_edges()
+FINE_EDGES = fine_edges()

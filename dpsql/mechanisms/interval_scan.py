@@ -11,6 +11,11 @@ without a value is in none. Each column is drawn in three steps, of which each m
    zeros), and ``ceil(9 s)`` beyond, where noise would otherwise lead a scan far away from all rows once in a while.
 3. *Counts*, at 3/20. The rows inside the interval and those outside, with discrete Laplace noise.
 
+Where values are to be clipped to the interval, as for sums and means, its tails are counted, too: start at 1/3, scans
+at 31/60, and in place of two counts those of seven ranges of cells that do not overlap (`tail_cuts`): the rows beyond
+either end, those in the outer eighth and in the rest of the outer half between the start and that end, and those
+between. Inside and outside are sums of these.
+
 **Scans.** A row beyond the start enters the counts of one scan alone, a row of the start none. Let g_i rise by 0 or
 1 in each cell. Continuing gets no less likely, and a stop needs E_i to be one larger:
 ``P(stop at i) <= exp(1/s) P'(stop at i)``. Conversely E_0 and E_i, one larger each, make
@@ -36,31 +41,44 @@ unit count in all groups together.
 *found* when ``inside - outside >= t1`` and ``inside + outside >= t2``, of the noisy counts. t1 is what the difference,
 and the sum, of two noises reach with a chance of at most beta; ``t2 = t1 + n2``.
 
-- More than half of the rows with a value lie inside: otherwise the difference of the noises is at least t1.
+- More than half of the rows with a value lie inside: otherwise the difference of the noises is at least t1. (Of the
+  counts that are added up here, two or seven, signs do not matter: their noises are symmetric and independent.)
 - The start is not beyond all rows: of fewer than n2 rows, a found interval needs a sum of the noises above t1. Of n2 or
   more, each of the at most 4128 cells beyond all rows is ``exp(-c n / 2)`` times as likely as a median cell at most, c
   being the coefficient of the start; n2 makes that beta in all. With a start among the rows a scan passes j empty cells
   with a chance of at most about ``exp(-2) / (j + 1)``, and ``exp(-9) / (j + 1)`` far away.
 
 Each claim fails with a chance of at most beta, so both hold with one of at least ``1 - 2 beta``.
+
+**Wider ends.** A scan leaves some scales of rows outside, and the sum of clipped values is then off by all that these
+exceed the end. Clipping farther out adds noise, in proportion. `PrivateInterval.widened` weighs both, from released and
+public numbers alone, so it costs nothing. With g rows beyond the end, at distance D from the start's middle, and
+``g d**-a`` beyond d times that distance, the values exceed an end at ``k D`` by ``g D k**(1 - a) / (a - 1)`` in all.
+g is a little more than the mean of what the scan aims at and of the noisy count beyond, weighted by their variances
+(`_AIM`, `_MORE`). a is the fastest fall that the rows in the outer eighth, or in the outer half, show beside g, less
+2.5 standard deviations of their noise (`_SURE`). So rows are taken to get fewer beyond the end at least as fast as
+within it, which normal, exponential, lognormal and Pareto laws do; a clump of rows far out does not, and no private
+number tells of one as small as the noise.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.arrays import Longs
+from dpsql.arrays import Doubles, Longs
 from dpsql.contract.events import Composed, DiscreteLaplace, Event, GumbelNoise, IntervalScan
 from dpsql.contract.measurement import Part, sampled
 from dpsql.contract.relation import Relation, relation_of
 from dpsql.errors import ParameterError
-from dpsql.kernels.cells import FINE_CELLS, LARGEST_EXPONENT, SUBCELLS, fine_interval
+from dpsql.kernels.cells import FINE_CELLS, FINE_EDGES, LARGEST_EXPONENT, SUBCELLS, fine_interval, magnitude_cells
 from dpsql.mechanisms.count_noise import LaplaceCountNoise
 from dpsql.mechanisms.quantile import quantiles
 from dpsql.noise.discrete import discrete_laplace, geometric, laplace_deviation
@@ -68,14 +86,27 @@ from dpsql.noise.entropy import SYSTEM, BitSource
 from dpsql.statistics.counts import l1_sensitivity, rank_utility_range
 
 _MEDIAN = Fraction(1, 2)
-# Shares of epsilon.
-_START, _SCANS, _COUNTS = Fraction(1, 4), Fraction(3, 5), Fraction(3, 20)
+# Shares of epsilon: of start, scans and counts; and where tails are counted.
+_SHARES = Fraction(1, 4), Fraction(3, 5), Fraction(3, 20)
+_SHARES_WITH_TAILS = Fraction(1, 3), Fraction(31, 60), Fraction(3, 20)
+# Where tails are cut, as shares of the way from the start to an end, and how many counts that makes.
+_CUTS = (0.875, 0.5)
+_WITH_TAILS = 2 * len(_CUTS) + 3
 # A scan stops where about so many scales of rows are left: near the start, and far from it.
 _SCALES_LEFT, _SCALES_LEFT_FAR = 2, 9
 # Cells of magnitudes up to 2**7 times that of the start are near it; of a start at zero, those up to 2**20.
 _NEAR_OCTAVES, _NEAR_ZERO = 7, 20
 # Cells that a scan draws noise for at once.
 _BLOCK = 256
+# Standard deviation of the rows that a scan leaves, in scales: near the start, and far from it.
+_AIM, _AIM_FAR = 1.2, 1.8
+# Standard deviations by which rows beyond an end are taken for more, and those within for fewer, than is likely.
+_MORE, _SURE = 0.5, 2.5
+# A fall that is no faster would leave a sum, or a sum of squares, without limit; and the least that ends are chosen by.
+_LEAST_FALL, _USUAL_FALL = 0.05, 4.0
+# How far out an end may be, in units of its distance from the start; and by how much the cost may exceed the least one.
+_TIMES = 2.0 ** (np.arange(81) / 16)
+_NEARLY = 1.1
 
 
 @dataclass(frozen=True)
@@ -91,6 +122,8 @@ class IntervalNoise:
         Rows of one privacy unit, in all groups together, >= 1.
     failure : Fraction
         beta: the chance, at most, that one of the two claims about a found interval is false, in (0, 1).
+    tails : bool
+        Whether the rows near either end are counted, too.
 
     Raises
     ------
@@ -102,6 +135,7 @@ class IntervalNoise:
     neighbours: str
     max_rows_per_unit: int
     failure: Fraction
+    tails: bool = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.epsilon, Fraction) or not self.epsilon > 0:
@@ -123,20 +157,25 @@ class IntervalNoise:
         return Composed(
             (
                 GumbelNoise(self.start_epsilon),
-                IntervalScan(_SCANS * self.epsilon),
-                DiscreteLaplace(_COUNTS * self.epsilon),
+                IntervalScan(self._shares[1] * self.epsilon),
+                DiscreteLaplace(self._shares[2] * self.epsilon),
             )
         )
 
     @property
+    def _shares(self) -> tuple[Fraction, Fraction, Fraction]:
+        """The shares of epsilon of start, scans and counts."""
+        return _SHARES_WITH_TAILS if self.tails else _SHARES
+
+    @property
     def start_epsilon(self) -> Fraction:
         """Loss of the start."""
-        return _START * self.epsilon
+        return self._shares[0] * self.epsilon
 
     @property
     def scan_scale(self) -> Fraction:
         """Scale s of the noise in both scans."""
-        return self.relation.pick(2, 3) * self.max_rows_per_unit / (_SCANS * self.epsilon)
+        return self.relation.pick(2, 3) * self.max_rows_per_unit / (self._shares[1] * self.epsilon)
 
     @property
     def rows_left(self) -> int:
@@ -151,7 +190,8 @@ class IntervalNoise:
     @property
     def count_scale(self) -> Fraction:
         """Scale of the noise on either count."""
-        return l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / (_COUNTS * self.epsilon)
+        spent = self._shares[2] * self.epsilon
+        return l1_sensitivity(self.neighbours, max_rows_per_unit=self.max_rows_per_unit) / spent
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
@@ -160,8 +200,8 @@ class IntervalNoise:
 
     @property
     def deviation(self) -> float:
-        """Standard deviation of the noise on either count."""
-        return laplace_deviation(self.count_scale)
+        """Standard deviation of the noise on either count; where tails are counted, on the rows inside."""
+        return laplace_deviation(self.count_scale) * math.sqrt(_WITH_TAILS - 2 if self.tails else 1)
 
     @property
     def count_reach(self) -> int:
@@ -171,8 +211,8 @@ class IntervalNoise:
 
     @cached_property
     def majority(self) -> int:
-        """t1: what the difference, or the sum, of two noises reaches with a chance of at most `failure`."""
-        return LaplaceCountNoise(scale=self.count_scale, terms=2).least(self.failure)
+        """t1: what the difference, or the sum, of the noises reaches with a chance of at most `failure`."""
+        return LaplaceCountNoise(scale=self.count_scale, terms=_WITH_TAILS if self.tails else 2).least(self.failure)
 
     @cached_property
     def rows_needed(self) -> int:
@@ -188,6 +228,40 @@ class IntervalNoise:
 
 
 @dataclass(frozen=True)
+class Tail:
+    """What a release leads to expect beyond one end of an interval; see *Wider ends* above.
+
+    Attributes
+    ----------
+    rows : float
+        Beyond the end, >= 0.
+    fall : float
+        The power of the distance by which they get fewer, >= 0.
+    reach : float
+        Distance of the end from the middle of the start, > 0.
+    """
+
+    rows: float
+    fall: float
+    reach: float
+
+    def excess(self, times: Doubles | float, power: int = 1, least: float = 0.0) -> Doubles:
+        """Return what the values beyond an end exceed it by in all, or their squares about the start.
+
+        Parameters
+        ----------
+        times : ndarray of float64, or float
+            How far out the end is, in units of the reach, >= 1.
+        power : {1, 2}
+        least : float
+            What the fall is taken for, if it is slower.
+        """
+        fall = max(self.fall, least, power + _LEAST_FALL)
+        whole = self.rows * self.reach**power * power / (fall - power)
+        return np.asarray(whole * np.power(times, power - fall), dtype=np.float64)
+
+
+@dataclass(frozen=True)
 class PrivateInterval:
     """A released interval.
 
@@ -197,11 +271,51 @@ class PrivateInterval:
         Lower and upper bound, finite, lower < upper; None where no interval is found.
     inside, outside : int
         Rows with a value, with noise; they may be negative.
+    tails : (Tail, Tail) or None
+        Beyond the lower end and the upper one, where they were counted.
     """
 
     ends: tuple[float, float] | None
     inside: int
     outside: int
+    tails: tuple[Tail, Tail] | None = None
+
+    def widened(self, noise: float, weight: float = 1.0, power: int = 1) -> tuple[float, float] | None:
+        """Return the ends to which values are best clipped: the nearest ones whose cost is close to the least.
+
+        The cost is half of the interval that noise makes, and what clipping makes of the value.
+
+        Parameters
+        ----------
+        noise : float
+            Half the width of the interval of a sum over one group, or of a sum of squares, in units of the width of the
+            bounds, or of its square, > 0.
+        weight : float
+            The share of all rows that the group has, in [0, 1]; 0 leaves the ends as they are.
+        power : {1, 2}
+            Of what is added up: values, or their squares.
+        """
+        if self.ends is None or self.tails is None or not weight > 0.0:
+            return self.ends
+        below, above = self.tails
+        ends = self.ends[0] - (_TIMES[:, np.newaxis] - 1.0) * below.reach, self.ends[1] + (_TIMES - 1.0) * above.reach
+        spread = noise * (ends[1] - ends[0]) ** power / 2.0
+        beyond = below.excess(_TIMES, power, _USUAL_FALL)[:, np.newaxis] + above.excess(_TIMES, power, _USUAL_FALL)
+        cost = spread + weight * beyond
+        best = np.where(cost <= _NEARLY * cost.min(), spread, np.inf)
+        row, column = np.unravel_index(best.argmin(), best.shape)
+        return float(ends[0][row, 0]), float(ends[1][column])
+
+    def clipped(self, ends: tuple[float, float], power: int = 1) -> float:
+        """Return how far clipping to such ends may move a sum, or a sum of squares; 0 where tails were not counted.
+
+        The two ends move a sum in opposite directions, and a sum of squares in one.
+        """
+        if self.ends is None or self.tails is None:
+            return 0.0
+        out = abs(ends[0] - self.ends[0]), abs(ends[1] - self.ends[1])
+        both = [float(tail.excess(1.0 + far / tail.reach, power)) for tail, far in zip(self.tails, out, strict=True)]
+        return sum(both) if power > 1 else max(both)
 
 
 def interval_scan(
@@ -227,7 +341,7 @@ def interval_scan(
     Notes
     -----
     - **Guarantee**: pure ``epsilon``-DP, and ``(1/4 eps)**2 / 8 + ((3/5 eps)**2 + (3/20 eps)**2) / 2``-zCDP, as the
-      losses of the steps add up: the start is one exponential mechanism.
+      losses of the steps add up: the start is one exponential mechanism. With tails the shares are 1/3, 31/60, 3/20.
     - **Neighbouring relation**: add or remove one unit, or replace one.
     - **Sensitivity**: see the module's text.
     - **Randomness**: exact samplers, operating-system entropy, no seed.
@@ -240,10 +354,20 @@ def interval_scan(
     start = start_cell(counts, noise, alone, source)
     down, up = near_cells(start, len(counts))
     first, last = start - stop(counts[start::-1], noise, source, down), start + stop(counts[start:], noise, source, up)
-    within = int(counts[first : last + 1].sum())
-    inside, outside = noisy_counts([within, int(counts.sum()) - within], noise, source)
-    ends = fine_interval(first, last) if noise.found(inside, outside) else None
-    return PrivateInterval(ends, inside, outside)
+    cuts = tail_cuts(start, first, last, len(counts)) if noise.tails else (0, first, last + 1, len(counts))
+    rows = [int(counts[low:high].sum()) for low, high in pairwise(cuts)]
+    if not noise.tails:
+        inside, outside = noisy_counts([rows[1], rows[0] + rows[2]], noise, source)
+        return PrivateInterval(fine_interval(first, last) if noise.found(inside, outside) else None, inside, outside)
+    noisy = noisy_counts(rows, noise, source)
+    inside, outside = sum(noisy[1:-1]), noisy[0] + noisy[-1]
+    if not noise.found(inside, outside):
+        return PrivateInterval(None, inside, outside)
+    ends = fine_interval(first, last)
+    far = start - first >= down, last - start >= up
+    below = _tail(start, ends[0], cuts[1:4], noisy[:3], noise, far[0], ends[1] - ends[0])
+    above = _tail(start, ends[1], cuts[-2:-5:-1], noisy[:-4:-1], noise, far[1], ends[1] - ends[0])
+    return PrivateInterval(ends, inside, outside, (below, above))
 
 
 def start_cell(counts: NDArray[np.int64], noise: IntervalNoise, alone: bool, source: BitSource) -> int:
@@ -286,10 +410,48 @@ def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, nea
     return last
 
 
-def noisy_counts(rows: list[int], noise: IntervalNoise, source: BitSource) -> tuple[int, int]:
-    """Return the rows inside and outside with noise."""
-    inside, outside = (np.array(rows, dtype=np.int64) + discrete_laplace(noise.count_scale, 2, source=source)).tolist()
-    return inside, outside
+def noisy_counts(rows: list[int], noise: IntervalNoise, source: BitSource) -> list[int]:
+    """Return counts of rows in ranges that do not overlap, such as inside and outside, with noise."""
+    drawn = discrete_laplace(noise.count_scale, len(rows), source=source)
+    noisy: list[int] = (np.array(rows, dtype=np.int64) + drawn).tolist()
+    return noisy
+
+
+def tail_cuts(start: int, first: int, last: int, cells: int = FINE_CELLS) -> tuple[int, ...]:
+    """Return the cells with which the seven ranges begin, in ascending order, and the number of cells at the end."""
+    lower, upper = fine_interval(first, last)
+    middle = _middle(start)
+    low = (magnitude_cells(middle + np.array(_CUTS) * (lower - middle))).tolist()
+    high = (magnitude_cells(middle + np.array(_CUTS) * (upper - middle))).tolist()
+    below = [max(min(cell, start), first) for cell in low]
+    above = [min(max(cell, start) + 1, last + 1) for cell in reversed(high)]
+    return 0, first, *below, *above, last + 1, cells
+
+
+def _middle(start: int) -> float:
+    return float(FINE_EDGES[start] + FINE_EDGES[start + 1]) / 2.0
+
+
+def _tail(
+    start: int, end: float, cuts: Sequence[int], noisy: Sequence[int], noise: IntervalNoise, far: bool, width: float
+) -> Tail:
+    """Return what the noisy counts say of one tail: from beyond the end inwards, with the cells at which they meet."""
+    error, scale = laplace_deviation(noise.count_scale), float(noise.scan_scale)
+    reach = abs(end - _middle(start))
+    if reach == 0.0:  # The end is the start, so there is no tail: rows beyond lie a width outside.
+        return Tail(max(0.0, noisy[0] - _SURE * error), 2.0, width)
+    aim, spread = (noise.rows_left_far, _AIM_FAR * scale) if far else (noise.rows_left, _AIM * scale)
+    known = spread**-2 + error**-2
+    rows = (aim * spread**-2 + noisy[0] * error**-2) / known
+    rows = max(rows, scale / 2.0) + _MORE * known**-0.5
+    fall, within = 0.0, 0
+    for number, (cut, count) in enumerate(zip(cuts[1:], noisy[1:], strict=True), start=1):
+        within += count
+        sure = within - _SURE * error * math.sqrt(number)
+        share = abs(float(FINE_EDGES[cut]) - _middle(start)) / reach
+        if sure > 0.0 and 0.0 < share < 1.0:
+            fall = max(fall, -math.log1p(sure / rows) / math.log(share))
+    return Tail(rows, fall, reach)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNDETERMINED
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
-from dpsql.mechanisms.interval_scan import PrivateInterval
+from dpsql.mechanisms.interval_scan import PrivateInterval, Tail
 from dpsql.statistics.aggregates import CUBE, LAPLACE, Block, Words
 
 Interval = tuple[Doubles, Doubles]
@@ -363,9 +363,18 @@ def _place(x: Doubles, nodes: Doubles) -> tuple[NDArray[np.intp], Doubles]:
 
 
 def interval_record(interval: PrivateInterval) -> list[Json]:
-    """Return what the ledger keeps of an interval: both ends, and the rows inside and outside."""
+    """Return what the ledger keeps of an interval: both ends, the rows inside and outside, and what of its tails."""
     lower, upper = interval.ends or (None, None)
-    return [lower, upper, interval.inside, interval.outside]
+    tails = [number for tail in interval.tails or () for number in (tail.rows, tail.fall, tail.reach)]
+    return [lower, upper, interval.inside, interval.outside, *tails]
+
+
+def restored_interval(record: Sequence[Any]) -> PrivateInterval:
+    """Return the interval that `interval_record` wrote; without tails where an earlier version did not count them."""
+    lower, upper, inside, outside = record[:4] if len(record) >= 4 else [*record, 0, 0]
+    ends = None if lower is None else (lower, upper)
+    tails = (Tail(*record[4:7]), Tail(*record[7:10])) if len(record) > 4 else None
+    return PrivateInterval(ends, inside, outside, tails)
 
 
 def interval_row(record: Sequence[Any], std_error: float | None) -> Mapping[str, Json]:

@@ -1,4 +1,4 @@
-"""What the limits of privacy units left out, as far as noisy numbers show it; all of it is free post-processing.
+"""What limits of privacy units left out, and drawn bounds clipped, as far as noisy numbers show it: post-processing.
 
 A row is `biased` where it is shown that more fell away than half of its interval is wide. The interval speaks of the
 rows that count, and the noise on them; what fell away is beside it.
@@ -22,6 +22,12 @@ avg                 how far the mean of all groups together would move at least,
                     because the noisy mean is taken for the mean of the rows that count
 variance, stddev    nothing: their rows are judged by noise alone
 ==================  ===================================================================================================
+
+**Clipping.** Bounds that were drawn clip the values beyond them, and what that takes from a sum, or from a sum of
+squares, over all groups follows from the tails that were counted (`dpsql.mechanisms.interval_scan`, *Wider ends*). It
+is a forecast, on the safe side of what is likely, and no limit: so a row is `biased` where it exceeds half of the
+interval. Sums are compared as above; of a mean, a variance and a deviation it is what moves that of all groups
+together. Bounds that the owner or the caller states are public, and clip what the call is told to clip.
 """
 
 from __future__ import annotations
@@ -36,9 +42,9 @@ from dpsql.arrays import Doubles
 from dpsql.contract.json import Json
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated
-from dpsql.released.intervals import noise_quantile
+from dpsql.released.intervals import noise_quantile, restored_interval
 from dpsql.released.stored_blocks import StoredBlock, restored_block
-from dpsql.statistics.aggregates import AVG, COUNT, SUM, ValueBlock
+from dpsql.statistics.aggregates import AVG, COUNT, POWERS, STDDEV, SUM, ValueBlock
 
 
 class LeftOut(TypedDict):
@@ -61,10 +67,24 @@ def are_biased(
 
 def is_biased(result: Mapping[str, Any], target: int, name: str, estimated: Estimated) -> NDArray[np.bool_]:
     """Return which rows of one aggregate of a target lack more than half of their intervals."""
-    least = at_least(result, target, name)
     half = np.fmax(estimated.upper - estimated.value, estimated.value - estimated.lower)
-    some = 1.0 if name == AVG else max(1.0, (1.0 - result["confidence"]) * len(estimated.value))
-    return np.asarray(least > half * some, dtype=np.bool_)  # false for NaN
+    some = 1.0 if name not in (COUNT, SUM) else max(1.0, (1.0 - result["confidence"]) * len(estimated.value))
+    least = at_least(result, target, name) if "left_out" in result else 0.0
+    cut = clipped(result, target, name)
+    # A deviation moves by half where its square moves by this.
+    far = half * (2.0 * estimated.value + half) if name == STDDEV else half
+    return np.asarray((least > half * some) | (cut > far * some), dtype=np.bool_)  # false for NaN
+
+
+def clipped(result: Mapping[str, Any], target: int, name: str) -> float:
+    """Return how far drawn bounds moved an aggregate over all groups, or the square of a deviation; 0 if not known."""
+    stored = result["blocks"][target]
+    if name == COUNT or stored["bounds"] is None or not stored.get("drawn"):
+        return 0.0
+    moved = restored_interval(stored["drawn"]).clipped(tuple(stored["bounds"]), POWERS[name])
+    if name == SUM or not moved:
+        return moved
+    return moved / max(1.0, _mean(result, target)[1])
 
 
 def at_least(result: Mapping[str, Any], target: int, name: str) -> float:

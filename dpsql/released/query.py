@@ -28,7 +28,7 @@ from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
 from dpsql.released.stored_blocks import restored_block
 from dpsql.released.verdicts import is_narrowed
-from dpsql.statistics.aggregates import AVG, COUNT, SUM
+from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM
 
 _INTEGERS = {
     "TINYINT": 8,
@@ -140,9 +140,10 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         standing = np.full(len(found.value), COUNTED)
         if name == AVG and bounds is not None:
             standing = np.where(is_narrowed(found.lower, found.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
-        if "left_out" in part:
-            biased = is_biased({**of_set, "left_out": part["left_out"]}, place, name, found)
-            standing = np.where(biased, LEFT_OUT, standing)
+        told = {"left_out": part["left_out"]} if "left_out" in part else {}
+        kind = STDDEV if answer["kind"].startswith(STDDEV) else name
+        biased = is_biased({**of_set, **told}, place, kind, found)
+        standing = np.where(biased, LEFT_OUT, standing)
     return standing.astype(np.float64)
 
 
@@ -196,7 +197,7 @@ def _estimated(part: Any, answer: Mapping[str, Any], confidence: float, ends: fl
         return _of_pair(blocks, answer, bounds, ends)
     stored = _of_set(part, answer.get("set"))["blocks"][answer["place"]]
     name = answer["aggregate"]
-    kind = "stddev" if answer["kind"].startswith("stddev") else name
+    kind = STDDEV if answer["kind"].startswith(STDDEV) else name
 
     def block(confidence: float | None) -> NoisyBlock:
         fitted = "set" in answer

@@ -140,3 +140,8 @@ def test_the_noise_is_that_of_the_proof(relation: Relation, factor: int) -> None
         assert noise.start_epsilon == Fraction(1, 2)
         assert noise.event.cost.epsilon == 2
         assert noise.event.cost.rho == Fraction(1, 4) / 8 + (Fraction(36, 25) + Fraction(9, 100)) / 2
+        tails = IntervalNoise(Fraction(2), relation, rows, Fraction(1, 100), tails=True)
+        assert tails.scan_scale == Fraction(factor * rows) * Fraction(60, 62)
+        assert tails.count_scale == noise.count_scale
+        assert tails.start_epsilon == Fraction(2, 3)
+        assert tails.event.cost.epsilon == 2

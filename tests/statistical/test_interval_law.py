@@ -24,14 +24,22 @@ COUNTS = [3, 9, 1, 6, 4, 2]
 ROWS = [cell for cell, count in enumerate(COUNTS) for _ in range(count)]
 
 
-@cases(("epsilon", "neighbours", "rows"), [(2, "add_remove", 1), (8, "replace", 2)], quick=1)
-def test_scans(epsilon, neighbours, rows):
+# The shares of epsilon of scans.
+SCANS = {False: Fraction(3, 5), True: Fraction(31, 60)}
+
+
+@cases(
+    ("epsilon", "neighbours", "rows", "tails"),
+    [(2, "add_remove", 1, False), (2, "add_remove", 1, True), (8, "replace", 2, False)],
+    quick=1,
+)
+def test_scans(epsilon, neighbours, rows, tails):
     def sampler(at, runs):
-        counts, noise = np.array(COUNTS), IntervalNoise(at, neighbours, rows, FAILURE)
+        counts, noise = np.array(COUNTS), IntervalNoise(at, neighbours, rows, FAILURE, tails)
         return [stop(counts, noise, SYSTEM) for _ in range(runs)]
 
     def law_of(at):
-        scale = Fraction(2 if neighbours == "add_remove" else 3) * rows / (Fraction(3, 5) * at)
+        scale = Fraction(2 if neighbours == "add_remove" else 3) * rows / (SCANS[tails] * at)
         beyond = [sum(COUNTS[cell + 1 :]) for cell in range(len(COUNTS))]
         return scan_law(beyond, float(scale), math.ceil(2 * scale))
 
@@ -75,13 +83,16 @@ def test_start_and_scans(monkeypatch, epsilon, neighbours, rows):
     judge(sampler, law_of, Fraction(epsilon))
 
 
-@cases(("neighbours", "rows"), [("add_remove", 1), ("replace", 3)], quick=1)
-def test_counts(neighbours, rows):
+@cases(
+    ("neighbours", "rows", "exact"),
+    [("add_remove", 1, [7, 2]), ("add_remove", 1, [0, 2, 9, 40, 3, 1, 5]), ("replace", 3, [7, 2])],
+    quick=1,
+)
+def test_counts(neighbours, rows, exact):
     def sampler(at, runs):
-        noise, found = IntervalNoise(at, neighbours, rows, FAILURE), []
+        noise, found = IntervalNoise(at, neighbours, rows, FAILURE, len(exact) > 2), []
         while len(found) < runs:
-            inside, outside = noisy_counts([7, 2], noise, SYSTEM)
-            found += [inside - 7, outside - 2]
+            found += [noisy - one for noisy, one in zip(noisy_counts(exact, noise, SYSTEM), exact, strict=True)]
         return found
 
     def law_of(at):

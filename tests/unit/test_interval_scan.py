@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.errors import ParameterError
 from dpsql.kernels.cells import FINE_CELLS, MagnitudeCounts, fine_edges
 from dpsql.mechanisms import interval_scan as module
-from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval, interval_scan
+from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval, interval_scan, tail_cuts
+from dpsql.released.intervals import interval_record, restored_interval
 from dpsql.released.shapes import INTERVAL
 from dpsql.testing.bits import SeededBits
 from support.cases import cases
@@ -30,8 +32,10 @@ def counted(values: Any) -> np.ndarray:
     return magnitudes.counts[0]
 
 
-def noise_of(epsilon: Any = 1, neighbours: str = "add_remove", rows: int = 1, failure: Any = "0.01") -> IntervalNoise:
-    return IntervalNoise(Fraction(epsilon), neighbours, rows, Fraction(failure))
+def noise_of(
+    epsilon: Any = 1, neighbours: str = "add_remove", rows: int = 1, failure: Any = "0.01", *, tails: bool = False
+) -> IntervalNoise:
+    return IntervalNoise(Fraction(epsilon), neighbours, rows, Fraction(failure), tails)
 
 
 COLUMNS = odd_columns(ROWS)
@@ -87,6 +91,93 @@ def test_large_epsilon_leaves_one_row_at_either_end() -> None:
     assert interval_scan(counts, noise_of(1000)) == PrivateInterval((-21.0, 0.53125), 32, 0)
 
 
+def test_large_epsilon_counts_the_rows_of_each_tail() -> None:
+    """Of 31 rows one is beyond the lower end; a row that counted in two ranges would show in the rows inside."""
+    counts = counted([0.5] * 30 + [-20.0])
+    drawn = interval_scan(counts, noise_of(1000, tails=True))
+    assert (drawn.ends, drawn.inside, drawn.outside) == ((0.5, 0.53125), 30, 1)
+    values = np.linspace(10, 20, 4001)
+    drawn = interval_scan(counted(values), noise_of(1000, tails=True))
+    assert drawn.inside + drawn.outside == 4001
+    assert drawn.tails is not None
+    for tail in drawn.tails:
+        assert tail.rows <= 1
+        assert tail.reach == pytest.approx(5, rel=0.1)
+        assert tail.fall > 10
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_row_is_in_a_single_range_of_cells(seed: int) -> None:
+    """So a row moves the seven counts as it moves two: by 1, wherever the released cells are."""
+    first, start, last = sorted(np.random.default_rng(seed).integers(0, FINE_CELLS, 3).tolist())
+    if seed % 4 == 0:
+        first, start, last = (FINE_CELLS // 2 + side * seed for side in (-1, 0, 1))
+    cuts = tail_cuts(start, first, last)
+    assert len(cuts) == 8
+    assert (cuts[0], cuts[1], cuts[-2], cuts[-1]) == (0, first, last + 1, FINE_CELLS)
+    assert sorted(cuts) == list(cuts)
+    rows = np.arange(FINE_CELLS)
+    assert sum(np.count_nonzero((rows >= low) & (rows < high)) for low, high in pairwise(cuts)) == FINE_CELLS
+
+
+def interval_of(values: Any, epsilon: Any = 1, seed: int = 3) -> PrivateInterval:
+    return interval_scan(counted(values), noise_of(epsilon, tails=True), source=SeededBits(seed))
+
+
+def test_ends_of_a_long_tail_are_farther_out_than_those_of_a_short_one() -> None:
+    generator = np.random.default_rng(4)
+    long, short = interval_of(generator.lognormal(0, 1, 20_000)), interval_of(generator.uniform(1, 2, 20_000))
+    for drawn, least, most in ((long, 1.4, 8.0), (short, 1.0, 1.3)):
+        assert drawn.ends is not None
+        wide = drawn.widened(2.0)
+        assert wide is not None
+        assert wide[0] <= drawn.ends[0] < drawn.ends[1] <= wide[1]
+        assert least <= (wide[1] - wide[0]) / (drawn.ends[1] - drawn.ends[0]) <= most
+        # A group with few of the rows has few beyond the end, and the same noise.
+        assert drawn.widened(2.0, 0.0) == drawn.ends
+        few = drawn.widened(2.0, 1e-6)
+        assert few == drawn.ends
+        # Noise that costs nothing goes as far out as there are steps.
+        assert drawn.widened(1e-300) != wide
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_what_is_clipped_is_seldom_underestimated(power: int) -> None:
+    """Of an exponential law: the forecast is above what clipping takes in nearly all draws, and not by much."""
+    values = np.random.default_rng(5).exponential(1, 20_000)
+    forecasts, truths = [], []
+    for seed in range(30):
+        drawn = interval_of(values, seed=seed)
+        assert drawn.ends is not None
+        assert drawn.tails is not None
+        wide = drawn.widened(2.0, power=power)
+        assert wide is not None
+        assert drawn.clipped(wide, power) <= drawn.clipped(drawn.ends, power)
+        forecasts.append(drawn.clipped(drawn.ends, power))
+        beyond = values[values > drawn.ends[1]]
+        middle = drawn.ends[1] - drawn.tails[1].reach
+        truths.append(float(((beyond - middle) ** power - (drawn.ends[1] - middle) ** power).sum()))
+    assert sum(forecast >= truth for forecast, truth in zip(forecasts, truths, strict=True)) >= 27
+    assert np.median(forecasts) < 8 * np.median(truths)
+
+
+def test_a_start_at_its_end_has_a_tail_only_where_rows_beyond_show() -> None:
+    zeros = [0.0] * 3000
+    drawn = interval_of([*zeros, *np.linspace(1, 2, 1000)])
+    assert drawn.tails is not None
+    assert drawn.tails[0].rows == 0.0
+    assert interval_scan(counted([7.0] * 2000), noise_of(tails=False)).tails is None
+    assert interval_scan(counted([7.0] * 2000), noise_of(tails=False)).clipped((7.0, 8.0)) == 0.0
+
+
+def test_tails_come_back_from_the_ledger() -> None:
+    drawn = interval_of(np.linspace(10, 20, 4000))
+    assert restored_interval(interval_record(drawn)) == drawn
+    assert restored_interval([1.0, 2.0, 30, 4]) == PrivateInterval((1.0, 2.0), 30, 4)
+    assert restored_interval([1.0, 2.0]).ends == (1.0, 2.0)
+    assert restored_interval([None, None, 3, 4]).ends is None
+
+
 def test_negative_columns_mirror_positive_ones() -> None:
     values = np.random.default_rng(6).lognormal(0, 1, size=10**5)
     for sign in (1, -1):
@@ -121,6 +212,9 @@ def test_rows_needed() -> None:
     assert noise_of().found(140, 0)
     assert not noise_of().found(1000, 970)
     assert not noise_of().found(130, 0)
+    # Seven noises in place of two, and a surer start: no more rows are needed.
+    assert noise_of(tails=True).rows_needed <= noise_of().rows_needed
+    assert noise_of(tails=True).majority > 1.6 * noise_of().majority
 
 
 @pytest.mark.parametrize("neighbours", ["add_remove", "replace"])

@@ -66,6 +66,8 @@ from dpsql.statistics.aggregates import (
     COUNT,
     GAUSSIAN,
     LAPLACE,
+    POWERS,
+    SUM,
     VARIANCE,
     Block,
     CentredSum,
@@ -103,6 +105,7 @@ class AggregatePlan(LeftOutPlan):
     )  # fmt: skip
     # What a thin form computes.
     computes: ClassVar[tuple[str, ...]] = ()
+    clips: ClassVar[bool] = True
 
     @classmethod
     def _own(cls, given: Mapping[str, object], layout: Layout) -> Mapping[str, object]:
@@ -294,6 +297,24 @@ class AggregatePlan(LeftOutPlan):
     def target_laws(self) -> list[tuple[Block, Lattice]]:
         """The block of each target, or of all rows, and the law of its noise."""
         return self._laws_of(self.part)
+
+    def noise_of_sum(self, place: int) -> tuple[float, int]:
+        """Return half the width of the interval of a target's sum, or of its squares, and which power it is of.
+
+        In units of the width of the bounds, or of its square; over many rows, by public arguments alone.
+        """
+        block, lattice = self.target_laws[place]
+        asked = self.aggregates_of(place)
+        power = max(POWERS[name] for name in asked)
+        name = VARIANCE if power > 1 else AVG if AVG in asked else SUM
+        rows = 1 << 20
+        [found] = estimates(expected_block(block, lattice, rows), (name,), ddof=0).values()
+        half = float(found.upper[0] - found.lower[0]) / 2.0
+        return half * (1 if name == SUM else rows) / 2.0**power, power
+
+    def aggregates_of(self, place: int) -> Sequence[str]:
+        """Return the aggregates that are asked of a target."""
+        return self.aggregates
 
     def _laws_of(self, part: GroupedNoise | KeyedNoise | CubeVector) -> list[tuple[Block, Lattice]]:
         noise = _grouped(part)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -51,9 +51,9 @@ def read_share(given: Mapping[str, object]) -> Fraction:
     return known(Fraction, BOUNDS_SHARE.read({BOUNDS_SHARE.name: BOUNDS_SHARE.default, **given}))
 
 
-def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int) -> IntervalNoise:
-    """Return the noise of the bounds of one column."""
-    return IntervalNoise(epsilon, neighbours, max_rows_per_unit, BOUNDS_FAILURE)
+def bounds_noise(epsilon: Fraction, neighbours: str, max_rows_per_unit: int, *, tails: bool) -> IntervalNoise:
+    """Return the noise of the bounds of one column; with tails where values are clipped to them."""
+    return IntervalNoise(epsilon, neighbours, max_rows_per_unit, BOUNDS_FAILURE, tails)
 
 
 class ValueCode(NamedTuple):
@@ -87,6 +87,8 @@ class DrawnBoundsPlan(GroupedPlan):
 
     bounds_share: Fraction | None  # of all columns together; None where no bounds are drawn
 
+    clips: ClassVar[bool] = False  # whether values are clipped to the bounds and added up
+
     @property
     def draws_bounds(self) -> bool:
         """Whether the bounds of the columns are private."""
@@ -115,7 +117,7 @@ class DrawnBoundsPlan(GroupedPlan):
     def bounds_noise(self) -> IntervalNoise:
         """The noise of the private bounds of one column: all rows of a unit count that its limits leave."""
         columns = len(self.targets) or 1
-        return bounds_noise(self.bounds_epsilon / columns, self.neighbours, self.contribution.rows)
+        return bounds_noise(self.bounds_epsilon / columns, self.neighbours, self.contribution.rows, tails=self.clips)
 
     @property
     def bounds_scales(self) -> Iterable[Fraction]:

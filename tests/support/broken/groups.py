@@ -58,7 +58,7 @@ def _uncapped_bounds(frame: GroupedFrame) -> Iterator[Step]:
 
 
 def _bounds_of_rows(plan: AggregatePlan) -> IntervalNoise:
-    return bounds_noise(plan.bounds_epsilon / len(plan.targets), plan.neighbours, 1)
+    return bounds_noise(plan.bounds_epsilon / len(plan.targets), plan.neighbours, 1, tails=True)
 
 
 def _released(choose: Callable[[Any], Any]) -> Callable[..., Any]:

@@ -88,7 +88,7 @@ VECTOR_OF_ONE_ROW = Fault(
 
 
 def _noise_of_one_row(plan: CoreBoundsPlan) -> IntervalNoise:
-    return bounds_noise(plan.epsilon / len(plan.targets), plan.neighbours, 1)
+    return bounds_noise(plan.epsilon / len(plan.targets), plan.neighbours, 1, tails=True)
 
 
 def _ends_of_the_data(running: CoreBoundsCall, collector: Any) -> CoreBoundsCall:
