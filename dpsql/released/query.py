@@ -22,6 +22,7 @@ from dpsql.arrays import Doubles
 from dpsql.contract.verdicts import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.released.covariance import Estimated, estimates, nothing_left
+from dpsql.released.intervals import restored_interval
 from dpsql.released.left_out import is_biased
 from dpsql.released.margins import fitted_block
 from dpsql.released.pair_spans import PairSpans
@@ -133,7 +134,8 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         clear = np.array([group[answer["quantile"]] == CLEAR for group in groups if group], dtype=np.bool_)
         standing = np.where(clear, NARROWED, DOUBTED) if len(clear) else np.full(len(found.value), DOUBTED)
     elif "bounds" in answer:
-        standing = np.full(len(found.value), COUNTED)
+        half = np.fmax(found.upper - found.value, found.value - found.lower)
+        standing = np.where(_clipped_of_pair(part, answer) * np.abs(found.value) > half, LEFT_OUT, COUNTED)
     else:
         of_set, place, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
         bounds = of_set["blocks"][place]["bounds"]
@@ -305,6 +307,22 @@ def _of_pair(
         return Estimated(value, missing, missing, missing)
     lower, upper = (np.where(np.isnan(value), np.nan, end) for end in ends)
     return Estimated(value, missing, np.minimum(lower, value), np.maximum(upper, value))
+
+
+def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
+    """Return which share of the variances of a pair, over all groups, drawn bounds have likely clipped."""
+    moments = _Moments.of([restored_block(part["blocks"][answer["place"] + place]) for place in range(3)])
+    spreads = dict(zip(answer["columns"], (moments.of_first, moments.of_second), strict=True))
+    shares = np.zeros(len(moments.rows))
+    if answer["kind"] == "regr_count":
+        return shares
+    drawn = {name: restored_interval(part["intervals"][name]) for name in part.get("intervals", ())}
+    for name, stated in zip(answer["columns"], answer["bounds"], strict=True):
+        ends = drawn[name].ends if stated is None else None
+        if ends is not None:
+            square = drawn[name].clipped(ends, 2) / ((ends[1] - ends[0]) / 2.0) ** 2
+            shares += square / np.fmax(moments.rows.sum() * spreads[name], 1.0)
+    return shares
 
 
 def _text(value: float, kind: str) -> str | None:
