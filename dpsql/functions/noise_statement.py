@@ -173,13 +173,14 @@ def _glass_box(result: Any) -> dict[str, Json]:
 
 
 def _drawn_bounds(result: Any) -> dict[str, Json]:
-    """Return the bounds that were drawn for a first pass, if any were."""
+    """Return the bounds that were drawn for a first pass, if any were: those that values are clipped to."""
     if not isinstance(result, Mapping):
         return {}
-    intervals = [block["drawn"] for block in result.get("blocks", ()) if "drawn" in block]
+    drawn = [(block["drawn"], block["bounds"]) for block in result.get("blocks", ()) if "drawn" in block]
     if isinstance(result.get("bounds"), Mapping):
-        intervals = [result["bounds"]["interval"]]
-    ends: list[Json] = [None if interval[0] is None else interval[:2] for interval in intervals]
+        interval = result["bounds"]["interval"]
+        drawn = [(interval, interval[:2])]
+    ends: list[Json] = [None if interval[0] is None else clipped for interval, clipped in drawn]
     return {"bounds": ends} if ends else {}
 
 
