@@ -25,9 +25,10 @@ variance, stddev    nothing: their rows are judged by noise alone
 
 **Clipping.** Bounds that were drawn clip the values beyond them, and what that takes from a sum, or from a sum of
 squares, over all groups follows from the tails that were counted (`dpsql.mechanisms.interval_scan`, *Wider ends*). It
-is a forecast, on the safe side of what is likely, and no limit: so a row is `biased` where it exceeds half of the
-interval. Sums are compared as above; of a mean, a variance and a deviation it is what moves that of all groups
-together. Bounds that the owner or the caller states are public, and clip what the call is told to clip.
+is a forecast, on the safe side of what is likely, and no limit: so a row is `biased` where it exceeds a quarter of the
+interval, which then still covers nearly as often as it says. Sums are compared as above; of a mean, a variance and a
+deviation it is what moves that of all groups together. Bounds that the owner or the caller states are public, and clip
+what the call is told to clip.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class LeftOut(TypedDict):
     blocks: list[StoredBlock]
 
 
+# The part of half an interval that clipping may take before a row is biased.
+_CUT = 0.5
+
+
 def are_biased(
     result: Mapping[str, Any], series: Sequence[tuple[str | None, str, Estimated]]
 ) -> list[NDArray[np.bool_]]:
@@ -73,7 +78,7 @@ def is_biased(result: Mapping[str, Any], target: int, name: str, estimated: Esti
     cut = clipped(result, target, name)
     # A deviation moves by half where its square moves by this.
     far = half * (2.0 * estimated.value + half) if name == STDDEV else half
-    return np.asarray((least > half * some) | (cut > far * some), dtype=np.bool_)  # false for NaN
+    return np.asarray((least > half * some) | (cut > _CUT * far * some), dtype=np.bool_)  # false for NaN
 
 
 def clipped(result: Mapping[str, Any], target: int, name: str) -> float:

@@ -135,7 +135,7 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         standing = np.where(clear, NARROWED, DOUBTED) if len(clear) else np.full(len(found.value), DOUBTED)
     elif "bounds" in answer:
         half = np.fmax(found.upper - found.value, found.value - found.lower)
-        standing = np.where(_clipped_of_pair(part, answer) * np.abs(found.value) > half, LEFT_OUT, COUNTED)
+        standing = np.where(_clipped_of_pair(part, answer) * np.abs(found.value) > half / 2.0, LEFT_OUT, COUNTED)
     else:
         of_set, place, name = _of_set(part, answer.get("set")), answer["place"], answer["aggregate"]
         bounds = of_set["blocks"][place]["bounds"]
