@@ -436,7 +436,8 @@ def _tail(
     start: int, end: float, cuts: Sequence[int], noisy: Sequence[int], noise: IntervalNoise, far: bool, width: float
 ) -> Tail:
     """Return what the noisy counts say of one tail: from beyond the end inwards, with the cells at which they meet."""
-    error, scale = laplace_deviation(noise.count_scale), float(noise.scan_scale)
+    # With next to no noise both are taken for a millionth of a row, so that none is 0.
+    error, scale = (max(1e-6, size) for size in (laplace_deviation(noise.count_scale), float(noise.scan_scale)))
     reach = abs(end - _middle(start))
     if reach == 0.0:  # The end is the start, so there is no tail: rows beyond lie a width outside.
         return Tail(max(0.0, noisy[0] - _SURE * error), 2.0, width)

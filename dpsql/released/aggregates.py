@@ -158,7 +158,8 @@ def entries(result: Aggregated, kind: pa.StructType) -> pa.StructArray:
         for part in ("value", "std_error", "lower", "upper")
     }
     columns |= {part: pa.array(values, mask=np.isnan(values)) for part, values in numbers.items()}
-    biased = np.concatenate(are_biased(result, series))[order]
+    judged = "left_out" in result or any("drawn" in stored for stored in result["blocks"])
+    biased = np.concatenate(are_biased(result, series))[order] if judged else None
     widths = [width_before(stored, name) for stored in result["blocks"] for name in result["aggregates"]]
     ends = numbers["value"], numbers["lower"], numbers["upper"]
     columns["verdict"] = interval_verdicts(*ends, biased, np.repeat(widths, groups)[order])

@@ -143,9 +143,10 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         if name == AVG and bounds is not None:
             standing = np.where(is_narrowed(found.lower, found.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
         told = {"left_out": part["left_out"]} if "left_out" in part else {}
-        kind = STDDEV if answer["kind"].startswith(STDDEV) else name
-        biased = is_biased({**of_set, **told}, place, kind, found)
-        standing = np.where(biased, LEFT_OUT, standing)
+        if told or "drawn" in of_set["blocks"][place]:
+            kind = STDDEV if answer["kind"].startswith(STDDEV) else name
+            biased = is_biased({**of_set, **told}, place, kind, found)
+            standing = np.where(biased, LEFT_OUT, standing)
     return standing.astype(np.float64)
 
 

@@ -170,6 +170,16 @@ def test_a_start_at_its_end_has_a_tail_only_where_rows_beyond_show() -> None:
     assert interval_scan(counted([7.0] * 2000), noise_of(tails=False)).clipped((7.0, 8.0)) == 0.0
 
 
+@pytest.mark.parametrize("epsilon", ["1e-12", "1e-3", "1e6", "1e12"])
+def test_tails_are_finite_with_next_to_no_noise_and_with_all(epsilon: str) -> None:
+    values = np.random.default_rng(1).normal(5, 1, 2000)
+    for tail in interval_of(values, Fraction(epsilon)).tails or ():
+        assert all(map(math.isfinite, (tail.rows, tail.fall, tail.reach)))
+        assert math.isfinite(float(tail.excess(1.0)))
+    wide = interval_of(values, Fraction(epsilon)).widened(1e-9)
+    assert wide is None or all(map(math.isfinite, wide))
+
+
 def test_tails_come_back_from_the_ledger() -> None:
     drawn = interval_of(np.linspace(10, 20, 4000))
     assert restored_interval(interval_record(drawn)) == drawn
