@@ -157,14 +157,14 @@ def _left_out(result: Any, verdict: str | None) -> dict[str, Json]:
     """Return what the limits of privacy units left out, where that was measured; and what to do about biased rows."""
     if not isinstance(result, Mapping) or "aggregates" not in result:
         return {}
-    told: dict[str, Json] = {"left_out": left_out_statement(result)} if "left_out" in result else {}
+    limits: dict[str, Json] = {"left_out": left_out_statement(result)} if "left_out" in result else {}
     if verdict != BIASED:
-        return told
+        return limits
     series = list(estimated(cast(Aggregated, result)))
     limited = {**result, "blocks": [{**block, "drawn": []} for block in result["blocks"]]}
     clipped = {name: value for name, value in result.items() if name != "left_out"}
     causes = ((limited, RAISE_LIMITS), (clipped, STATE_BOUNDS))
-    return {**told, "next_step": " ".join(step for alone, step in causes if np.any(are_biased(alone, series)))}
+    return {**limits, "next_step": " ".join(step for alone, step in causes if np.any(are_biased(alone, series)))}
 
 
 def _glass_box(result: Any) -> dict[str, Json]:
@@ -176,11 +176,11 @@ def _drawn_bounds(result: Any) -> dict[str, Json]:
     """Return the bounds that were drawn for a first pass, if any were: those that values are clipped to."""
     if not isinstance(result, Mapping):
         return {}
-    drawn = [(block["drawn"], block["bounds"]) for block in result.get("blocks", ()) if "drawn" in block]
+    intervals = [(block["drawn"], block["bounds"]) for block in result.get("blocks", ()) if "drawn" in block]
     if isinstance(result.get("bounds"), Mapping):
         interval = result["bounds"]["interval"]
-        drawn = [(interval, interval[:2])]
-    ends: list[Json] = [None if interval[0] is None else clipped for interval, clipped in drawn]
+        intervals = [(interval, interval[:2])]
+    ends: list[Json] = [None if interval[0] is None else clipped for interval, clipped in intervals]
     return {"bounds": ends} if ends else {}
 
 

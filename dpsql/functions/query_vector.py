@@ -96,9 +96,9 @@ class VectorPlan(AggregatePlan):
         """Whether the bounds of a target are drawn, by another part, before its values are coded."""
         return set(self.wanted[position]) != {COUNT} and self.lowest[position] is None
 
-    def aggregates_of(self, place: int) -> Sequence[str]:
+    def aggregates_of(self, target: int) -> Sequence[str]:
         """Return the aggregates that are asked of a target."""
-        return self.wanted[place]
+        return self.wanted[target]
 
     def _of_target(self, place: int, law: str) -> tuple[Block, ...]:
         """Return the blocks that a target may have."""

@@ -257,8 +257,8 @@ class Tail:
             What the fall is taken for, if it is slower.
         """
         fall = max(self.fall, least, power + _LEAST_FALL)
-        whole = self.rows * self.reach**power * power / (fall - power)
-        return np.asarray(whole * np.power(times, power - fall), dtype=np.float64)
+        total = self.rows * self.reach**power * power / (fall - power)
+        return np.asarray(total * np.power(times, power - fall), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -412,8 +412,8 @@ def stop(counts: NDArray[np.int64], noise: IntervalNoise, source: BitSource, nea
 
 def noisy_counts(rows: list[int], noise: IntervalNoise, source: BitSource) -> list[int]:
     """Return counts of rows in ranges that do not overlap, such as inside and outside, with noise."""
-    drawn = discrete_laplace(noise.count_scale, len(rows), source=source)
-    noisy: list[int] = (np.array(rows, dtype=np.int64) + drawn).tolist()
+    errors = discrete_laplace(noise.count_scale, len(rows), source=source)
+    noisy: list[int] = (np.array(rows, dtype=np.int64) + errors).tolist()
     return noisy
 
 
@@ -442,9 +442,9 @@ def _tail(
     if reach == 0.0:  # The end is the start, so there is no tail: rows beyond lie a width outside.
         return Tail(max(0.0, noisy[0] - _SURE * error), 2.0, width)
     aim, spread = (noise.rows_left_far, _AIM_FAR * scale) if far else (noise.rows_left, _AIM * scale)
-    known = spread**-2 + error**-2
-    rows = (aim * spread**-2 + noisy[0] * error**-2) / known
-    rows = max(rows, scale / 2.0) + _MORE * known**-0.5
+    precision = spread**-2 + error**-2
+    rows = (aim * spread**-2 + noisy[0] * error**-2) / precision
+    rows = max(rows, scale / 2.0) + _MORE * precision**-0.5
     fall, within = 0.0, 0
     for number, (cut, count) in enumerate(zip(cuts[1:], noisy[1:], strict=True), start=1):
         within += count

@@ -142,10 +142,10 @@ def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles
         standing = np.full(len(found.value), COUNTED)
         if name == AVG and bounds is not None:
             standing = np.where(is_narrowed(found.lower, found.upper, bounds[1] - bounds[0]), NARROWED, DOUBTED)
-        told = {"left_out": part["left_out"]} if "left_out" in part else {}
-        if told or "drawn" in of_set["blocks"][place]:
+        limits = {"left_out": part["left_out"]} if "left_out" in part else {}
+        if limits or "drawn" in of_set["blocks"][place]:
             kind = STDDEV if answer["kind"].startswith(STDDEV) else name
-            biased = is_biased({**of_set, **told}, place, kind, found)
+            biased = is_biased({**of_set, **limits}, place, kind, found)
             standing = np.where(biased, LEFT_OUT, standing)
     return standing.astype(np.float64)
 
@@ -317,11 +317,11 @@ def _clipped_of_pair(part: Any, answer: Mapping[str, Any]) -> Doubles:
     shares = np.zeros(len(moments.rows))
     if answer["kind"] == "regr_count":
         return shares
-    drawn = {name: restored_interval(part["intervals"][name]) for name in part.get("intervals", ())}
-    for name, stated in zip(answer["columns"], answer["bounds"], strict=True):
-        ends = drawn[name].ends if stated is None else None
+    intervals = {name: restored_interval(part["intervals"][name]) for name in part.get("intervals", ())}
+    for name, public in zip(answer["columns"], answer["bounds"], strict=True):
+        ends = intervals[name].ends if public is None else None
         if ends is not None:
-            square = drawn[name].clipped(ends, 2) / ((ends[1] - ends[0]) / 2.0) ** 2
+            square = intervals[name].clipped(ends, 2) / ((ends[1] - ends[0]) / 2.0) ** 2
             shares += square / np.fmax(moments.rows.sum() * spreads[name], 1.0)
     return shares
 

@@ -84,19 +84,19 @@ class AggregateCall(DrawnBoundsCall):
         if not self.drawn:
             return blocks
         return tuple(
-            block if drawn is None else within(block, self._clipped_to(place, drawn))
-            for place, (block, drawn) in enumerate(zip(blocks, self.drawn, strict=True))
+            block if interval is None else within(block, self._clipped_to(target, interval))
+            for target, (block, interval) in enumerate(zip(blocks, self.drawn, strict=True))
         )
 
-    def _clipped_to(self, place: int, drawn: PrivateInterval) -> tuple[float, float] | None:
+    def _clipped_to(self, target: int, interval: PrivateInterval) -> tuple[float, float] | None:
         """Return the ends to which a target's values are clipped.
 
         How many groups share the rows is public. With private keys it is not, and the ends are those that were drawn.
         """
         if self.plan.has_private_keys:
-            return drawn.ends
-        noise, power = self.plan.noise_of_sum(place)
-        return drawn.widened(noise, 1.0 / max(1, self.places.count), power)
+            return interval.ends
+        noise, power = self.plan.noise_of_sum(target)
+        return interval.widened(noise, 1.0 / max(1, self.places.count), power)
 
     @property
     def target_blocks(self) -> list[ValueBlock | None]:

@@ -298,21 +298,21 @@ class AggregatePlan(LeftOutPlan):
         """The block of each target, or of all rows, and the law of its noise."""
         return self._laws_of(self.part)
 
-    def noise_of_sum(self, place: int) -> tuple[float, int]:
+    def noise_of_sum(self, target: int) -> tuple[float, int]:
         """Return half the width of the interval of a target's sum, or of its squares, and which power it is of.
 
         In units of the width of the bounds, or of its square; over many rows, by public arguments alone.
         """
-        block, lattice = self.target_laws[place]
-        asked = self.aggregates_of(place)
-        power = max(POWERS[name] for name in asked)
-        name = VARIANCE if power > 1 else AVG if AVG in asked else SUM
+        block, lattice = self.target_laws[target]
+        names = self.aggregates_of(target)
+        power = max(POWERS[name] for name in names)
+        name = VARIANCE if power > 1 else AVG if AVG in names else SUM
         rows = 1 << 20
-        [found] = estimates(expected_block(block, lattice, rows), (name,), ddof=0).values()
-        half = float(found.upper[0] - found.lower[0]) / 2.0
+        [expected] = estimates(expected_block(block, lattice, rows), (name,), ddof=0).values()
+        half = float(expected.upper[0] - expected.lower[0]) / 2.0
         return half * (1 if name == SUM else rows) / 2.0**power, power
 
-    def aggregates_of(self, place: int) -> Sequence[str]:
+    def aggregates_of(self, target: int) -> Sequence[str]:
         """Return the aggregates that are asked of a target."""
         return self.aggregates
 
