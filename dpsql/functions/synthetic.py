@@ -1,13 +1,14 @@
 """dp_synthetic: one release of a private tree, from which a table with the source's columns is made.
 
-Passes over the rows: private bounds of numbers that have none; counts of the cells of every column; counts of the
-united cells of every pair. The tree, its tables and the report are drawn after the last one.
+Passes over the rows: private bounds of numbers that have none; counts of the cells of every column, and of the grains
+of its values; counts of the cells of every pair, and of single values. The values, the tree, its tables and the report
+are drawn after the last one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,11 +30,12 @@ from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.typed_cells import TypedCells, decimals
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.mechanisms.private_tree import ONE, NoisyTree, Pair, distance, draw_tree, key_reach
+from dpsql.mechanisms.private_tree import GRAINS, ONE, VALUES, NoisyTree, Pair, distance, draw_tree, key_reach
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
 from dpsql.released.synthetic import synthetic_record
-from dpsql.released.tree_fit import ReleasedColumns, fitted, on_simplex
+from dpsql.released.fitted_tree import FittedTree
+from dpsql.released.tree_fit import ColumnGrains, ReleasedColumns, fitted, on_simplex
 from dpsql.statistics.coded_columns import (
     CodedColumn,
     ColumnCounts,
@@ -47,6 +49,8 @@ from dpsql.statistics.counts import MagnitudeHistogram
 
 # All tables of pairs have at most about so many cells.
 _MOST_CELLS = 1 << 24
+# Those in fine cells have so many at most, unless united cells are more.
+_MOST_FINE = 1 << 23
 _TYPES = {
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -65,12 +69,13 @@ _TYPES = {
 
 
 class TreePass(RowTransform[PairTables]):
-    """The last pass: the tables of all pairs, in cells that were united by released counts."""
+    """The last pass: the tables of all pairs, and the slots of values, in cells that released counts decide."""
 
-    ending = ("released",)
+    ending = ("released", "whole")
 
     def __init__(self, released: ReleasedColumns) -> None:
-        super().__init__(PairTables(released.columns, released.places))
+        places, unions, self.whole = released.fine_places(math.isqrt(2 * _MOST_FINE) // len(released.columns))
+        super().__init__(PairTables(released.columns, places, unions, released.slots))
         self.released = released
 
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
@@ -220,7 +225,7 @@ class SyntheticCall(Call):
 
     def prepare(self, statistic: TreePass, progress: Progress) -> Callable[[], Json]:
         """Draw and fit now: fitting takes too long for the ledger's transaction."""
-        record = draw_table(self.plan, statistic.released, statistic.inner)
+        record = draw_table(self.plan, statistic.released, statistic.inner, statistic.whole)
         return lambda: record
 
 
@@ -247,7 +252,7 @@ def _grid(kind: pa.DataType, bounds: tuple[float, float] | None) -> ValueGrid | 
 
 
 def draw_grids(call: SyntheticCall, fine: Sequence[Longs]) -> list[CodedColumn]:
-    """Draw the bounds of numbers without public ones; a column whose bounds are undetermined keeps NULL alone.
+    """Draw the bounds of numbers without public ones; a column whose bounds are undetermined has NULL and 0 alone.
 
     Notes
     -----
@@ -261,19 +266,22 @@ def draw_grids(call: SyntheticCall, fine: Sequence[Longs]) -> list[CodedColumn]:
     exact = [of.counts(counts) for of, counts in zip(cells, fine, strict=True)]
     drawn = plan.noise_part.draw_bounds(exact, cells, **plan.unit)
     for (place, kind), found in zip(kinds.items(), drawn, strict=True):
-        columns[place] = replace(columns[place], grid=_grid(kind, found.interval))
+        # Of undetermined bounds 0 alone is left, so that rows with values still have some.
+        grid = _grid(kind, found.interval) or ValueGrid((0.0,), 0.0, decimals(kind) is not None)
+        columns[place] = replace(columns[place], grid=grid, drawn=True)
     return columns
 
 
 def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumns:
-    """Draw the counts of every column's cells, and with them the keys of columns whose keys are private.
+    """Draw the counts of every column's cells and of its grains, and the keys of columns whose keys are private.
 
     Notes
     -----
     - **Guarantee**: zCDP at the rho of this step, but for `TreeNoise.key_delta`.
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: L2, of a table for each column; and of one more of a single cell, all rows, where keys are
-      private: what no key has is what they leave of all rows.
+      private: what no key has is what they leave of all rows. Of the grains of w columns that of w tables, with noise
+      of their own.
     """
     part, width = plan.noise_part, len(statistic.columns)
     most = plan.max_rows_per_unit
@@ -305,10 +313,38 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         seen = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
         parts[place] = np.concatenate([counts[:1], held, [others if seen else 0.0]])
     united = max(2, math.isqrt(2 * _MOST_CELLS) // width)
-    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united)
+    grains = {}
+    if statistic.grains:
+        counted = part.draw_parts(GRAINS, list(statistic.grains.values()), **plan.unit)
+        lengths = [len(counts) for counts in statistic.grains.values()]
+        for place, counts in zip(statistic.grains, np.split(counted.values, np.cumsum(lengths)[:-1]), strict=True):
+            grains[place] = ColumnGrains(counts, counted.sigma)
+    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
 
 
-def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> dict[str, Json]:
+def draw_values(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> tuple[ReleasedColumns, Fraction]:
+    """Draw the counts of listed values, and return the columns with their atoms, and the rho that was not needed.
+
+    Notes
+    -----
+    - **Guarantee**: zCDP at the rho of this step.
+    - **Neighbouring relation**: that of the plan.
+    - **Sensitivity**: L2, of a table for each column that lists values: a row has one listed value of it, or none.
+    """
+    part = plan.noise_part
+    spared = Fraction(0) if released.grains else part.rho_of(GRAINS)
+    listing = {place: slots.listed for place, slots in released.slots.items() if slots.listed}
+    if not listing:
+        return released, spared + part.rho_of(VALUES)
+    exact = [tables.values(place)[:length] for place, length in listing.items()]
+    noisy = part.draw_parts(VALUES, exact, **plan.unit)
+    parts = np.split(noisy.values, np.cumsum(list(listing.values()))[:-1])
+    return released.with_atoms(dict(zip(listing, parts, strict=True)), noisy.sigma), spared
+
+
+def draw_table(
+    plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables, whole: Sequence[bool]
+) -> dict[str, Json]:
     """Draw the tree, its tables and the report, and return the fitted model as JSON values.
 
     Notes
@@ -318,6 +354,7 @@ def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTable
     - **Sensitivity**: see `dpsql.mechanisms.private_tree`.
     """
     names = [fold(column.name) for column in released.columns]
+    released, spared = draw_values(plan, released, tables)
     sums, variances, total = released.sums, released.variances, released.total
 
     def implied(star: NoisyTree) -> Mapping[Pair, Doubles]:
@@ -330,19 +367,51 @@ def draw_table(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTable
         total,
         implied,
         hub=None if plan.target is None else names.index(fold(plan.target)),
+        spared=spared,
         **plan.unit,
     )
     fit = fitted(sums, variances, tree, total)
     errors: Doubles | None = None
     sigma: float | None = None
     if plan.report_share is not None and len(names) > 1:
-        model = fit.implied()
-        errors, sigma = draw_report(plan, [tables.table(pair) for pair in model], list(model.values()))
-    return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex())
+        pairs = fit.implied()
+        exact, model = slot_tables(released, tables, fit)
+        errors, sigma = draw_report(
+            plan, [*map(tables.fine_table, pairs), *exact], [*fine_model(released, tables, pairs), *model]
+        )
+    return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex(), whole)
+
+
+def fine_model(
+    released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pair, Doubles]
+) -> Iterator[Doubles]:
+    """Return the model's counts of pairs in fine cells, from those in united ones."""
+    held = [
+        np.bincount(place, weights=released.fractions(number), minlength=size)
+        for number, (place, size) in enumerate(zip(tables.places, tables.sizes, strict=True))
+    ]
+    for (i, j), counts in pairs.items():
+        yield counts[np.ix_(tables.unions[i], tables.unions[j])] * np.outer(held[i], held[j])
+
+
+def slot_tables(
+    released: ReleasedColumns, tables: PairTables, fit: FittedTree
+) -> tuple[list[Longs], list[Doubles]]:
+    """Return the exact counts of the parts of each column's slots, all other rows last, and those of the model."""
+    exact, model = [], []
+    rows = int(tables.fine_table((0, 1)).sum())
+    for number in released.slots:
+        parts, counts = released.slot_model(number, fit.margins[number])
+        found = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.add.at(found, parts, tables.values(number))
+        found[-1] = rows - found.sum()
+        exact.append(found)
+        model.append(np.append(counts, max(0.0, released.total - counts.sum())))
+    return exact, model
 
 
 def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Doubles]) -> tuple[Doubles, float]:
-    """Draw the distance of the exact counts of every pair from those of the model, in rows.
+    """Draw the distance of the exact counts of every pair, and of every column's slots, from those of the model, in rows.
 
     Returns
     -------

@@ -36,8 +36,10 @@ from dpsql.mechanisms.private_tree import (
     BOUNDS,
     CELLS,
     EDGES,
+    GRAINS,
     REPORT,
     TREE,
+    VALUES,
     TreeNoise,
     distance_sensitivity,
     floor_root,
@@ -49,7 +51,13 @@ from dpsql.mechanisms.private_tree import (
 MOST_COLUMNS = 100
 _MOST_KEYS = 10_000
 # What each step gets of rho that bounds and the report leave.
-_WEIGHTS = {CELLS: Fraction(6, 19), TREE: Fraction(2, 19), EDGES: Fraction(11, 19)}
+_WEIGHTS = {
+    CELLS: Fraction(28, 100),
+    GRAINS: Fraction(2, 100),
+    VALUES: Fraction(8, 100),
+    TREE: Fraction(10, 100),
+    EDGES: Fraction(52, 100),
+}
 _BOUNDS_SHARE = Fraction(1, 10)
 # With drawn keys under 'replace' the chance of a failure grows with exp(epsilon).
 _LARGEST_EPSILON = 100
@@ -230,13 +238,13 @@ class SyntheticPlan(Plan):
         edges = table_sensitivity(most_tables(count), **unit) / (2 * part.rho_of(EDGES))
         report = None
         if self.report_share is not None:
-            pairs = max(1, math.comb(count, 2))
+            pairs = max(1, math.comb(count, 2)) + count
             report = math.sqrt(distance_sensitivity(pairs, **unit) / (2 * part.rho_of(REPORT)))
         return math.sqrt(cells), math.sqrt(edges), report
 
     def gaussian_parts(self, count: int) -> Iterable[Fraction]:
         """Return the smallest share of mu, per row."""
-        pairs = max(1, math.comb(count, 2))
+        pairs = max(1, math.comb(count, 2)) + count
         largest = max(table_sensitivity(most_tables(count) + 2, **self.unit), distance_sensitivity(pairs, **self.unit))
         for _, rho in self.noise_part.shares:
             yield floor_root(2 * rho / largest)

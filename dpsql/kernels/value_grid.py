@@ -4,6 +4,11 @@ Numbers are divided into runs: one for each value of a discrete column where the
 interval, and between them four parts of each power of two, so that a column with a long tail has narrow cells where its
 values crowd. Zero and either end have a cell of their own, as values often pile up there.
 
+A cell of several numbers has finer parts. Values are often multiples of a step, such as whole numbers, cents or full
+minutes. The steps are public, and each divides the next one. The *grain* of a value is the coarsest step that it is a
+multiple of. The multiples of a step in a cell are listed; every value has a *bucket*, a public hash of its bits, so
+that values which repeat show in the counts of buckets however near they are to each other.
+
 Nothing here depends on rows, and the same arguments give the same cells and values on every platform: edges are doubles
 from single operations of IEEE 754, values of discrete columns are integers.
 """
@@ -25,6 +30,78 @@ _PARTS, _EACH = 128, 256
 # Powers of two below so many halves of the larger end have no cells of their own.
 _OCTAVES, _QUARTERS = 14, 4
 _LARGEST = 2.0**53
+# Buckets of a cell.
+BUCKETS = 4
+
+# A multiplier and a divisor: a value is a multiple of the step if value * multiplier / divisor is an integer.
+Step = tuple[int, int]
+_WHOLE: tuple[Step, ...] = tuple((1, digit * 10**exponent) for exponent in range(7) for digit in (1, 5))
+_DECIMAL: tuple[Step, ...] = (*((10**exponent, 1) for exponent in (6, 5, 4, 3, 2)), (20, 1), (10, 1), (2, 1))
+_TIME: tuple[Step, ...] = tuple((1, size) for size in (1, 1000, 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6))
+# Where the search for the grain of a value begins.
+_USUAL: Step = (100, 1)
+# A value is a multiple of a step up to so much of its own size: a few units in its last place.
+_DOUBLE_SLACK, _SINGLE_SLACK = 2.0**-50, 2.0**-23
+
+
+def steps_of(kind: str) -> tuple[Step, ...]:
+    """Return the steps of a type, as SQL spells it, from the finest one; each divides the next one."""
+    if kind == "TIMESTAMP":
+        return _TIME
+    return (*_DECIMAL, *_WHOLE) if kind in ("DOUBLE", "FLOAT") else _WHOLE
+
+
+def nearest_multiples(values: Doubles, step: tuple[Doubles, Doubles] | Step) -> tuple[Doubles, Doubles]:
+    """Return the number of the nearest multiple of a step for each value, and that multiple."""
+    numbers = np.rint(values * step[0] / step[1])
+    return numbers, numbers * step[1] / step[0]
+
+
+def is_near(values: Doubles, multiples: Doubles, kind: str) -> NDArray[np.bool_]:
+    """Whether each value is a multiple, as far as the type tells."""
+    if kind not in ("DOUBLE", "FLOAT"):
+        return np.asarray(values == multiples)
+    slack = _SINGLE_SLACK if kind == "FLOAT" else _DOUBLE_SLACK
+    return np.asarray(np.abs(multiples - values) <= slack * np.abs(values))
+
+
+def grains(values: Doubles, kind: str) -> Longs:
+    """Return the grain of each value by its place in `steps_of`, counted from 1; 0 where no step divides it.
+
+    Values of a discrete column are integers, so their grain is 1 at least.
+    """
+    steps = steps_of(kind)
+    start = steps.index(_USUAL) if _USUAL in steps else 0
+    found = np.zeros(len(values), dtype=np.int64)
+
+    def fits(place: int, rows: Longs) -> NDArray[np.bool_]:
+        held = values[rows]
+        return is_near(held, nearest_multiples(held, steps[place])[1], kind)
+
+    rows = np.arange(len(values))
+    here = fits(start, rows) if start else np.ones(len(rows), dtype=bool)
+    finer, rows = rows[~here], rows[here]
+    for place in range(start, len(steps)):
+        if place > start:
+            rows = rows[fits(place, rows)]
+        if not len(rows):
+            break
+        found[rows] = place + 1
+    if start and len(finer):
+        finer = finer[fits(0, finer)]
+        found[finer] = 1
+        for place in range(1, start):
+            finer = finer[fits(place, finer)]
+            found[finer] = place + 1
+    return found
+
+
+def buckets(values: Doubles) -> Longs:
+    """Return the bucket of each value: the same for equal values, else as if drawn evenly."""
+    bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)
+    mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.asarray(mixed >> np.uint64(62), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -79,6 +156,26 @@ class ValueGrid:
         """How many integers a cell has, or how wide it is."""
         return np.diff([*self.starts, self.upper + self.discrete])
 
+    @property
+    def single(self) -> NDArray[np.bool_]:
+        """Whether each cell holds one number only."""
+        starts = np.array([*self.starts, self.upper])
+        if self.discrete:
+            return np.asarray(self.widths <= 1.0)
+        return np.asarray(starts[1:] <= np.nextafter(starts[:-1], math.inf))
+
+    def multiples(self, step: Step) -> tuple[Doubles, Doubles]:
+        """Return the number of the first multiple of a step in each cell, and how many multiples are in the cell."""
+        starts = np.array(self.starts)
+        first = np.ceil(starts * step[0] / step[1])
+        # The multiple is the double next to it, which may be on the other side of the cell's edge.
+        first = np.where((first - 1.0) * step[1] / step[0] >= starts, first - 1.0, first)
+        first = np.where(first * step[1] / step[0] < starts, first + 1.0, first)
+        end = math.floor(self.upper * step[0] / step[1])
+        end += (end + 1) * step[1] / step[0] <= self.upper
+        end -= end * step[1] / step[0] > self.upper
+        return first, np.maximum(np.diff([*first, end + 1.0]), 0.0)
+
     def cells(self, values: Doubles) -> Longs:
         """Return the cell of each value, values beyond the bounds in the outermost ones; -1 for NaN."""
         found = np.searchsorted(np.array(self.starts), values, side="right") - 1
@@ -92,6 +189,35 @@ class ValueGrid:
             return starts[cells] + (words % width.astype(np.uint64)).astype(np.float64)
         found = starts[cells] + width * ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
         return np.where(found >= starts[cells] + width, starts[cells], found)
+
+    def grained(
+        self, cells: Longs, words: NDArray[np.uint64], choices: NDArray[np.uint64], mixture: Sequence[Sequence[int]]
+    ) -> Doubles:
+        """Return a value of each cell: a multiple of a step that a uniform word chooses by weight.
+
+        Parameters
+        ----------
+        cells : ndarray of int64
+        words, choices : ndarray of uint64
+            Uniform words.
+        mixture : sequence of (int, int, int)
+            Multiplier, divisor and weight of each step, from the finest one; 0 and 0 for any value of the cell. In a
+            cell without a multiple of the chosen step it is one of the next finer step that has one, or any value.
+        """
+        ends = np.cumsum([weight for *_, weight in mixture], dtype=np.int64)
+        chosen = np.searchsorted(ends, (choices % np.uint64(ends[-1])).astype(np.int64), side="right")
+        found, open_ = self.values(cells, words), np.zeros(len(cells), dtype=bool)
+        for place in reversed(range(len(mixture))):
+            open_ |= chosen == place
+            step = mixture[place][0], mixture[place][1]
+            if not step[0]:
+                break
+            first, count = (of[cells] for of in self.multiples(step))
+            able = open_ & (count > 0.0)
+            numbers = first[able] + (words[able] % count[able].astype(np.uint64)).astype(np.float64)
+            found[able] = numbers * step[1] / step[0]
+            open_ &= ~able
+        return found
 
 
 def _powers(largest: float) -> Sequence[Fraction]:

@@ -3,19 +3,25 @@
 Every column has cells, and a row is in one cell of each. What is released, in this order, each step from the numbers
 that the steps before released and from public ones:
 
-1. **Columns.** The counts of all cells of all d columns, with Gaussian noise.
-2. **Hub.** One column on which all others depend: the one that is to be predicted, where the caller names it. Else one
+1. **Columns.** The counts of all cells of all d columns, with Gaussian noise. Of the w columns with cells of several
+   numbers also the counts of the grains of their values, with Gaussian noise of their own
+   (`dpsql.statistics.coded_columns`).
+2. **Values.** The counts of listed values in the cells of these columns, with Gaussian noise. Which values are listed
+   follows from step 1.
+3. **Hub.** One column on which all others depend: the one that is to be predicted, where the caller names it. Else one
    round of the exponential mechanism chooses it, or that there is none. The quality of a hub is the sum of those of
    its d - 1 pairs, that of none is 0. The quality of a pair is ``sum(abs(M - E)) - penalty``: M are the exact counts of
    the pair's cells, E what is expected without the pair, here of two independent columns, from the noisy counts of step
    1, and the penalty is what noise would make of the table: a pair is worth it only if it tells more than noise.
-3. **Star.** The counts of all pairs with the hub, with Gaussian noise.
-4. **Tree.** Up to d - 2 rounds of the exponential mechanism among the other columns. A round chooses a pair of columns
+4. **Star.** The counts of all pairs with the hub, with Gaussian noise.
+5. **Tree.** Up to d - 2 rounds of the exponential mechanism among the other columns. A round chooses a pair of columns
    that are not yet connected, or to stop, whose quality is 0. E is what the star implies: two columns that are
    independent given the hub. Without a hub it is one tree of all columns, in up to d - 1 rounds.
-5. **Edges.** The counts of the pairs on the tree, with Gaussian noise, paid for with all that is left of 2 to 4.
-6. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
-   that was fitted to all of the above, with Gaussian noise.
+6. **Edges.** The counts of the pairs on the tree, with Gaussian noise, paid for with all that is left of 2 to 5.
+7. **Report.** For every pair of columns the distance ``sum(abs(M - F))`` of its exact counts from those of the model
+   that was fitted to all of the above, with Gaussian noise. Cells are fine here: those of step 1 as far as their number
+   allows, and not the united ones of 4 to 6. Of each of v columns with cells of several numbers, or with drawn bounds,
+   one more distance: of the counts of its slots, and of all rows without a slot, from those of the model.
 
 *Sensitivity.* A row adds 1 to one cell of each table. Let a privacy unit have at most m rows.
 
@@ -24,11 +30,13 @@ step      add/remove                     replace
 ========  =============================  ==========================================================================
 columns   L2 squared ``m**2 d``          ``2 m**2 d``: both units move by vectors of norm ``m sqrt(d)`` at most, with
                                          an inner product of at least 0
+grains    ``m**2 w``                     ``2 m**2 w``: a row has one grain of each column, or none
+values    ``m**2 w``                     ``2 m**2 w``: a row has one listed value of each column, or none
 hub       moves by ``(d - 1) m``         ``2 (d - 1) m``: of each of d - 1 pairs the quality moves as below
 tree      a quality moves by ``m``       ``2 m``; E and the penalty are released or public, so only M moves
 star      ``m**2 (d - 1)``               ``2 m**2 (d - 1)``
 edges     ``m**2 E`` for E tables        ``2 m**2 E``
-report    ``m**2 P`` for P pairs         ``(2 m)**2 P``: a distance is no count, and both moves may add up
+report    ``m**2 (P + v)`` for P pairs   ``(2 m)**2 (P + v)``: a distance is no count, and both moves may add up
 ========  =============================  ==========================================================================
 
 With qualities that move by at most Delta, in either direction, a round at epsilon chooses with chances proportional to
@@ -80,7 +88,8 @@ from dpsql.mechanisms.select import select
 from dpsql.statistics.counts import squared_l2_sensitivity
 
 # The shares of rho.
-BOUNDS, CELLS, TREE, EDGES, REPORT = "bounds", "cells", "tree", "edges", "report"
+BOUNDS, CELLS, GRAINS, VALUES = "bounds", "cells", "grains", "values"
+TREE, EDGES, REPORT = "tree", "edges", "report"
 # Qualities and distances are integers in units of 2**-20 rows.
 ONE = 1 << 20
 # A noisy table is off by this share of its noise in each cell, on average, once it is fitted to its margins.
@@ -165,8 +174,14 @@ class TreeNoise(Part):
         """Return the counts of the cells of all columns; see `noisy_tables`."""
         return noisy_tables(counts, tables, self.spend(CELLS), neighbours=neighbours, rows=rows)
 
+    def draw_parts(self, share: str, counts: Sequence[Longs], *, neighbours: str, rows: int) -> GaussianRelease:
+        """Return the counts of the grains of some columns, or of their listed values; see `noisy_tables`."""
+        return noisy_tables(
+            np.concatenate(counts), len(counts), self.spend(share), neighbours=neighbours, rows=rows
+        )
+
     def draw_distances(self, distances: Sequence[int], *, neighbours: str, rows: int) -> GaussianRelease:
-        """Return the distances of some pairs, in units of ``2**-20`` rows, with Gaussian noise, in rows."""
+        """Return the distances of some pairs and columns, in units of ``2**-20`` rows, with Gaussian noise, in rows."""
         squared_mu = 2 * self.spend(REPORT)
         squared = distance_sensitivity(len(distances), neighbours, rows)
         exact = np.array(distances, dtype=object)
@@ -184,7 +199,7 @@ def quality_sensitivity(neighbours: str, rows: int) -> int:
 
 
 def distance_sensitivity(pairs: int, neighbours: str, rows: int) -> int:
-    """Return the squared L2 sensitivity of the distances of some pairs, in rows squared."""
+    """Return the squared L2 sensitivity of the distances of some pairs or columns, in rows squared."""
     return pairs * quality_sensitivity(neighbours, rows) ** 2
 
 
@@ -287,6 +302,7 @@ def draw_tree(
     hub: int | None,
     neighbours: str,
     rows: int,
+    spared: Fraction = Fraction(0),
 ) -> NoisyTree:
     """Draw a hub, a tree, and the tables of their pairs.
 
@@ -306,6 +322,8 @@ def draw_tree(
     neighbours : {'add_remove', 'replace'}
     rows : int
         m: rows that a privacy unit has at most.
+    spared : Fraction
+        Rho of earlier steps that had nothing to draw, which tables may spend.
 
     Returns
     -------
@@ -321,7 +339,7 @@ def draw_tree(
     - **Does not protect**: running time, which depends on how many pairs are chosen.
     """
     width, sizes = len(margins), [len(margin) for margin in margins]
-    rho, edge_rho = part.spend(TREE), part.spend(EDGES)
+    rho, edge_rho = part.spend(TREE), part.spend(EDGES) + spared
     rounds, most = most_rounds(width, named=hub is not None), most_tables(width)
     if not rounds:
         edge_rho += rho

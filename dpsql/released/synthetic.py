@@ -1,7 +1,10 @@
 """Released trees: what the ledger keeps of them, and the report on their pairs. Everything here is free.
 
-The error of a pair is the share of rows that would have to be in other cells for the counts of its united cells to be
-right, half of the sum of all differences: the total variation. It tells nothing of what is inside of a united cell.
+The error of a pair is the share of rows that would have to be in other cells for the counts of its cells to be right,
+half of the sum of all differences: the total variation. Cells are those of the columns, finer than the united ones in
+which the model was measured. Inside of them each column of numbers has an error of its own: the share of rows whose
+values would have to be others for the counts of its atoms and buckets to be right (`dpsql.statistics.coded_columns`).
+Releases of earlier versions have the error of united cells, and none of values.
 """
 
 from __future__ import annotations
@@ -41,6 +44,7 @@ def synthetic_record(
     errors: Doubles | None,
     sigma: float | None,
     seed: str,
+    whole: Sequence[bool],
 ) -> dict[str, Json]:
     """Return the JSON values that the ledger keeps: a `StoredTree`, and the report.
 
@@ -50,12 +54,16 @@ def synthetic_record(
     tree : NoisyTree
     fit : FittedTree
     errors : ndarray of float64, or None
-        Noisy distance of every pair in rows, pairs in order; None where there is no report.
+        Noisy distance of every pair in rows, pairs in order, and of every column with slots; None where there is no
+        report.
     sigma : float or None
         Standard deviation of its noise.
     seed : str
         Public.
+    whole : sequence of bool
+        Whether the report sees each cell of a column apart.
     """
+    pairs = len(released.columns) * (len(released.columns) - 1) // 2
     return {
         "columns": [_stored(released, number) for number in range(len(released.columns))],
         "rows": max(1, round(released.total)),
@@ -67,15 +75,28 @@ def synthetic_record(
         "weights": [_weights(fit.weights(column, parents)) for column, parents in fit.steps],
         "cell_std_error": released.sigma,
         "pair_std_errors": tree.sigmas,
-        "errors": None if errors is None else errors.tolist(),
+        "errors": None if errors is None else errors[:pairs].tolist(),
+        "value_errors": None
+        if errors is None
+        else [[place, error] for place, error in zip(released.slots, errors[pairs:].tolist(), strict=True)],
+        "whole": list(whole),
         "error_std_error": sigma,
     }
 
 
 def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
     """Return a `StoredColumn`."""
-    column = released.columns[number]
-    grid = column.grid
+    column, atoms = released.columns[number], released.atoms.get(number)
+    grid, shares, places = column.grid, released.shares(number), released.places[number]
+    values: list[float] = []
+    if atoms is not None:
+        slots = released.slots[number]
+        for cell, rest in atoms.rests.items():
+            shares[cell] = rest
+        owners = 1 + slots.owners[atoms.slots]
+        values = slots.multiples[atoms.slots].tolist()
+        shares, places = np.append(shares, atoms.counts), np.append(places, places[owners])
+    mixture = released.mixture(number) if column.steps else ()
     return {
         "name": column.name,
         "type": column.type,
@@ -85,8 +106,10 @@ def _stored(released: ReleasedColumns, number: int) -> dict[str, Json]:
         "upper": 0.0 if grid is None else grid.upper,
         "discrete": grid is not None and grid.discrete,
         "digits": column.digits,
-        "places": released.places[number].tolist(),
-        "shares": _weights(released.shares(number)),
+        "places": places.tolist(),
+        "shares": _weights(shares),
+        "atoms": values,
+        "mixture": [[multiplier, divisor, max(1, round(weight))] for multiplier, divisor, weight in mixture],
     }
 
 
@@ -96,6 +119,10 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
     edges = {tuple(edge) for edge in result["edges"]}
     rows = 2.0 * result["rows"]
     away = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    doubtful = {place for place, is_whole in enumerate(result.get("whole", [])) if not is_whole}
+    for place, error in result.get("value_errors") or ():
+        if not error / rows + away * result["error_std_error"] / rows <= CLOSE:
+            doubtful.add(place)
     found = []
     for number, (i, j) in enumerate(combinations(range(len(names)), 2)):
         row: dict[str, Any] = {
@@ -111,7 +138,7 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
         if result["errors"] is not None:
             error, deviation = result["errors"][number] / rows, result["error_std_error"] / rows
             low, high = (min(1.0, max(0.0, error + side * away * deviation)) for side in (-1, 1))
-            verdict = CLEAR if high <= CLOSE else UNCLEAR
+            verdict = CLEAR if high <= CLOSE and not {i, j} & doubtful else UNCLEAR
             row |= {"error": min(1.0, max(0.0, error)), "std_error": deviation, "lower": low, "upper": high}
             row["verdict"] = verdict
         found.append(row)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -40,9 +40,14 @@ class StoredColumn(TypedDict):
     digits : int
         Numbers are multiples of ``10**-digits``.
     places : list of int
-        The united cell of each cell: of NULL, then of values, then of others.
+        The united cell of each cell: of NULL, then of values, then of others, or of atoms.
     shares : list of int
         What each cell holds of its union, in any unit.
+    atoms : list of float
+        Single values, each of which has a cell of its own behind those of the grid; releases of earlier versions have
+        none.
+    mixture : list of (int, int, int)
+        How values in a cell are drawn, see `ValueGrid.grained`; empty for evenly, as in earlier versions.
     """
 
     name: str
@@ -55,6 +60,8 @@ class StoredColumn(TypedDict):
     digits: int
     places: list[int]
     shares: list[int]
+    atoms: NotRequired[list[float]]
+    mixture: NotRequired[list[list[int]]]
 
 
 class StoredTree(TypedDict):
@@ -149,7 +156,12 @@ def _texts(column: StoredColumn, cells: Longs, words: SeededWords) -> pa.Array:
     random = words.take(len(cells))
     if not grid.count:
         return pa.nulls(len(cells), pa.string())
-    numbers = grid.values(np.maximum(cells - 1, 0), random).tolist()
+    mixture, atoms = column.get("mixture"), np.array(column.get("atoms", []), dtype=np.float64)
+    within = np.clip(cells - 1, 0, grid.count - 1)
+    drawn = grid.grained(within, random, words.take(len(cells)), mixture) if mixture else grid.values(within, random)
+    is_atom = cells > grid.count
+    drawn[is_atom] = atoms[cells[is_atom] - grid.count - 1]
+    numbers = drawn.tolist()
     text = _WRITTEN.get(column["type"], _number)
     digits = column["digits"]
     return pa.array(

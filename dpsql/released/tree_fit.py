@@ -4,6 +4,12 @@ Cells of a column are first united: a noisy table of few cells that hold rows te
 noise. Ordered cells are united with their neighbours until they hold a 32nd of the rows, and more than noise; a
 cell that alone holds as much stays alone. Other cells below three deviations of noise are one cell, `rare`.
 
+Inside of its cells a column has *atoms*: listed values whose noisy counts stand out. The other values of a cell follow
+the grains of the column: multiples of the steps that are seen, in the shares in which they are seen. Where all values
+that are seen are multiples of a step, a cell without such a multiple holds nothing. Cells in which noise explains what
+is counted are filled evenly, those of either end by a density that decays outwards as it does from the united cell
+before.
+
 The tables of pairs are then made agree: with counts of their columns, by weights that follow from the noise, and with
 each other. The part of a table that two independent columns would not have is kept only as far as it stands out of
 the noise: of its singular values what exceeds the largest one that noise alone would have.
@@ -12,15 +18,19 @@ the noise: of its singular values what exceeds the largest one that noise alone 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from statistics import NormalDist
 
 import numpy as np
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.kernels.value_grid import BUCKETS, buckets
+from dpsql.kernels.value_grid import grains as value_grains
 from dpsql.mechanisms.private_tree import NoisyTree, Pair
 from dpsql.released.fitted_tree import FittedTree, ratio
-from dpsql.statistics.coded_columns import CodedColumn
+from dpsql.statistics.coded_columns import CodedColumn, ValueSlots
 
 # A united cell holds this share of the rows, and so many deviations of the noise of a cell.
 _SHARE, _SEEN = 32.0, 3.0
@@ -73,19 +83,82 @@ def on_simplex(values: Doubles, total: float) -> Doubles:
     return found
 
 
-def smoothed(noisy: Doubles, widths: Doubles, sigma: float) -> Doubles:
-    """Return the counts of neighbouring cells, evenly by width wherever noise explains what differs from that.
+def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None = None) -> Doubles:
+    """Return the counts of neighbouring cells, by a plain density wherever noise explains what differs from that.
 
-    A run of k cells is even if the sum of squares of what differs, in deviations of the noise, is no more than three
-    deviations above its mean for noise alone; else both halves of the run are looked at.
+    A run of k cells has that density if the sum of squares of what differs, in deviations of the noise, is no more than
+    three deviations above its mean for noise alone; else both halves of the run are looked at. Counts of runs are then
+    the nearest ones that are at least 0 and have the same sum, so that noise moves none of it away on average.
+
+    Parameters
+    ----------
+    noisy, widths : ndarray of float64, shape (k,)
+        Counts, and what each cell holds of an even density.
+    sigma : float
+        Standard deviation of the noise of a count.
+    before : (float, float) or None
+        Count and width of the run before the first cell, if nothing comes after the last one: the density decays from
+        there by as much for each unit of width. None for an even density.
     """
-    count, total, width = len(noisy), float(noisy.sum()), float(widths.sum())
-    even = total * (widths / width if width > 0.0 else np.full(count, 1.0 / max(1, count)))
-    off = float(np.square((noisy - even) / sigma).sum()) if sigma > 0.0 else math.inf
+    runs = _runs(noisy, widths, sigma, before)
+    sums, sizes = (np.array(list(column), dtype=np.float64) for column in zip(*((r[0], len(r[1])) for r in runs), strict=True))
+    total = float(sums.sum())
+    held = _nearest(sums, sizes, total) if total > 0.0 else np.zeros(len(sums))
+    return np.concatenate([count * density for count, (_, density) in zip(held, runs, strict=True)])
+
+
+def _runs(
+    noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None
+) -> list[tuple[float, Doubles]]:
+    """Return the count and the density of each run, whose sum is 1."""
+    count, total = len(noisy), float(noisy.sum())
+    density = _density(widths, total, before)
+    off = float(np.square((noisy - total * density) / sigma).sum()) if sigma > 0.0 else math.inf
     if count < 2 or off <= (count - 1) + _SEEN * math.sqrt(2.0 * (count - 1)):
-        return np.maximum(even, 0.0)
+        return [(total, density)]
     half = count // 2
-    return np.concatenate([smoothed(noisy[:half], widths[:half], sigma), smoothed(noisy[half:], widths[half:], sigma)])
+    first = noisy[:half]
+    following = None if before is None else (float(first.sum()), float(widths[:half].sum()))
+    return [*_runs(first, widths[:half], sigma, None), *_runs(noisy[half:], widths[half:], sigma, following)]
+
+
+def _density(widths: Doubles, total: float, before: tuple[float, float] | None) -> Doubles:
+    """Return the share of each cell of a run: even, or decaying as from the run before to this one."""
+    width = float(widths.sum())
+    even: Doubles = widths / width if width > 0.0 else np.full(len(widths), 1.0 / max(1, len(widths)))
+    if before is None or not (total > 0.0 and before[0] > 0.0 and before[1] > 0.0 and width > 0.0):
+        return even
+    rate = _decay(before[0] / total, before[1], width)
+    # What an exponential density leaves beyond each edge.
+    left = np.exp(-rate * np.append(0.0, np.cumsum(widths)))
+    return even if rate <= 0.0 else np.diff(-left) / (1.0 - left[-1])
+
+
+def _decay(ratio_: float, before: float, width: float) -> float:
+    """Return the rate of an exponential density by which a run and the next one hold counts in a ratio; 0 at least.
+
+    The runs have the widths `before` and `width`.
+    """
+
+    def held(rate: float) -> float:
+        return -math.expm1(-rate * before) / (math.exp(-rate * before) * -math.expm1(-rate * width))
+
+    if ratio_ <= before / width:
+        return 0.0
+    low, high = 0.0, math.log1p(ratio_) / before
+    for _ in range(60):
+        middle = (low + high) / 2.0
+        low, high = (middle, high) if held(middle) < ratio_ else (low, middle)
+    return low
+
+
+def _nearest(sums: Doubles, variances: Doubles, total: float) -> Doubles:
+    """Return the likeliest counts of at least 0 with a sum, > 0, from noisy ones."""
+    order = np.argsort(-sums / variances, kind="stable")
+    excess = (np.cumsum(sums[order]) - total) / np.cumsum(variances[order])
+    last = int(np.flatnonzero(sums[order] / variances[order] > excess)[-1])
+    found: Doubles = np.maximum(sums - excess[last] * variances, 0.0)
+    return found
 
 
 def _unseen(column: CodedColumn, counts: Doubles, sigma: float) -> list[int]:
@@ -105,6 +178,72 @@ def _united_texts(column: CodedColumn, counts: Doubles, sigma: float, most: int)
     return found
 
 
+# A multiplier, a divisor, and the weight of the multiples of that step; 0 and 0 for any value.
+Mixture = tuple[tuple[int, int, float], ...]
+_ANY = (0, 0, 1.0)
+# A cell lists so many multiples at most, and a column so many; fewer have their buckets counted one by one.
+_CELL_LISTED, _LISTED, _COUNTED = 1024, 4096, 256
+# How many values are taken for atoms by chance, in a column.
+_BY_CHANCE = 0.1
+# A grain is seen from so many deviations of noise on, as there are many.
+_GRAIN_SEEN = 4.0
+
+
+def grain_mixture(column: CodedColumn, counts: Doubles, sigma: float) -> Mixture:
+    """Return how the values in wide cells are drawn, the finest step first, from noisy counts of their grains.
+
+    Even multiples of a step are multiples of the coarser ones, too, in a known share; a step is used where more values
+    have its grain than follows from the finer ones, and than noise explains.
+    """
+    steps = column.steps
+    found: list[tuple[int, int, float]] = []
+    if counts[0] >= _GRAIN_SEEN * sigma:
+        found.append((0, 0, float(counts[0])))
+    left = counts[1:].astype(np.float64)
+    sizes = [divisor / multiplier for multiplier, divisor in steps]
+    for place, size in enumerate(sizes):
+        if left[place] < _GRAIN_SEEN * sigma:
+            continue
+        inverse = [1.0 / larger for larger in sizes[place:]] + [0.0]
+        exact = size * -np.diff(inverse)
+        weight = float(left[place] / exact[0])
+        left[place:] -= weight * exact
+        found.append((*steps[place], weight))
+    if not found:
+        return ((0, 0, 1.0),) if steps[0][0] > 1 else ((*steps[0], 1.0),)
+    return tuple(found)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnGrains:
+    """The noisy counts of the grains of one column's values in wide cells, and the standard deviation of their noise."""
+
+    counts: Doubles
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Atoms:
+    """The values of a column that stand out in their cells.
+
+    Attributes
+    ----------
+    slots : ndarray of int64
+        Of `ValueSlots`.
+    counts : ndarray of float64
+        In rows, > 0.
+    rests : dict of int to float
+        What the other values of their cells hold, by the cell of the column.
+    mixture : Mixture
+        How these and all other values in wide cells are drawn.
+    """
+
+    slots: Longs
+    counts: Doubles
+    rests: dict[int, float]
+    mixture: Mixture
+
+
 @dataclass(frozen=True, eq=False)
 class ReleasedColumns:
     """The noisy counts of every column.
@@ -120,6 +259,10 @@ class ReleasedColumns:
         Number of rows, > 0.
     places : tuple of ndarray of int64
         The united cell of each cell.
+    grains : dict of int to ColumnGrains
+        Of the columns with wide cells.
+    atoms : dict of int to Atoms
+        Of the columns whose values in slots were released.
     """
 
     columns: tuple[CodedColumn, ...]
@@ -127,21 +270,39 @@ class ReleasedColumns:
     sigma: float
     total: float
     places: tuple[Longs, ...]
+    grains: Mapping[int, ColumnGrains] = field(default_factory=dict)
+    atoms: Mapping[int, Atoms] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, columns: Sequence[CodedColumn], noisy: Sequence[Doubles], sigma: float, total: float, most: int
+        cls,
+        columns: Sequence[CodedColumn],
+        noisy: Sequence[Doubles],
+        sigma: float,
+        total: float,
+        most: int,
+        grains: Mapping[int, ColumnGrains] | None = None,
     ) -> ReleasedColumns:
         """Return the counts with united cells, of texts at most so many for each column."""
-        places = []
-        for column, counts in zip(columns, noisy, strict=True):
+        places, kept = [], list(noisy)
+        grains = {} if grains is None else grains
+        for number, (column, counts) in enumerate(zip(columns, noisy, strict=True)):
             if column.grid is None:
                 places.append(_united_texts(column, counts, sigma, most))
                 continue
+            able = np.ones(len(counts), dtype=bool)
+            if number in grains:
+                mixture = grain_mixture(column, grains[number].counts, grains[number].sigma)
+                able[1:] = _even(column, mixture) > 0.0
+                kept[number] = counts = np.where(able, counts, 0.0)
+            is_null = bool(counts[0] >= _SEEN * sigma)
+            if is_null and counts[1:].sum() < _SEEN * sigma * math.sqrt(max(1, able[1:].sum())):
+                places.append(np.zeros(len(counts), dtype=np.int64))  # nothing but NULL is seen
+                continue
             runs = united_runs(counts[1:], sigma, total)
             # NULL has a cell of its own where it is seen; else it is in the first one, which holds it for noise.
-            places.append(np.append(0, runs + (counts[0] >= _SEEN * sigma)))
-        return cls(tuple(columns), tuple(noisy), sigma, total, tuple(places))
+            places.append(np.append(0, runs + is_null))
+        return cls(tuple(columns), tuple(kept), sigma, total, tuple(places), grains)
 
     @property
     def sums(self) -> list[Doubles]:
@@ -154,20 +315,246 @@ class ReleasedColumns:
     @property
     def variances(self) -> list[Doubles]:
         """Variances of their noise."""
-        return [np.bincount(place).astype(np.float64) * self.sigma**2 for place in self.places]
+        # A count of exactly 0 is that of a cell that holds nothing, whatever was drawn for it.
+        return [
+            np.maximum(np.bincount(place, weights=counts != 0.0), 1.0) * self.sigma**2
+            for place, counts in zip(self.places, self.noisy, strict=True)
+        ]
+
+    def mixture(self, number: int) -> Mixture:
+        """Return how values in the wide cells of a column are drawn that are no atoms."""
+        return self.atoms[number].mixture if number in self.atoms else self._mixture(number)
+
+    def _mixture(self, number: int) -> Mixture:
+        """Return how all values in the wide cells of a column are drawn."""
+        if number not in self.grains:
+            return (_ANY,)
+        return grain_mixture(self.columns[number], self.grains[number].counts, self.grains[number].sigma)
+
+    @cached_property
+    def slots(self) -> dict[int, ValueSlots]:
+        """The slots of numbers with wide cells, or with drawn bounds: multiples are listed where rows are seen."""
+        found = {}
+        for number, column in enumerate(self.columns):
+            if column.grid is not None and (column.steps or column.drawn):
+                found[number] = self._slots(number)
+        return found
+
+    def _slots(self, number: int) -> ValueSlots:
+        column, cells = self.columns[number], self.columns[number].count - 1
+        multipliers, divisors, first = np.ones(cells), np.ones(cells), np.zeros(cells)
+        counts, left = np.zeros(cells, dtype=np.int64), np.ones(cells, dtype=bool)
+        if column.grid is None or number not in self.grains:
+            return ValueSlots(column, multipliers, divisors, first, counts)
+        left &= column.wide[1:] & (self.noisy[number][1:] >= _SEEN * self.sigma)
+        for multiplier, divisor, _ in self._mixture(number):
+            if not multiplier:
+                continue
+            starts, lengths = column.grid.multiples((multiplier, divisor))
+            chosen = left & (lengths > 0.0) & (lengths <= _CELL_LISTED)
+            multipliers[chosen], divisors[chosen] = multiplier, divisor
+            first[chosen], counts[chosen] = starts[chosen], lengths[chosen].astype(np.int64)
+            left &= ~chosen
+        order = np.argsort(-self.noisy[number][1:], kind="stable")
+        over = order[np.cumsum(counts[order]) > _LISTED]
+        counts[over] = 0
+        return ValueSlots(column, multipliers, divisors, first, counts)
+
+    def with_atoms(self, noisy: Mapping[int, Doubles], sigma: float) -> ReleasedColumns:
+        """Return the columns with the atoms that noisy counts of listed values show."""
+        return replace(self, atoms={number: self._atoms(number, counts, sigma) for number, counts in noisy.items()})
+
+    def _atoms(self, number: int, counts: Doubles, sigma: float) -> Atoms:
+        """Return the values that hold more than noise explains, and than the others of their cells do on average."""
+        column, slots, grains = self.columns[number], self.slots[number], self.grains[number]
+        away = NormalDist().inv_cdf(1.0 - _BY_CHANCE / max(len(counts), 1)) * sigma
+        seen, average = counts >= away, np.zeros(len(slots.counts))
+        owners = slots.owners
+        for _ in range(2):
+            held = np.bincount(owners[seen], weights=counts[seen], minlength=len(average))
+            others = np.maximum(slots.counts - np.bincount(owners[seen], minlength=len(average)), 1)
+            average = np.maximum(self.noisy[number][1:] - held, 0.0) / others
+            seen = counts >= away + average[owners]
+        chosen = np.flatnonzero(seen)
+        held = np.bincount(owners[chosen], weights=counts[chosen], minlength=len(average))
+        many = np.bincount(owners[chosen], minlength=len(average))
+        rests = {}
+        for cell in np.flatnonzero(many).tolist():
+            rest = float(self.noisy[number][1 + cell] - held[cell])
+            noise = math.sqrt(self.sigma**2 + many[cell] * sigma**2)
+            full = many[cell] == slots.counts[cell] and len(self._mixture(number)) == 1
+            rests[1 + cell] = rest if rest >= _SEEN * noise and not full else 0.0
+        mixture = self._mixture(number)
+        if len(chosen):
+            apart = np.bincount(
+                value_grains(slots.multiples[chosen], column.type), weights=counts[chosen], minlength=len(grains.counts)
+            )
+            noise = math.sqrt(grains.sigma**2 + len(chosen) * sigma**2)
+            if ((grains.counts - apart) >= _GRAIN_SEEN * noise).any():
+                mixture = grain_mixture(column, grains.counts - apart, noise)
+        return Atoms(chosen, counts[chosen], rests, mixture)
 
     def shares(self, number: int) -> Doubles:
         """Return what each cell of a column holds of its union, >= 0; NULL nothing where it is not seen."""
         column, counts, place = self.columns[number], self.noisy[number], self.places[number]
         found = np.maximum(counts, 0.0)
-        unseen = _unseen(column, counts, self.sigma)
-        if len(unseen) < len(counts):
+        if column.grid is None:
+            unseen = _unseen(column, counts, self.sigma)
             found[unseen] = 0.0
-        if column.grid is not None:
-            for union in np.unique(place[1:]).tolist():
-                cells = 1 + np.flatnonzero(place[1:] == union)
-                found[cells] = smoothed(counts[cells], column.grid.widths[cells - 1], self.sigma)
+            if len(unseen) == len(counts):
+                found[-1] = 1.0  # rows are seen, and no key, nor NULL
+            return found
+        even = np.append(0.0, _even(column, self._mixture(number)))
+        if counts[0] < _SEEN * self.sigma:
+            found[0] = 0.0
+        elif place[0] == place[-1]:
+            found[1:] = 0.0
+            return found
+        unions = np.unique(place[1:]).tolist()
+        runs = [1 + np.flatnonzero(place[1:] == union) for union in unions]
+        for at, cells in enumerate(runs):
+            able = cells[even[cells] > 0.0]
+            found[cells] = 0.0
+            if not len(able):
+                found[cells] = 1.0
+                continue
+            filled = self._filled(number, counts, even, able, runs, at)
+            found[able] = filled if filled.any() else even[able]
+        if number in self.atoms:
+            atoms = self.atoms[number]
+            owners = 1 + self.slots[number].owners[atoms.slots]
+            held = np.bincount(owners, weights=atoms.counts, minlength=len(found))
+            for cell, rest in atoms.rests.items():
+                found[cell] = held[cell] + rest
         return found
+
+    def _filled(self, number: int, counts: Doubles, even: Doubles, able: Longs, runs: Sequence[Longs], at: int) -> Doubles:
+        """Return the counts of the cells of one run; those of the outermost ones decay outwards."""
+        before: tuple[float, float] | None = None
+        ends = at == len(runs) - 1, at == 0
+        if len(runs) > 1 and any(ends):
+            near = runs[at - 1] if ends[0] else runs[at + 1]
+            # A single value among wide cells tells nothing of the density beside it.
+            dense = near[self.columns[number].wide[near]] if self.columns[number].steps else near
+            before = float(counts[dense].sum()), float(even[dense].sum())
+        if len(runs) > 1 and ends[1]:
+            return smoothed(counts[able][::-1], even[able][::-1], self.sigma, before)[::-1]
+        return smoothed(counts[able], even[able], self.sigma, before)
+
+    def fractions(self, number: int) -> Doubles:
+        """Return the share of its united cell that each cell holds."""
+        place, shares = self.places[number], self.shares(number)
+        sums = np.bincount(place, weights=shares)
+        sizes = np.bincount(place)
+        return np.where(sums[place] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[place], 1.0 / sizes[place])
+
+    def fine_places(self, most: int) -> tuple[list[Longs], list[Longs], list[bool]]:
+        """Return fine cells for the report, within united ones.
+
+        Parameters
+        ----------
+        most : int
+            Fine cells of a column.
+
+        Returns
+        -------
+        places : list of ndarray of int64
+            The fine cell of each cell.
+        unions : list of ndarray of int64
+            The united cell of each fine cell.
+        whole : list of bool
+            Whether each cell is a fine cell of its own.
+        """
+        found: tuple[list[Longs], list[Longs], list[bool]] = [], [], []
+        for place in self.places:
+            order = np.argsort(place, kind="stable")
+            starts = np.searchsorted(place[order], place[order])
+            ranks, size = np.arange(len(place)) - starts, 1
+            while True:
+                parts = place[order] * len(place) + ranks // size
+                named, pieces = np.unique(parts, return_inverse=True)
+                if len(named) <= most or size >= len(place):
+                    break
+                size += 1
+            fine = np.empty(len(place), dtype=np.int64)
+            fine[order] = pieces
+            found[0].append(fine)
+            found[1].append(named // max(1, len(place)))
+            found[2].append(size == 1)
+        return found
+
+    def slot_model(self, number: int, margin: Doubles) -> tuple[Longs, Doubles]:
+        """Return a part for each slot of a column, and how many rows the model has in each part.
+
+        Parts are atoms, the buckets of other values by cell, and values beyond drawn bounds, of which the model has
+        none.
+
+        Parameters
+        ----------
+        number : int
+        margin : ndarray of float64
+            The model's counts of united cells.
+        """
+        slots, column = self.slots[number], self.columns[number]
+        cells, listed = len(slots.counts), slots.listed
+        buckets_at = slots.owners * BUCKETS + buckets(slots.multiples)
+        parts = np.concatenate([buckets_at, np.arange(BUCKETS * cells), [BUCKETS * cells]])
+        held = (margin[self.places[number]] * self.fractions(number))[1:]
+        model = np.zeros(BUCKETS * cells + 1)
+        atoms = self.atoms.get(number)
+        if atoms is not None and len(atoms.slots):
+            parts[atoms.slots] = BUCKETS * cells + 1 + np.arange(len(atoms.slots))
+            owners = slots.owners[atoms.slots]
+            rests = np.array([atoms.rests.get(1 + cell, 1.0) for cell in range(cells)])
+            sums = np.bincount(owners, weights=atoms.counts, minlength=cells) + rests
+            model = np.append(model, atoms.counts / sums[owners] * held[owners])
+            with_atoms = np.bincount(owners, minlength=cells) > 0
+            held = np.where(with_atoms, rests / sums * held, held)
+        known = dict(zip(slots.multiples[parts[:listed] > BUCKETS * cells].tolist(), parts[:listed][parts[:listed] > BUCKETS * cells].tolist(), strict=True))
+        _spread(column, np.where(column.wide[1:], held, 0.0), self.mixture(number), known, model)
+        return parts, model
+
+
+def _spread(column: CodedColumn, held: Doubles, mixture: Mixture, known: Mapping[float, int], model: Doubles) -> None:
+    """Add the rows of each cell to the parts of the values that `ValueGrid.grained` draws for them."""
+    if column.grid is None:
+        return
+    weights = np.array([weight for *_, weight in mixture])
+    carried = np.zeros(len(held))
+    for place in reversed(range(len(mixture))):
+        carried = carried + held * (weights[place] / weights.sum())
+        multiplier, divisor, _ = mixture[place]
+        if not multiplier:
+            break
+        first, counts = column.grid.multiples((multiplier, divisor))
+        many = counts > _COUNTED
+        model[: BUCKETS * len(held)] += np.repeat(np.where(many, carried, 0.0) / BUCKETS, BUCKETS)
+        some = np.flatnonzero((counts > 0.0) & ~many & (carried > 0.0))
+        cells = np.repeat(some, counts[some].astype(np.int64))
+        starts = np.repeat(np.cumsum(counts[some]) - counts[some], counts[some].astype(np.int64))
+        values = (first[cells] + np.arange(len(cells)) - starts) * divisor / multiplier
+        parts = cells * BUCKETS + buckets(values)
+        if known and len(values):
+            names = np.array(sorted(known))
+            at = np.minimum(np.searchsorted(names, values), len(names) - 1)
+            hits = names[at] == values
+            parts[hits] = np.array([known[name] for name in names.tolist()])[at[hits]]
+        np.add.at(model, parts, (carried / np.maximum(counts, 1.0))[cells])
+        carried = np.where(counts > 0.0, 0.0, carried)
+    model[: BUCKETS * len(held)] += np.repeat(carried / BUCKETS, BUCKETS)
+
+
+def _even(column: CodedColumn, mixture: Mixture) -> Doubles:
+    """Return what each cell of numbers holds of an even density of the values that are drawn; 0 for none."""
+    if column.grid is None:
+        raise TypeError("the column has no numbers")
+    multiplier, divisor, _ = mixture[0]
+    if multiplier:
+        even = column.grid.multiples((multiplier, divisor))[1]
+        # A single value counts as it is, whatever the grain of the others.
+        return np.where(column.grid.single, np.maximum(even, 1.0), even)
+    widths = column.grid.widths
+    return np.where(widths > 0.0, widths, np.where(column.grid.single, 5e-324, 0.0))
 
 
 def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTree, total: float) -> FittedTree:

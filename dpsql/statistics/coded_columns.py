@@ -3,13 +3,19 @@
 Cell 0 is NULL. A number is in a cell of its column's grid, a text in the cell of its key, or in a last one for all
 other texts. So a row is in one cell of each column, and in one of each pair: `dpsql.mechanisms.private_tree` has the
 sensitivities.
+
+Of a number in a cell of several numbers two more things are counted: its grain (`dpsql.kernels.value_grid`), and its
+*slot*. Slots divide the cells further: each listed multiple of a step has one, the other values of a cell share one for
+each bucket, and values beyond private bounds have one of their own. So a row has one grain and one slot of each column
+at most.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -21,9 +27,20 @@ from dpsql.arrays import Doubles, Longs
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, to_doubles, to_texts
 from dpsql.kernels.typed_cells import decimals
-from dpsql.kernels.value_grid import ValueGrid
+from dpsql.kernels.value_grid import (
+    BUCKETS,
+    Step,
+    ValueGrid,
+    buckets,
+    grains,
+    is_near,
+    nearest_multiples,
+    steps_of,
+)
 
 Pair = tuple[int, int]
+# So many rows are coded before they are counted: counting a few costs as much as the tables are long.
+_WAITING = 1 << 15
 
 
 def number_type(kind: pa.DataType) -> pa.DataType | None:
@@ -79,6 +96,8 @@ class CodedColumn:
         Numbers are multiples of ``10**-digits``.
     draws_keys : bool
         Whether the keys are still to be drawn.
+    drawn : bool
+        Whether the bounds of the grid were drawn, so that values beyond them are not what was asked for.
     """
 
     name: str
@@ -88,12 +107,31 @@ class CodedColumn:
     grid: ValueGrid | None
     digits: int
     draws_keys: bool = False
+    drawn: bool = False
 
     @property
     def count(self) -> int:
         """Number of cells, that of NULL included; of keys that are not drawn yet none."""
         listed = 0 if self.keys is None else len(self.keys) + self.other
         return 1 + listed + (0 if self.grid is None else self.grid.count)
+
+    @cached_property
+    def wide(self) -> NDArray[np.bool_]:
+        """Whether each cell holds several numbers; that of NULL does not."""
+        wide = np.zeros(self.count, dtype=bool)
+        if self.grid is not None:
+            wide[1:] = ~self.grid.single
+        return wide
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps by which the values in wide cells are judged; none where no cell is wide."""
+        return steps_of(self.type) if self.wide.any() else ()
+
+    def numbered(self, column: pa.Array) -> tuple[Doubles, Longs]:
+        """Return the numbers of a column with a grid, and their cells."""
+        values = to_numbers(column)
+        return values, 1 + (self.grid.cells(values) if self.grid is not None else np.full(len(values), -1))
 
     def cells(self, column: pa.Array) -> Longs:
         """Return the cell of each value."""
@@ -104,7 +142,81 @@ class CodedColumn:
             return np.where(texts.is_null().to_numpy(zero_copy_only=False), 0, places)
         if self.grid is None:
             return np.zeros(len(column), dtype=np.int64)
-        return 1 + self.grid.cells(to_numbers(column))
+        return self.numbered(column)[1]
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSlots:
+    """The slots of one column's numbers; released or public.
+
+    Attributes
+    ----------
+    column : CodedColumn
+        With a grid.
+    multipliers, divisors : ndarray of float64
+        The step whose multiples each cell of the grid lists.
+    first : ndarray of float64
+        The number of the first listed multiple.
+    counts : ndarray of int64
+        How many multiples are listed; 0 for none.
+    """
+
+    column: CodedColumn
+    multipliers: Doubles
+    divisors: Doubles
+    first: Doubles
+    counts: Longs
+
+    @cached_property
+    def starts(self) -> Longs:
+        """The slot of the first listed multiple of each cell."""
+        return np.cumsum(self.counts) - self.counts
+
+    @property
+    def listed(self) -> int:
+        """Number of listed multiples, which have the first slots."""
+        return int(self.counts.sum())
+
+    @property
+    def size(self) -> int:
+        """Number of slots: those of multiples, of buckets by cell, and of values beyond the bounds."""
+        return self.listed + BUCKETS * len(self.counts) + 1
+
+    @cached_property
+    def owners(self) -> Longs:
+        """The cell of the grid of each listed multiple."""
+        return np.repeat(np.arange(len(self.counts)), self.counts)
+
+    @cached_property
+    def multiples(self) -> Doubles:
+        """The listed multiples."""
+        cells = self.owners
+        numbers = self.first[cells] + (np.arange(self.listed) - self.starts[cells])
+        found: Doubles = numbers * self.divisors[cells] / self.multipliers[cells]
+        return found
+
+    def of(self, values: Doubles, cells: Longs) -> Longs:
+        """Return the slots of the values that have one, in their order; `cells` are those of the column."""
+        grid = self.column.grid
+        if grid is None:
+            raise TypeError("the column has no numbers")
+        inside = self.column.wide[cells]
+        held, at = values[inside], cells[inside] - 1
+        slots = self.listed + at * BUCKETS + buckets(held)
+        if self.listed:
+            listing = np.flatnonzero(self.counts[at] > 0)
+            some, here = held[listing], at[listing]
+            numbers, multiples = nearest_multiples(some, (self.multipliers[here], self.divisors[here]))
+            place = numbers - self.first[here]
+            is_listed = is_near(some, multiples, self.column.type) & (place >= 0.0) & (place < self.counts[here])
+            chosen = here[is_listed]
+            slots[listing[is_listed]] = self.starts[chosen] + place[is_listed].astype(np.int64)
+        if not self.column.drawn:
+            return slots
+        beyond = (values < grid.starts[0]) | (values > grid.upper)
+        apart = beyond[inside]
+        slots[apart] = self.size - 1
+        return np.append(slots, np.full(int((beyond & ~inside).sum()), self.size - 1))
 
 
 class ColumnCounts(Fold):
@@ -121,6 +233,11 @@ class ColumnCounts(Fold):
         self.texts: dict[int, dict[str, int]] = {
             place: {} for place, column in enumerate(self.columns) if column.draws_keys
         }
+        self.grains = {
+            place: np.zeros(1 + len(column.steps), dtype=np.int64)
+            for place, column in enumerate(self.columns)
+            if column.steps
+        }
         self.rows = 0
         self.grows = bool(self.texts)
 
@@ -136,6 +253,11 @@ class ColumnCounts(Fold):
                 texts = to_texts(column)
                 self.cell_counts[place][0] += texts.null_count
                 self._count(place, pc.value_counts(texts.drop_null()))
+            elif place in self.grains:
+                values, cells = coded.numbered(column)
+                self.cell_counts[place] += np.bincount(cells, minlength=coded.count)
+                counts = self.grains[place]
+                counts += np.bincount(grains(values[coded.wide[cells]], coded.type), minlength=len(counts))
             else:
                 self.cell_counts[place] += np.bincount(coded.cells(column), minlength=coded.count)
 
@@ -154,7 +276,7 @@ class ColumnCounts(Fold):
         listed = [self.occurring(place) for place in self.texts]
         return record(
             {
-                "counts": np.concatenate([*self.cell_counts, [self.rows]]),
+                "counts": np.concatenate([*self.cell_counts, *self.grains.values(), [self.rows]]),
                 "names": pa.array([text.encode() for texts, _ in listed for text in texts], type=pa.binary()),
                 "found": np.concatenate([np.zeros(0, dtype=np.int64), *(found for _, found in listed)]),
                 "lengths": [len(texts) for texts, _ in listed],
@@ -165,8 +287,9 @@ class ColumnCounts(Fold):
         """Add other counts."""
         flat = numbers(state, "counts")
         self.rows += int(flat[-1])
-        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in self.cell_counts])[:-1])
-        for counts, more in zip(self.cell_counts, parts, strict=True):
+        kept = [*self.cell_counts, *self.grains.values()]
+        parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in kept])[:-1])
+        for counts, more in zip(kept, parts, strict=True):
             counts += more
         texts, found = field(state, "names").cast(pa.string()), field(state, "found")
         start = 0
@@ -177,29 +300,44 @@ class ColumnCounts(Fold):
 
 
 class PairTables(Fold):
-    """The counts of every pair of columns, in united cells.
+    """The counts of every pair of columns, in fine cells that united cells are unions of; and of values in their slots.
 
     Parameters
     ----------
     columns : sequence of CodedColumn
     places : sequence of ndarray of int64
-        The united cell of each cell of each column; released.
+        The fine cell of each cell of each column; released.
+    unions : sequence of ndarray of int64, or None
+        The united cell of each fine cell; released. None where they are the same.
+    slots : mapping of int to ValueSlots
+        Those of columns by their numbers; released.
     """
 
-    def __init__(self, columns: Sequence[CodedColumn], places: Sequence[Longs]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[CodedColumn],
+        places: Sequence[Longs],
+        unions: Sequence[Longs] | None = None,
+        slots: Mapping[int, ValueSlots] | None = None,
+    ) -> None:
         self.columns, self.places = tuple(columns), tuple(places)
         self.sizes = [int(place.max(initial=0)) + 1 for place in self.places]
+        self.unions = [np.arange(size) for size in self.sizes] if unions is None else list(unions)
+        self.slots = {} if slots is None else dict(slots)
+        self._values = {place: np.zeros(of.size, dtype=np.int64) for place, of in self.slots.items()}
         self._starts: dict[Pair, int] = {}
         length = 0
         for i, j in combinations(range(len(self.columns)), 2):
             self._starts[i, j] = length
             length += self.sizes[i] * self.sizes[j]
         self._counts = np.zeros(length, dtype=np.int64)
+        self._waiting: list[list[Longs]] = []
+        self._rows, self._united = 0, dict[Pair, Longs]()
 
     @property
     def size(self) -> int:
         """Bytes of the counts."""
-        return self._counts.nbytes
+        return self._counts.nbytes + sum(counts.nbytes for counts in self._values.values())
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Refuse rows of doubles."""
@@ -207,24 +345,64 @@ class PairTables(Fold):
 
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
         """Count a batch of rows, given by column."""
-        united = [
-            place[coded.cells(column)] for coded, place, column in zip(self.columns, self.places, columns, strict=True)
-        ]
+        coded = []
+        for number, (column, place, held) in enumerate(zip(self.columns, self.places, columns, strict=True)):
+            if number in self.slots:
+                values, cells = column.numbered(held)
+                slots = self.slots[number].of(values, cells)
+                np.add.at(self._values[number], slots, 1)
+            else:
+                cells = column.cells(held)
+            coded.append(place[cells])
+        self._waiting.append(coded)
+        self._rows += len(columns[0])
+        if self._rows >= _WAITING:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Count the rows that are coded."""
+        if not self._waiting:
+            return
+        joined = [np.concatenate(parts) for parts in zip(*self._waiting, strict=True)]
+        self._waiting, self._rows, self._united = [], 0, {}
         for (i, j), start in self._starts.items():
             length = self.sizes[i] * self.sizes[j]
-            both = united[i] * self.sizes[j] + united[j]
+            both = joined[i] * self.sizes[j] + joined[j]
             self._counts[start : start + length] += np.bincount(both, minlength=length)
 
-    def table(self, pair: Pair) -> Longs:
-        """Return the counts of a pair, shape (cells of i, cells of j), i below j."""
+    def fine_table(self, pair: Pair) -> Longs:
+        """Return the counts of a pair in fine cells, shape (cells of i, cells of j), i below j."""
+        self._settle()
         i, j = pair
         start = self._starts[pair]
         return self._counts[start : start + self.sizes[i] * self.sizes[j]].reshape(self.sizes[i], self.sizes[j])
 
+    def table(self, pair: Pair) -> Longs:
+        """Return the counts of a pair in united cells, shape (cells of i, cells of j), i below j."""
+        fine = self.fine_table(pair)
+        if pair not in self._united:
+            for axis, union in enumerate(self.unions[place] for place in pair):
+                if int(union.max(initial=0)) + 1 < len(union):
+                    order = np.argsort(union, kind="stable")
+                    starts = np.searchsorted(union[order], np.arange(int(union.max()) + 1))
+                    fine = np.add.reduceat(fine.take(order, axis=axis), starts, axis=axis)
+            self._united[pair] = fine
+        return self._united[pair]
+
+    def values(self, place: int) -> Longs:
+        """Return the counts of the slots of a column."""
+        return self._values[place]
+
     def state(self) -> pa.RecordBatch:
         """Return the counts."""
-        return record({"counts": self._counts})
+        self._settle()
+        return record({"counts": np.concatenate([self._counts, *self._values.values()])})
 
     def absorb(self, state: pa.RecordBatch) -> None:
         """Add other counts."""
-        self._counts += numbers(state, "counts")
+        flat, start = numbers(state, "counts"), len(self._counts)
+        self._united = {}
+        self._counts += flat[:start]
+        for counts in self._values.values():
+            counts += flat[start : start + len(counts)]
+            start += len(counts)
