@@ -38,8 +38,8 @@ Step = tuple[int, int]
 _WHOLE: tuple[Step, ...] = tuple((1, digit * 10**exponent) for exponent in range(7) for digit in (1, 5))
 _DECIMAL: tuple[Step, ...] = (*((10**exponent, 1) for exponent in (6, 5, 4, 3, 2)), (20, 1), (10, 1), (2, 1))
 _TIME: tuple[Step, ...] = tuple((1, size) for size in (1, 1000, 10**6, 60 * 10**6, 3600 * 10**6, 86400 * 10**6))
-# Where the search for the grain of a value begins.
-_USUAL: Step = (100, 1)
+# The grains of most numbers, from which finer and coarser ones are looked for.
+_CENT, _ONE = _DECIMAL.index((100, 1)), len(_DECIMAL)
 # A value is a multiple of a step up to so much of its own size: a few units in its last place.
 _DOUBLE_SLACK, _SINGLE_SLACK = 2.0**-50, 2.0**-23
 
@@ -53,6 +53,9 @@ def steps_of(kind: str) -> tuple[Step, ...]:
 
 def nearest_multiples(values: Doubles, step: tuple[Doubles, Doubles] | Step) -> tuple[Doubles, Doubles]:
     """Return the number of the nearest multiple of a step for each value, and that multiple."""
+    if isinstance(step[0], int) and 1 in step:  # the same numbers from one operation less
+        numbers = np.rint(values * step[0] if step[1] == 1 else values / step[1])
+        return numbers, numbers / step[0] if step[1] == 1 else numbers * step[1]
     numbers = np.rint(values * step[0] / step[1])
     return numbers, numbers * step[1] / step[0]
 
@@ -71,29 +74,32 @@ def grains(values: Doubles, kind: str) -> Longs:
     Values of a discrete column are integers, so their grain is 1 at least.
     """
     steps = steps_of(kind)
-    start = steps.index(_USUAL) if _USUAL in steps else 0
     found = np.zeros(len(values), dtype=np.int64)
-
-    def fits(place: int, rows: Longs) -> NDArray[np.bool_]:
-        held = values[rows]
-        return is_near(held, nearest_multiples(held, steps[place])[1], kind)
-
-    rows = np.arange(len(values))
-    here = fits(start, rows) if start else np.ones(len(rows), dtype=bool)
-    finer, rows = rows[~here], rows[here]
-    for place in range(start, len(steps)):
-        if place > start:
-            rows = rows[fits(place, rows)]
-        if not len(rows):
-            break
-        found[rows] = place + 1
-    if start and len(finer):
-        finer = finer[fits(0, finer)]
-        found[finer] = 1
-        for place in range(1, start):
-            finer = finer[fits(place, finer)]
-            found[finer] = place + 1
+    if kind not in ("DOUBLE", "FLOAT"):
+        _rise(found, np.arange(len(values)), values, 0, len(steps), kind)
+        return found
+    is_whole = np.rint(values) == values
+    _rise(found, np.flatnonzero(is_whole), values, _ONE, len(steps), kind)
+    rows = np.flatnonzero(~is_whole)
+    held = values[rows]
+    in_cents = is_near(held, nearest_multiples(held, steps[_CENT])[1], kind)
+    _rise(found, rows[in_cents], values, _CENT, _ONE, kind)
+    rows, held = rows[~in_cents], held[~in_cents]
+    _rise(found, rows[is_near(held, nearest_multiples(held, steps[0])[1], kind)], values, 0, _CENT, kind)
     return found
+
+
+def _rise(found: Longs, rows: Longs, values: Doubles, place: int, end: int, kind: str) -> None:
+    """Note the coarsest step before `end` for rows whose values are multiples of the one at `place`."""
+    steps = steps_of(kind)
+    held = values[rows]
+    while len(rows):
+        found[rows] = place + 1
+        place += 1
+        if place >= end:
+            return
+        fits = is_near(held, nearest_multiples(held, steps[place])[1], kind)
+        rows, held = rows[fits], held[fits]
 
 
 def buckets(values: Doubles) -> Longs:

@@ -16,7 +16,8 @@ import numpy as np
 from dpsql.arrays import Doubles
 from dpsql.mechanisms.private_tree import Pair
 
-_ROUNDS = 30
+# Counts are fitted in so many rounds at most, up to this share of the rows.
+_ROUNDS, CLOSE = 30, 1e-9
 
 
 def ratio(wanted: Doubles, held: Doubles) -> Doubles:
@@ -39,7 +40,10 @@ def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:
     """
     found = np.ones((*hub_one.shape, hub_two.shape[1]))
     for _ in range(_ROUNDS):
-        found *= ratio(both, found.sum(axis=0))[np.newaxis]
+        sums = found.sum(axis=0)
+        if np.abs(sums - both).max() <= CLOSE * max(both.sum(), 1.0):
+            break
+        found *= ratio(both, sums)[np.newaxis]
         found *= ratio(hub_one, found.sum(axis=2))[:, :, np.newaxis]
         found *= ratio(hub_two, found.sum(axis=1))[:, np.newaxis, :]
     return found

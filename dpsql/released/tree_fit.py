@@ -29,11 +29,13 @@ from dpsql.arrays import Doubles, Longs
 from dpsql.kernels.value_grid import BUCKETS, buckets
 from dpsql.kernels.value_grid import grains as value_grains
 from dpsql.mechanisms.private_tree import NoisyTree, Pair
-from dpsql.released.fitted_tree import FittedTree, ratio
+from dpsql.released.fitted_tree import CLOSE, FittedTree, ratio
 from dpsql.statistics.coded_columns import CodedColumn, ValueSlots
 
 # A united cell holds this share of the rows, and so many deviations of the noise of a cell.
 _SHARE, _SEEN = 32.0, 3.0
+# A cell among many is seen alone from so many deviations on.
+_PEAK = 4.0
 _ROUNDS = 60
 
 
@@ -87,7 +89,7 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float,
     """Return the counts of neighbouring cells, by a plain density wherever noise explains what differs from that.
 
     A run of k cells has that density if the sum of squares of what differs, in deviations of the noise, is no more than
-    three deviations above its mean for noise alone; else both halves of the run are looked at. Counts of runs are then
+    three deviations above its mean for noise alone, and no cell stands out by more than four; else both halves of the run are looked at. Counts of runs are then
     the nearest ones that are at least 0 and have the same sum, so that noise moves none of it away on average.
 
     Parameters
@@ -113,8 +115,11 @@ def _runs(
     """Return the count and the density of each run, whose sum is 1."""
     count, total = len(noisy), float(noisy.sum())
     density = _density(widths, total, before)
-    off = float(np.square((noisy - total * density) / sigma).sum()) if sigma > 0.0 else math.inf
-    if count < 2 or off <= (count - 1) + _SEEN * math.sqrt(2.0 * (count - 1)):
+    if count < 2:
+        return [(total, density)]
+    off = (noisy - total * density) / sigma if sigma > 0.0 else np.full(count, math.inf)
+    even = float(np.square(off).sum()) <= (count - 1) + _SEEN * math.sqrt(2.0 * (count - 1))
+    if even and float(off.max()) <= _PEAK:
         return [(total, density)]
     half = count // 2
     first = noisy[:half]
@@ -342,7 +347,8 @@ class ReleasedColumns:
 
     def _slots(self, number: int) -> ValueSlots:
         column, cells = self.columns[number], self.columns[number].count - 1
-        multipliers, divisors, first = np.ones(cells), np.ones(cells), np.zeros(cells)
+        usual = next((step for step in self._mixture(number) if step[0]), (1, 1, 1.0))
+        multipliers, divisors, first = np.full(cells, usual[0]), np.full(cells, usual[1]), np.zeros(cells)
         counts, left = np.zeros(cells, dtype=np.int64), np.ones(cells, dtype=bool)
         if column.grid is None or number not in self.grains:
             return ValueSlots(column, multipliers, divisors, first, counts)
@@ -394,8 +400,12 @@ class ReleasedColumns:
                 mixture = grain_mixture(column, grains.counts - apart, noise)
         return Atoms(chosen, counts[chosen], rests, mixture)
 
-    def shares(self, number: int) -> Doubles:
-        """Return what each cell of a column holds of its union, >= 0; NULL nothing where it is not seen."""
+    @cached_property
+    def shares(self) -> list[Doubles]:
+        """What each cell of each column holds of its union, >= 0; NULL nothing where it is not seen."""
+        return [self._shares(number) for number in range(len(self.columns))]
+
+    def _shares(self, number: int) -> Doubles:
         column, counts, place = self.columns[number], self.noisy[number], self.places[number]
         found = np.maximum(counts, 0.0)
         if column.grid is None:
@@ -443,7 +453,7 @@ class ReleasedColumns:
 
     def fractions(self, number: int) -> Doubles:
         """Return the share of its united cell that each cell holds."""
-        place, shares = self.places[number], self.shares(number)
+        place, shares = self.places[number], self.shares[number]
         sums = np.bincount(place, weights=shares)
         sizes = np.bincount(place)
         return np.where(sums[place] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[place], 1.0 / sizes[place])
@@ -602,6 +612,9 @@ def _raked(table: Doubles, margins: Sequence[Doubles], pair: Pair) -> Doubles:
     # A little of independence everywhere, so that no row of a table is empty that has a margin.
     found: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
     for _ in range(_ROUNDS):
-        found *= ratio(rows, found.sum(axis=1))[:, None]
+        sums = found.sum(axis=1)
+        if np.abs(sums - rows).max() <= CLOSE * max(rows.sum(), 1.0):
+            break
+        found *= ratio(rows, sums)[:, None]
         found *= ratio(columns, found.sum(axis=0))
     return found

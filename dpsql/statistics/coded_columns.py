@@ -13,6 +13,7 @@ at most.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -41,6 +42,8 @@ from dpsql.kernels.value_grid import (
 Pair = tuple[int, int]
 # So many rows are coded before they are counted: counting a few costs as much as the tables are long.
 _WAITING = 1 << 15
+# A column with fewer multiples of its step finds cells and slots by the number of the multiple.
+_TABLE = 1 << 17
 
 
 def number_type(kind: pa.DataType) -> pa.DataType | None:
@@ -172,6 +175,12 @@ class ValueSlots:
         """The slot of the first listed multiple of each cell."""
         return np.cumsum(self.counts) - self.counts
 
+    @cached_property
+    def _step(self) -> Step | None:
+        """The step, if all listed multiples are of the same one."""
+        found = {(int(up), int(down)) for up, down in zip(self.multipliers, self.divisors, strict=True)}
+        return found.pop() if len(found) == 1 else None
+
     @property
     def listed(self) -> int:
         """Number of listed multiples, which have the first slots."""
@@ -195,28 +204,50 @@ class ValueSlots:
         found: Doubles = numbers * self.divisors[cells] / self.multipliers[cells]
         return found
 
-    def of(self, values: Doubles, cells: Longs) -> Longs:
-        """Return the slots of the values that have one, in their order; `cells` are those of the column."""
+    @cached_property
+    def _table(self) -> tuple[int, Longs, Longs] | None:
+        """The number of the first multiple within the bounds, and the cell and the slot of each; None for too many."""
+        grid, step = self.column.grid, self._step
+        if grid is None or step is None or not self.listed:
+            return None
+        low, high = (math.floor(end * step[0] / step[1]) for end in (grid.starts[0], grid.upper))
+        if high - low >= _TABLE:
+            return None
+        cells = 1 + grid.cells(np.arange(low, high + 1) * float(step[1]) / step[0])
+        slots = np.full(len(cells), -1)
+        numbers = self.first[self.owners] + (np.arange(self.listed) - self.starts[self.owners])
+        slots[numbers.astype(np.int64) - low] = np.arange(self.listed)
+        return low, cells, slots
+
+    def of(self, values: Doubles) -> tuple[Longs, Longs]:
+        """Return the cells of the column that values are in, and the slots of those that have one."""
         grid = self.column.grid
         if grid is None:
             raise TypeError("the column has no numbers")
-        inside = self.column.wide[cells]
-        held, at = values[inside], cells[inside] - 1
-        slots = self.listed + at * BUCKETS + buckets(held)
-        if self.listed:
-            listing = np.flatnonzero(self.counts[at] > 0)
-            some, here = held[listing], at[listing]
-            numbers, multiples = nearest_multiples(some, (self.multipliers[here], self.divisors[here]))
-            place = numbers - self.first[here]
-            is_listed = is_near(some, multiples, self.column.type) & (place >= 0.0) & (place < self.counts[here])
-            chosen = here[is_listed]
-            slots[listing[is_listed]] = self.starts[chosen] + place[is_listed].astype(np.int64)
-        if not self.column.drawn:
-            return slots
-        beyond = (values < grid.starts[0]) | (values > grid.upper)
-        apart = beyond[inside]
-        slots[apart] = self.size - 1
-        return np.append(slots, np.full(int((beyond & ~inside).sum()), self.size - 1))
+        if self._table is None or self._step is None:
+            cells, slots = 1 + grid.cells(values), np.full(len(values), -1)
+            if self.listed:
+                at = np.maximum(cells - 1, 0)
+                numbers, multiples = nearest_multiples(values, (self.multipliers[at], self.divisors[at]))
+                place = numbers - self.first[at]
+                listed = np.flatnonzero(
+                    is_near(values, multiples, self.column.type) & (place >= 0.0) & (place < self.counts[at])
+                )
+                slots[listed] = self.starts[at[listed]] + place[listed].astype(np.int64)
+        else:
+            low, cell_of, slot_of = self._table
+            numbers, multiples = nearest_multiples(values, self._step)
+            numbers -= low
+            near = is_near(values, multiples, self.column.type) & (numbers >= 0.0) & (numbers < len(cell_of))
+            number = np.where(near, numbers, 0.0).astype(np.int64)
+            cells, slots = cell_of[number], slot_of[number]
+            others = np.flatnonzero(~near)
+            cells[others], slots[others] = 1 + grid.cells(values[others]), -1
+        others = np.flatnonzero((slots < 0) & self.column.wide[cells])
+        slots[others] = self.listed + (cells[others] - 1) * BUCKETS + buckets(values[others])
+        if self.column.drawn:
+            slots[(values < grid.starts[0]) | (values > grid.upper)] = self.size - 1
+        return cells, slots[slots >= 0]
 
 
 class ColumnCounts(Fold):
@@ -348,8 +379,7 @@ class PairTables(Fold):
         coded = []
         for number, (column, place, held) in enumerate(zip(self.columns, self.places, columns, strict=True)):
             if number in self.slots:
-                values, cells = column.numbered(held)
-                slots = self.slots[number].of(values, cells)
+                cells, slots = self.slots[number].of(to_numbers(held))
                 np.add.at(self._values[number], slots, 1)
             else:
                 cells = column.cells(held)
