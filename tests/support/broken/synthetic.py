@@ -76,7 +76,24 @@ def _bounds_of_the_data(call: Any, fine: Any) -> Any:
     return found
 
 
-_columns = synthetic.draw_columns
+def _values_for_nothing(part: Any, share: str, counts: Any, **unit: Any) -> Any:
+    """The counts of values have their share, and that of the edges once more."""
+    rho = part.spend(share) + (part.rho_of(private_tree.EDGES) if share == private_tree.VALUES else 0)
+    return private_tree.noisy_tables(np.concatenate(counts), len(counts), rho, **unit)
+
+
+def _parts_of_one_row(part: Any, share: str, counts: Any, *, neighbours: str, rows: int) -> Any:
+    return _parts(part, share, counts, neighbours=neighbours, rows=1)
+
+
+def _exact_atoms(plan: Any, released: Any, tables: Any) -> Any:
+    """Values stand out by their exact counts, and hold these."""
+    found, spared = _values(plan, released, tables)
+    exact = {place: tables.values(place)[: released.slots[place].listed].astype(float) for place in found.atoms}
+    return released.with_atoms(exact, 0.5), spared
+
+
+_columns, _values, _parts = synthetic.draw_columns, synthetic.draw_values, private_tree.TreeNoise.draw_parts
 
 BROKEN_SYNTHETIC = {
     "noise for one table": Fault(
@@ -98,6 +115,13 @@ BROKEN_SYNTHETIC = {
     ),
     "twice the epsilon": Fault("a round costs four times as much", ((private_tree, "floor_root", _twice_the_root),)),
     "exact total": Fault("the number of rows is counted", ((synthetic, "draw_columns", _with_exact_total),)),
+    "values for nothing": Fault(
+        "values and edges share one part of rho", ((private_tree.TreeNoise, "draw_parts", _values_for_nothing),)
+    ),
+    "grains of one row": Fault(
+        "a person has several rows", ((private_tree.TreeNoise, "draw_parts", _parts_of_one_row),)
+    ),
+    "exact atoms": Fault("which values stand out is counted", ((synthetic, "draw_values", _exact_atoms),)),
     "bounds of the data": Fault(
         "bounds are the ends of what is there", ((synthetic, "draw_grids", _bounds_of_the_data),)
     ),
