@@ -53,11 +53,12 @@ def steps_of(kind: str) -> tuple[Step, ...]:
 
 def nearest_multiples(values: Doubles, step: tuple[Doubles, Doubles] | Step) -> tuple[Doubles, Doubles]:
     """Return the number of the nearest multiple of a step for each value, and that multiple."""
-    if isinstance(step[0], int) and 1 in step:  # the same numbers from one operation less
-        numbers = np.rint(values * step[0] if step[1] == 1 else values / step[1])
-        return numbers, numbers / step[0] if step[1] == 1 else numbers * step[1]
-    numbers = np.rint(values * step[0] / step[1])
-    return numbers, numbers * step[1] / step[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        if isinstance(step[0], int) and 1 in step:  # the same numbers from one operation less
+            numbers = np.rint(values * step[0] if step[1] == 1 else values / step[1])
+            return numbers, numbers / step[0] if step[1] == 1 else numbers * step[1]
+        numbers = np.rint(values * step[0] / step[1])
+        return numbers, numbers * step[1] / step[0]
 
 
 def is_near(values: Doubles, multiples: Doubles, kind: str) -> NDArray[np.bool_]:
@@ -65,7 +66,8 @@ def is_near(values: Doubles, multiples: Doubles, kind: str) -> NDArray[np.bool_]
     if kind not in ("DOUBLE", "FLOAT"):
         return np.asarray(values == multiples)
     slack = _SINGLE_SLACK if kind == "FLOAT" else _DOUBLE_SLACK
-    return np.asarray(np.abs(multiples - values) <= slack * np.abs(values))
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(multiples - values) <= slack * np.abs(values))
 
 
 def grains(values: Doubles, kind: str) -> Longs:

@@ -16,7 +16,18 @@ from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions import synthetic
 from dpsql.functions.synthetic import draw_report
 from dpsql.functions.synthetic_plan import SyntheticPlan
-from dpsql.mechanisms.private_tree import CELLS, EDGES, ONE, REPORT, TREE, TreeNoise, draw_tree, noisy_tables
+from dpsql.mechanisms.private_tree import (
+    CELLS,
+    EDGES,
+    GRAINS,
+    ONE,
+    REPORT,
+    TREE,
+    VALUES,
+    TreeNoise,
+    draw_tree,
+    noisy_tables,
+)
 from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts
 
 # Chance of a false alarm below 1e-6 for each number of draws below.
@@ -47,6 +58,17 @@ def test_counts_of_columns(neighbours: str, rows: int, squared: int) -> None:
     noisy = noisy_tables(exact, 3, rho, **asked.unit)
     judged(noisy.values - exact, 3 * squared / (2 * float(rho)))
     assert noisy.sigma == pytest.approx(asked.deviations(3)[0])
+
+
+@pytest.mark.parametrize("share", [GRAINS, VALUES])
+@pytest.mark.parametrize(("neighbours", "rows", "squared"), UNITS)
+def test_counts_of_grains_and_of_values(neighbours: str, rows: int, squared: int, share: str) -> None:
+    """A row has one grain and one listed value of each of three columns: three times the squared sensitivity of one."""
+    asked = plan(neighbours, rows)
+    exact = [np.arange(2000)] * 3
+    with Permit(asked.measurement).drawing():
+        noisy = asked.noise_part.draw_parts(share, exact, **asked.unit)
+    judged(noisy.values - np.concatenate(exact), 3 * squared / (2 * float(asked.noise_part.rho_of(share))))
 
 
 @pytest.mark.parametrize("runs", [200, pytest.param(3000, marks=pytest.mark.long)])
