@@ -319,7 +319,8 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         lengths = [len(counts) for counts in statistic.grains.values()]
         for place, counts in zip(statistic.grains, np.split(counted.values, np.cumsum(lengths)[:-1]), strict=True):
             grains[place] = ColumnGrains(counts, counted.sigma)
-    return ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
+    found = ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
+    return replace(found, total_sigma=noisy.sigma / math.sqrt(weights.sum()))
 
 
 def draw_values(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> tuple[ReleasedColumns, Fraction]:

@@ -9,6 +9,7 @@ Releases of earlier versions have the error of united cells, and none of values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import combinations
 from statistics import NormalDist
@@ -67,6 +68,7 @@ def synthetic_record(
     return {
         "columns": [_stored(released, number) for number in range(len(released.columns))],
         "rows": max(1, round(released.total)),
+        "rows_std_error": released.total_sigma,
         "seed": seed,
         "sizes": [len(margin) for margin in fit.margins],
         "hub": tree.hub,
@@ -117,12 +119,8 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
     """Return one row for each pair of columns: whether it was measured, and its error with an interval."""
     names = [column["name"] for column in result["columns"]]
     edges = {tuple(edge) for edge in result["edges"]}
-    rows = 2.0 * result["rows"]
-    away = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
     doubtful = {place for place, is_whole in enumerate(result.get("whole", [])) if not is_whole}
-    for place, error in result.get("value_errors") or ():
-        if not error / rows + away * result["error_std_error"] / rows <= CLOSE:
-            doubtful.add(place)
+    doubtful |= {place for place, error in result.get("value_errors") or () if not _interval(result, error)[3] <= CLOSE}
     found = []
     for number, (i, j) in enumerate(combinations(range(len(names)), 2)):
         row: dict[str, Any] = {
@@ -136,10 +134,19 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
             "verdict": NOT_MEASURED,
         }
         if result["errors"] is not None:
-            error, deviation = result["errors"][number] / rows, result["error_std_error"] / rows
-            low, high = (min(1.0, max(0.0, error + side * away * deviation)) for side in (-1, 1))
-            verdict = CLEAR if high <= CLOSE and not {i, j} & doubtful else UNCLEAR
-            row |= {"error": min(1.0, max(0.0, error)), "std_error": deviation, "lower": low, "upper": high}
-            row["verdict"] = verdict
+            numbers = _interval(result, result["errors"][number])
+            row |= dict(zip(("error", "std_error", "lower", "upper"), numbers, strict=True))
+            row["verdict"] = CLEAR if numbers[3] <= CLOSE and not {i, j} & doubtful else UNCLEAR
         found.append(row)
     return found
+
+
+def _interval(result: Any, distance: float) -> tuple[float, float, float, float]:
+    """Return the error of a noisy distance in rows, the standard deviation of its noise, and its interval."""
+    rows, away = 2.0 * result["rows"], NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    error = distance / rows
+    # Shares are of a noisy number of rows, whose noise moves a distance of shares by half of it at least.
+    of_rows = (1.0 + 2.0 * max(0.0, error)) * result.get("rows_std_error", 0.0)
+    deviation = math.hypot(result["error_std_error"], of_rows) / rows
+    low, high = (min(1.0, max(0.0, error + side * away * deviation)) for side in (-1, 1))
+    return min(1.0, max(0.0, error)), deviation, low, high

@@ -268,6 +268,8 @@ class ReleasedColumns:
         Of the columns with wide cells.
     atoms : dict of int to Atoms
         Of the columns whose values in slots were released.
+    total_sigma : float
+        Standard deviation of the noise of the number of rows.
     """
 
     columns: tuple[CodedColumn, ...]
@@ -277,6 +279,7 @@ class ReleasedColumns:
     places: tuple[Longs, ...]
     grains: Mapping[int, ColumnGrains] = field(default_factory=dict)
     atoms: Mapping[int, Atoms] = field(default_factory=dict)
+    total_sigma: float = 0.0
 
     @classmethod
     def of(

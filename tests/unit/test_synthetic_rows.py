@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
+import math
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 
-from dpsql.kernels.value_grid import ValueGrid
+from dpsql.kernels.value_grid import ValueGrid, grains, steps_of
 from dpsql.mechanisms.private_tree import NoisyTree
 from dpsql.noise.seeded import SeededWords
 from dpsql.released.fitted_tree import FittedTree
 from dpsql.released.synthetic_rows import synthetic_columns, united_cells
-from dpsql.released.tree_fit import ReleasedColumns, fitted, on_simplex, smoothed, united_runs, united_values
+from dpsql.released.tree_fit import (
+    ColumnGrains,
+    ReleasedColumns,
+    fitted,
+    grain_mixture,
+    on_simplex,
+    smoothed,
+    united_runs,
+    united_values,
+)
 from dpsql.statistics.coded_columns import CodedColumn
 
 STORED: Any = {
@@ -53,6 +64,105 @@ def test_the_bytes_are_the_same_everywhere() -> None:
 
 
 GOLDEN = "5982831f7b9b7b6d243845544be4cc5d0cc1f39ea1d297567d25c8667b74534d"
+
+
+def test_atoms_and_grains_have_the_same_bytes_everywhere() -> None:
+    """A release of an earlier version has neither: its bytes are those above."""
+    cost = {**STORED["columns"][2], "places": [0, 1, 1, 1, 1, 0], "shares": [1, 1, 1, 1, 5, 2], "atoms": [399.0, -3.0],
+            "mixture": [[1, 1, 1], [1, 5, 3], [1, 100, 2]]}  # fmt: skip
+    real = {**STORED["columns"][3], "mixture": [[0, 0, 1], [20, 1, 2], [1, 1, 1]], "atoms": [0.1],
+            "places": [0] * 5, "shares": [0, 1, 1, 1, 2]}  # fmt: skip
+    stored: Any = {**STORED, "columns": [*STORED["columns"][:2], cost, real, *STORED["columns"][4:]]}
+    columns = [column.to_pylist() for column in synthetic_columns(stored, 800, "seed")]
+    assert hashlib.sha256(json.dumps(columns).encode()).hexdigest() == GRAINED
+    assert 0.1 < np.mean([text == "3.99" for text in columns[2]]) < 0.5
+    numbers = [float(text) for text in columns[3] if text is not None]
+    assert np.mean([text == "0.1" for text in columns[3]]) == pytest.approx(0.4, abs=0.01)
+    assert 0.6 < np.mean([round(number * 20) / 20 == number for number in numbers]) < 0.95
+
+
+GRAINED = "d612da9b1d22a5b97be1cf89a2b73427d84222158f2187310f69a3ef999b9242"
+
+
+def test_grains() -> None:
+    """The grain is the coarsest step of a value; a multiple is the double next to it."""
+    steps = steps_of("DOUBLE")
+    values = np.array([1.5, 0.25, 0.3, 2.35, 7.0, 50.0, 123.456, np.pi, 5191.0, 5228.1, 1e-7, 0.1 + 0.2, -40.0, np.inf])
+    wanted = [0.5, 0.05, 0.1, 0.05, 1, 50, 0.001, None, 1, 0.1, None, 0.1, 10]
+    found = [None if not place else steps[place - 1][1] / steps[place - 1][0] for place in grains(values, "DOUBLE")]
+    assert found[:-1] == wanted
+    assert grains(np.array([0.1, 1 / 3], dtype=np.float32).astype(float), "FLOAT").tolist()[0] == steps.index((10, 1)) + 1
+    seconds = np.array([86400e6, 90061e6, 5.0])
+    assert [steps_of("TIMESTAMP")[place - 1][1] for place in grains(seconds, "TIMESTAMP")] == [86400 * 10**6, 10**6, 1]
+    for kind in ("DOUBLE", "BIGINT", "TIMESTAMP"):
+        sizes = [Fraction(divisor, multiplier) for multiplier, divisor in steps_of(kind)]
+        assert all((after / before).denominator == 1 for before, after in itertools.pairwise(sizes))
+
+
+def test_multiples_are_in_the_cells_of_their_values() -> None:
+    for grid in (ValueGrid.of_doubles(0.0, 300.0), ValueGrid.of_doubles(-7.3, 96.7), ValueGrid.of_integers(Fraction(-3), Fraction(9000))):
+        for step in steps_of("BIGINT" if grid.discrete else "DOUBLE")[3:]:
+            numbers = np.arange(math.floor(-9 * step[0] / step[1]), math.ceil(9001 * step[0] / step[1]) + 1)
+            if len(numbers) > 10**6:
+                continue
+            values = numbers * step[1] / step[0]
+            inside = (values >= grid.starts[0]) & (values <= grid.upper)
+            cells = grid.cells(values[inside])
+            first, counts = grid.multiples(step)
+            assert np.bincount(cells, minlength=grid.count).tolist() == counts.tolist()
+            some = np.flatnonzero(counts)
+            assert (first[some] == [numbers[inside][cells == cell][0] for cell in some]).all()
+
+
+def test_a_mixture_tells_even_multiples_from_coarser_ones() -> None:
+    """Of even multiples of .1 a tenth are whole: these alone need no step of their own."""
+    column = CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(0.0, 100.0), 0)
+    generator = np.random.default_rng(3)
+    tenths, wholes = generator.integers(0, 1000, 40_000) / 10, generator.integers(0, 100, 10_000).astype(float)
+    for values, wanted in ((tenths, {(10, 1): 1.0}), (np.append(tenths, wholes), {(10, 1): 0.8, (1, 1): 0.2})):
+        counts = np.bincount(grains(values, "DOUBLE"), minlength=1 + len(column.steps)).astype(float)
+        found = grain_mixture(column, counts, 150.0)
+        total = sum(weight for *_, weight in found)
+        assert {(up, down): weight / total for up, down, weight in found} == pytest.approx(wanted, abs=0.02)
+    assert grain_mixture(column, np.zeros(1 + len(column.steps)), 1.0) == ((0, 0, 1.0),)
+
+
+def test_tails_decay() -> None:
+    """In noise that hides each cell the mean of an exponential tail is that of the rows, from the run before it."""
+    edges = np.linspace(0, 100, 101)
+    counts = 10_000 * -np.diff(np.exp(-edges / 8))
+    middles = (edges[1:] + edges[:-1]) / 2
+    tail, before = counts[20:], (float(counts[8:20].sum()), 12.0)
+    mean = float(tail @ middles[20:] / tail.sum())
+    generator, decayed, even = np.random.default_rng(1), list[float](), list[float]()
+    for _ in range(200):
+        noisy = tail + generator.normal(0, 60, len(tail))
+        for found, means in ((smoothed(noisy, np.ones(80), 60.0, before), decayed), (smoothed(noisy, np.ones(80), 60.0), even)):
+            if found.sum() > 0:
+                means.append(float(found @ middles[20:] / found.sum()))
+    assert np.mean(decayed) == pytest.approx(mean, rel=0.1)
+    assert np.mean(even) > 1.3 * mean
+    # A peak among cells that noise explains stands alone.
+    noisy = np.zeros(80)
+    noisy[70] = 5.0
+    assert smoothed(noisy, np.ones(80), 1.0).argmax() == 70
+    assert smoothed(noisy, np.ones(80), 1.0).sum() == pytest.approx(5.0)
+
+
+def test_cells_without_a_multiple_hold_nothing() -> None:
+    """All values that are seen are whole, so noise in a cell between whole numbers is noise."""
+    column = CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(0.0, 20.0), 0)
+    counts = np.full(column.count, 50.0)
+    seen = np.zeros(1 + len(column.steps))
+    seen[1 + column.steps.index((1, 1))] = 4000.0
+    released = ReleasedColumns.of([column], [counts], 30.0, 4000.0, 9, {0: ColumnGrains(seen, 20.0)})
+    assert column.grid is not None
+    first, many = column.grid.multiples((1, 1))
+    empty = (many == 0) & ~column.grid.single
+    assert empty.sum() > 90
+    assert not released.shares[0][1:][empty].any()
+    [found] = released.slots.values()
+    assert released.with_atoms({0: np.zeros(found.listed)}, 1.0).atoms[0].slots.size == 0
 
 
 def test_counts_are_those_of_the_tree() -> None:
