@@ -383,9 +383,7 @@ def draw_table(
     return synthetic_record(released, tree, fit, errors, sigma, SYSTEM.words(2).tobytes().hex(), whole)
 
 
-def fine_model(
-    released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pair, Doubles]
-) -> Iterator[Doubles]:
+def fine_model(released: ReleasedColumns, tables: PairTables, pairs: Mapping[Pair, Doubles]) -> Iterator[Doubles]:
     """Return the model's counts of pairs in fine cells, from those in united ones."""
     held = [
         np.bincount(place, weights=released.fractions(number), minlength=size)
@@ -395,9 +393,7 @@ def fine_model(
         yield counts[np.ix_(tables.unions[i], tables.unions[j])] * np.outer(held[i], held[j])
 
 
-def slot_tables(
-    released: ReleasedColumns, tables: PairTables, fit: FittedTree
-) -> tuple[list[Longs], list[Doubles]]:
+def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) -> tuple[list[Longs], list[Doubles]]:
     """Return the exact counts of the parts of each column's slots, all other rows last, and those of the model."""
     exact, model = [], []
     rows = int(tables.fine_table((0, 1)).sum())

@@ -151,7 +151,7 @@ class ValueGrid:
         edges = {lower, upper, 0.0, *(lower + width * (part / _PARTS) for part in range(_PARTS))}
         edges |= {math.nextafter(lower, math.inf), math.nextafter(0.0, math.inf)}
         for edge in _powers(max(abs(lower), abs(upper))):
-            edges |= {float(edge), -float(edge)}
+            edges |= {edge, -edge}
         return cls(tuple(sorted(edge + 0.0 for edge in edges if lower <= edge <= upper)), upper, discrete=False)
 
     @property
@@ -228,13 +228,13 @@ class ValueGrid:
         return found
 
 
-def _powers(largest: float) -> Sequence[Fraction]:
+def _powers(largest: float) -> Sequence[float]:
     """Return the edges of the cells between powers of two, from the largest number downwards."""
     if not largest > 0:
         return []
     top = math.frexp(largest)[1]
     return [
-        Fraction(2) ** exponent * Fraction(_QUARTERS + part, _QUARTERS)
+        math.ldexp((_QUARTERS + part) / _QUARTERS, exponent)
         for exponent in range(top - _OCTAVES, top)
         for part in range(_QUARTERS)
     ]

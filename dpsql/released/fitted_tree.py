@@ -22,7 +22,7 @@ _ROUNDS, CLOSE = 30, 1e-9
 
 def ratio(wanted: Doubles, held: Doubles) -> Doubles:
     """Return factors that make what is held what is wanted; 0 where nothing is held."""
-    return np.divide(wanted, held, out=np.zeros_like(wanted), where=held > 0.0)
+    return np.divide(wanted, held, out=np.zeros(wanted.shape), where=held > 0.0)
 
 
 def of_three(hub_one: Doubles, hub_two: Doubles, both: Doubles) -> Doubles:

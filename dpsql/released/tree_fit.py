@@ -103,7 +103,9 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float,
         there by as much for each unit of width. None for an even density.
     """
     runs = _runs(noisy, widths, sigma, before)
-    sums, sizes = (np.array(list(column), dtype=np.float64) for column in zip(*((r[0], len(r[1])) for r in runs), strict=True))
+    sums, sizes = (
+        np.array(list(column), dtype=np.float64) for column in zip(*((r[0], len(r[1])) for r in runs), strict=True)
+    )
     total = float(sums.sum())
     held = _nearest(sums, sizes, total) if total > 0.0 else np.zeros(len(sums))
     return np.concatenate([count * density for count, (_, density) in zip(held, runs, strict=True)])
@@ -441,7 +443,9 @@ class ReleasedColumns:
                 found[cell] = held[cell] + rest
         return found
 
-    def _filled(self, number: int, counts: Doubles, even: Doubles, able: Longs, runs: Sequence[Longs], at: int) -> Doubles:
+    def _filled(
+        self, number: int, counts: Doubles, even: Doubles, able: Longs, runs: Sequence[Longs], at: int
+    ) -> Doubles:
         """Return the counts of the cells of one run; those of the outermost ones decay outwards."""
         before: tuple[float, float] | None = None
         ends = at == len(runs) - 1, at == 0
@@ -523,7 +527,13 @@ class ReleasedColumns:
             model = np.append(model, atoms.counts / sums[owners] * held[owners])
             with_atoms = np.bincount(owners, minlength=cells) > 0
             held = np.where(with_atoms, rests / sums * held, held)
-        known = dict(zip(slots.multiples[parts[:listed] > BUCKETS * cells].tolist(), parts[:listed][parts[:listed] > BUCKETS * cells].tolist(), strict=True))
+        known = dict(
+            zip(
+                slots.multiples[parts[:listed] > BUCKETS * cells].tolist(),
+                parts[:listed][parts[:listed] > BUCKETS * cells].tolist(),
+                strict=True,
+            )
+        )
         _spread(column, np.where(column.wide[1:], held, 0.0), self.mixture(number), known, model)
         return parts, model
 

@@ -166,7 +166,11 @@ def test_the_interval_holds_the_distance_in_fine_cells(runs: int) -> None:
             "c": generator.choice(["x", "y", "z"], rows, p=[0.6, 0.3, 0.1]),
         }
         columns["b"] = np.where(generator.random(rows) < 0.3, columns["a"] / 2.0, columns["b"])
-        public: dict[str, Any] = {"lower": {"a": 0, "b": 0}, "upper": {"a": 100, "b": 1000}, "keys": {"c": ["x", "y", "z"]}}
+        public: dict[str, Any] = {
+            "lower": {"a": 0, "b": 0},
+            "upper": {"a": 100, "b": 1000},
+            "keys": {"c": ["x", "y", "z"]},
+        }
         record, last = released(columns, float(generator.choice([0.3, 1, 3])), **(public if run % 2 else {}))
         for row, true in zip(report_rows(record), true_distances(record, last, columns), strict=True):
             counted += 1
@@ -180,7 +184,9 @@ def true_distances(record: Record, last: TreePass, columns: dict[str, np.ndarray
     joint = np.ones([1] * width)
     for (column, *parents), weights in zip(record["order"], record["weights"], strict=True):
         table = np.array(weights, dtype=float).reshape(-1, sizes[column])
-        share = (table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)).reshape([sizes[one] for one in (*parents, column)])
+        share = (table / np.maximum(table.sum(axis=1, keepdims=True), 1.0)).reshape(
+            [sizes[one] for one in (*parents, column)]
+        )
         shape = [size if place in (*parents, column) else 1 for place, size in enumerate(sizes)]
         joint = joint * share.transpose(np.argsort([*parents, column], kind="stable")).reshape(shape)
     inside, exact = [], []

@@ -91,7 +91,9 @@ def test_grains() -> None:
     wanted = [0.5, 0.05, 0.1, 0.05, 1, 50, 0.001, None, 1, 0.1, None, 0.1, 10]
     found = [None if not place else steps[place - 1][1] / steps[place - 1][0] for place in grains(values, "DOUBLE")]
     assert found[:-1] == wanted
-    assert grains(np.array([0.1, 1 / 3], dtype=np.float32).astype(float), "FLOAT").tolist()[0] == steps.index((10, 1)) + 1
+    assert (
+        grains(np.array([0.1, 1 / 3], dtype=np.float32).astype(float), "FLOAT").tolist()[0] == steps.index((10, 1)) + 1
+    )
     seconds = np.array([86400e6, 90061e6, 5.0])
     assert [steps_of("TIMESTAMP")[place - 1][1] for place in grains(seconds, "TIMESTAMP")] == [86400 * 10**6, 10**6, 1]
     for kind in ("DOUBLE", "BIGINT", "TIMESTAMP"):
@@ -100,7 +102,11 @@ def test_grains() -> None:
 
 
 def test_multiples_are_in_the_cells_of_their_values() -> None:
-    for grid in (ValueGrid.of_doubles(0.0, 300.0), ValueGrid.of_doubles(-7.3, 96.7), ValueGrid.of_integers(Fraction(-3), Fraction(9000))):
+    for grid in (
+        ValueGrid.of_doubles(0.0, 300.0),
+        ValueGrid.of_doubles(-7.3, 96.7),
+        ValueGrid.of_integers(Fraction(-3), Fraction(9000)),
+    ):
         for step in steps_of("BIGINT" if grid.discrete else "DOUBLE")[3:]:
             numbers = np.arange(math.floor(-9 * step[0] / step[1]), math.ceil(9001 * step[0] / step[1]) + 1)
             if len(numbers) > 10**6:
@@ -137,7 +143,10 @@ def test_tails_decay() -> None:
     generator, decayed, even = np.random.default_rng(1), list[float](), list[float]()
     for _ in range(200):
         noisy = tail + generator.normal(0, 60, len(tail))
-        for found, means in ((smoothed(noisy, np.ones(80), 60.0, before), decayed), (smoothed(noisy, np.ones(80), 60.0), even)):
+        for found, means in (
+            (smoothed(noisy, np.ones(80), 60.0, before), decayed),
+            (smoothed(noisy, np.ones(80), 60.0), even),
+        ):
             if found.sum() > 0:
                 means.append(float(found @ middles[20:] / found.sum()))
     assert np.mean(decayed) == pytest.approx(mean, rel=0.1)
