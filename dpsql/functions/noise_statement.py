@@ -64,7 +64,8 @@ CLAIMS: Mapping[str, str] = {
     "confusion": "the rates of the two classes differ",
     "area": "the interval excludes 1/2",
     "comparison": "the interval of the difference excludes 0",
-    "synthetic": "at most a tenth of the rows would have to move for the counts of the pair to be right, and for the values of each",
+    "synthetic": "at most a tenth of the rows would have to move for the counts of the pair or the values of "
+    "either column to be right",
 }
 _SCORED_CLAIMS = {
     "dp_score_filter": "the score without noise is above the threshold, or above 0, for all features at once",

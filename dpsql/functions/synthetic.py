@@ -33,8 +33,8 @@ from dpsql.kernels.value_grid import ValueGrid
 from dpsql.mechanisms.private_tree import GRAINS, ONE, VALUES, NoisyTree, Pair, distance, draw_tree, key_reach
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
-from dpsql.released.synthetic import synthetic_record
 from dpsql.released.fitted_tree import FittedTree
+from dpsql.released.synthetic import synthetic_record
 from dpsql.released.tree_fit import ColumnGrains, ReleasedColumns, fitted, on_simplex
 from dpsql.statistics.coded_columns import (
     CodedColumn,
@@ -408,7 +408,7 @@ def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) 
 
 
 def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Doubles]) -> tuple[Doubles, float]:
-    """Draw the distance of the exact counts of every pair, and of every column's slots, from those of the model, in rows.
+    """Draw the distance of exact counts, of every pair and of every column's slots, from those of the model, in rows.
 
     Returns
     -------

@@ -76,32 +76,32 @@ def grains(values: Doubles, kind: str) -> Longs:
     Values of a discrete column are integers, so their grain is 1 at least.
     """
     steps = steps_of(kind)
-    found = np.zeros(len(values), dtype=np.int64)
+    result = np.zeros(len(values), dtype=np.int64)
     if kind not in ("DOUBLE", "FLOAT"):
-        _rise(found, np.arange(len(values)), values, 0, len(steps), kind)
-        return found
+        _rise(result, np.arange(len(values)), values, 0, len(steps), kind)
+        return result
     is_whole = np.rint(values) == values
-    _rise(found, np.flatnonzero(is_whole), values, _ONE, len(steps), kind)
+    _rise(result, np.flatnonzero(is_whole), values, _ONE, len(steps), kind)
     rows = np.flatnonzero(~is_whole)
-    held = values[rows]
-    in_cents = is_near(held, nearest_multiples(held, steps[_CENT])[1], kind)
-    _rise(found, rows[in_cents], values, _CENT, _ONE, kind)
-    rows, held = rows[~in_cents], held[~in_cents]
-    _rise(found, rows[is_near(held, nearest_multiples(held, steps[0])[1], kind)], values, 0, _CENT, kind)
-    return found
+    candidates = values[rows]
+    in_cents = is_near(candidates, nearest_multiples(candidates, steps[_CENT])[1], kind)
+    _rise(result, rows[in_cents], values, _CENT, _ONE, kind)
+    rows, candidates = rows[~in_cents], candidates[~in_cents]
+    _rise(result, rows[is_near(candidates, nearest_multiples(candidates, steps[0])[1], kind)], values, 0, _CENT, kind)
+    return result
 
 
-def _rise(found: Longs, rows: Longs, values: Doubles, place: int, end: int, kind: str) -> None:
+def _rise(result: Longs, rows: Longs, values: Doubles, position: int, end: int, kind: str) -> None:
     """Note the coarsest step before `end` for rows whose values are multiples of the one at `place`."""
     steps = steps_of(kind)
-    held = values[rows]
+    candidates = values[rows]
     while len(rows):
-        found[rows] = place + 1
-        place += 1
-        if place >= end:
+        result[rows] = position + 1
+        position += 1
+        if position >= end:
             return
-        fits = is_near(held, nearest_multiples(held, steps[place])[1], kind)
-        rows, held = rows[fits], held[fits]
+        fits = is_near(candidates, nearest_multiples(candidates, steps[position])[1], kind)
+        rows, candidates = rows[fits], candidates[fits]
 
 
 def buckets(values: Doubles) -> Longs:
@@ -137,7 +137,7 @@ class ValueGrid:
         low, high = (min(max(end, -limit), limit) for end in (math.floor(lower), math.ceil(upper)))
         count = high - low + 1
         if count <= _EACH:
-            return cls(tuple(float(low + place) for place in range(count)), float(high), discrete=True)
+            return cls(tuple(float(low + position) for position in range(count)), float(high), discrete=True)
         edges = {low, low + 1, high, *(low + count * part // _PARTS for part in range(_PARTS))}
         for edge in _powers(max(abs(low), abs(high))):
             edges |= {math.ceil(edge), 1 - math.ceil(edge)}
@@ -186,8 +186,8 @@ class ValueGrid:
 
     def cells(self, values: Doubles) -> Longs:
         """Return the cell of each value, values beyond the bounds in the outermost ones; -1 for NaN."""
-        found = np.searchsorted(np.array(self.starts), values, side="right") - 1
-        return np.where(np.isnan(values), -1, np.maximum(found, 0)).astype(np.int64)
+        result = np.searchsorted(np.array(self.starts), values, side="right") - 1
+        return np.where(np.isnan(values), -1, np.maximum(result, 0)).astype(np.int64)
 
     def values(self, cells: Longs, words: NDArray[np.uint64]) -> Doubles:
         """Return a value of each cell, evenly by a uniform word."""
@@ -195,8 +195,8 @@ class ValueGrid:
         width = self.widths[cells]
         if self.discrete:
             return starts[cells] + (words % width.astype(np.uint64)).astype(np.float64)
-        found = starts[cells] + width * ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
-        return np.where(found >= starts[cells] + width, starts[cells], found)
+        result = starts[cells] + width * ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53)
+        return np.where(result >= starts[cells] + width, starts[cells], result)
 
     def grained(
         self, cells: Longs, words: NDArray[np.uint64], choices: NDArray[np.uint64], mixture: Sequence[Sequence[int]]
@@ -214,18 +214,18 @@ class ValueGrid:
         """
         ends = np.cumsum([weight for *_, weight in mixture], dtype=np.int64)
         chosen = np.searchsorted(ends, (choices % np.uint64(ends[-1])).astype(np.int64), side="right")
-        found, open_ = self.values(cells, words), np.zeros(len(cells), dtype=bool)
-        for place in reversed(range(len(mixture))):
-            open_ |= chosen == place
-            step = mixture[place][0], mixture[place][1]
+        result, open_ = self.values(cells, words), np.zeros(len(cells), dtype=bool)
+        for position in reversed(range(len(mixture))):
+            open_ |= chosen == position
+            step = mixture[position][0], mixture[position][1]
             if not step[0]:
                 break
             first, count = (of[cells] for of in self.multiples(step))
             able = open_ & (count > 0.0)
             numbers = first[able] + (words[able] % count[able].astype(np.uint64)).astype(np.float64)
-            found[able] = numbers * step[1] / step[0]
+            result[able] = numbers * step[1] / step[0]
             open_ &= ~able
-        return found
+        return result
 
 
 def _powers(largest: float) -> Sequence[float]:

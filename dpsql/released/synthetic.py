@@ -121,7 +121,7 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
     edges = {tuple(edge) for edge in result["edges"]}
     doubtful = {place for place, is_whole in enumerate(result.get("whole", [])) if not is_whole}
     doubtful |= {place for place, error in result.get("value_errors") or () if not _interval(result, error)[3] <= CLOSE}
-    found = []
+    rows = []
     for number, (i, j) in enumerate(combinations(range(len(names)), 2)):
         row: dict[str, Any] = {
             "column_1": names[i],
@@ -137,8 +137,8 @@ def report_rows(result: Any) -> Sequence[dict[str, Any]]:
             numbers = _interval(result, result["errors"][number])
             row |= dict(zip(("error", "std_error", "lower", "upper"), numbers, strict=True))
             row["verdict"] = CLEAR if numbers[3] <= CLOSE and not {i, j} & doubtful else UNCLEAR
-        found.append(row)
-    return found
+        rows.append(row)
+    return rows
 
 
 def _interval(result: Any, distance: float) -> tuple[float, float, float, float]:

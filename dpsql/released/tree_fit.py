@@ -52,16 +52,16 @@ def united_runs(noisy: Doubles, sigma: float, total: float) -> Longs:
         Released number of rows.
     """
     enough, seen = max(total / _SHARE, _SEEN * sigma), _SEEN * sigma
-    place = np.zeros(len(noisy), dtype=np.int64)
-    held = float(noisy[0]) if len(noisy) else 0.0
+    position = np.zeros(len(noisy), dtype=np.int64)
+    mass = float(noisy[0]) if len(noisy) else 0.0
     for cell in range(1, len(noisy)):
         # A heavy cell stays alone, unless what is before it is not seen.
-        ends = held >= enough or (float(noisy[cell]) >= enough and held >= seen)
-        place[cell] = place[cell - 1] + ends
-        held = float(noisy[cell]) + (0.0 if ends else held)
-    if len(noisy) and place[-1] and held < max(seen, enough / 2.0):
-        place[place == place[-1]] -= 1
-    return place
+        ends = mass >= enough or (float(noisy[cell]) >= enough and mass >= seen)
+        position[cell] = position[cell - 1] + ends
+        mass = float(noisy[cell]) + (0.0 if ends else mass)
+    if len(noisy) and position[-1] and mass < max(seen, enough / 2.0):
+        position[position == position[-1]] -= 1
+    return position
 
 
 def united_values(noisy: Doubles, sigma: float, most: int) -> Longs:
@@ -81,16 +81,17 @@ def on_simplex(values: Doubles, total: float) -> Doubles:
     descending = -np.sort(-values.ravel(), kind="stable")
     excess = (np.cumsum(descending) - total) / np.arange(1, len(descending) + 1)
     last = int(np.flatnonzero(descending > excess)[-1])
-    found: Doubles = np.maximum(values - excess[last], 0.0)
-    return found
+    result: Doubles = np.maximum(values - excess[last], 0.0)
+    return result
 
 
 def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float, float] | None = None) -> Doubles:
     """Return the counts of neighbouring cells, by a plain density wherever noise explains what differs from that.
 
     A run of k cells has that density if the sum of squares of what differs, in deviations of the noise, is no more than
-    three deviations above its mean for noise alone, and no cell stands out by more than four; else both halves of the run are looked at. Counts of runs are then
-    the nearest ones that are at least 0 and have the same sum, so that noise moves none of it away on average.
+    three deviations above its mean for noise alone, and no cell stands out by more than four; else both halves of the
+    run are looked at. Counts of runs are then the nearest ones that are at least 0 and have the same sum, so that noise
+    moves none of it away on average.
 
     Parameters
     ----------
@@ -103,12 +104,10 @@ def smoothed(noisy: Doubles, widths: Doubles, sigma: float, before: tuple[float,
         there by as much for each unit of width. None for an even density.
     """
     runs = _runs(noisy, widths, sigma, before)
-    sums, sizes = (
-        np.array(list(column), dtype=np.float64) for column in zip(*((r[0], len(r[1])) for r in runs), strict=True)
-    )
+    sums, sizes = np.array([count for count, _ in runs]), np.array([float(len(density)) for _, density in runs])
     total = float(sums.sum())
-    held = _nearest(sums, sizes, total) if total > 0.0 else np.zeros(len(sums))
-    return np.concatenate([count * density for count, (_, density) in zip(held, runs, strict=True)])
+    mass = _nearest(sums, sizes, total) if total > 0.0 else np.zeros(len(sums))
+    return np.concatenate([count * density for count, (_, density) in zip(mass, runs, strict=True)])
 
 
 def _runs(
@@ -137,8 +136,8 @@ def _density(widths: Doubles, total: float, before: tuple[float, float] | None) 
         return even
     rate = _decay(before[0] / total, before[1], width)
     # What an exponential density leaves beyond each edge.
-    left = np.exp(-rate * np.append(0.0, np.cumsum(widths)))
-    return even if rate <= 0.0 else np.diff(-left) / (1.0 - left[-1])
+    remaining = np.exp(-rate * np.append(0.0, np.cumsum(widths)))
+    return even if rate <= 0.0 else np.diff(-remaining) / (1.0 - remaining[-1])
 
 
 def _decay(ratio_: float, before: float, width: float) -> float:
@@ -147,7 +146,7 @@ def _decay(ratio_: float, before: float, width: float) -> float:
     The runs have the widths `before` and `width`.
     """
 
-    def held(rate: float) -> float:
+    def mass(rate: float) -> float:
         return -math.expm1(-rate * before) / (math.exp(-rate * before) * -math.expm1(-rate * width))
 
     if ratio_ <= before / width:
@@ -155,7 +154,7 @@ def _decay(ratio_: float, before: float, width: float) -> float:
     low, high = 0.0, math.log1p(ratio_) / before
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if held(middle) < ratio_ else (low, middle)
+        low, high = (middle, high) if mass(middle) < ratio_ else (low, middle)
     return low
 
 
@@ -164,8 +163,8 @@ def _nearest(sums: Doubles, variances: Doubles, total: float) -> Doubles:
     order = np.argsort(-sums / variances, kind="stable")
     excess = (np.cumsum(sums[order]) - total) / np.cumsum(variances[order])
     last = int(np.flatnonzero(sums[order] / variances[order] > excess)[-1])
-    found: Doubles = np.maximum(sums - excess[last] * variances, 0.0)
-    return found
+    result: Doubles = np.maximum(sums - excess[last] * variances, 0.0)
+    return result
 
 
 def _unseen(column: CodedColumn, counts: Doubles, sigma: float) -> list[int]:
@@ -178,11 +177,11 @@ def _united_texts(column: CodedColumn, counts: Doubles, sigma: float, most: int)
     """Return the united cells of texts; NULL and others that are not seen are in the largest one, and hold nothing."""
     unseen = _unseen(column, counts, sigma)
     others = [cell for cell in range(len(counts)) if cell not in unseen]
-    found = np.zeros(len(counts), dtype=np.int64)
+    result = np.zeros(len(counts), dtype=np.int64)
     if others:
-        found[others] = united_values(counts[others], sigma, most)
-        found[unseen] = found[others[int(np.argmax(counts[others]))]]
-    return found
+        result[others] = united_values(counts[others], sigma, most)
+        result[unseen] = result[others[int(np.argmax(counts[others]))]]
+    return result
 
 
 # A multiplier, a divisor, and the weight of the multiples of that step; 0 and 0 for any value.
@@ -203,27 +202,27 @@ def grain_mixture(column: CodedColumn, counts: Doubles, sigma: float) -> Mixture
     have its grain than follows from the finer ones, and than noise explains.
     """
     steps = column.steps
-    found: list[tuple[int, int, float]] = []
+    result: list[tuple[int, int, float]] = []
     if counts[0] >= _GRAIN_SEEN * sigma:
-        found.append((0, 0, float(counts[0])))
-    left = counts[1:].astype(np.float64)
+        result.append((0, 0, float(counts[0])))
+    remaining = counts[1:].astype(np.float64)
     sizes = [divisor / multiplier for multiplier, divisor in steps]
-    for place, size in enumerate(sizes):
-        if left[place] < _GRAIN_SEEN * sigma:
+    for position, size in enumerate(sizes):
+        if remaining[position] < _GRAIN_SEEN * sigma:
             continue
-        inverse = [1.0 / larger for larger in sizes[place:]] + [0.0]
+        inverse = [1.0 / larger for larger in sizes[position:]] + [0.0]
         exact = size * -np.diff(inverse)
-        weight = float(left[place] / exact[0])
-        left[place:] -= weight * exact
-        found.append((*steps[place], weight))
-    if not found:
+        weight = float(remaining[position] / exact[0])
+        remaining[position:] -= weight * exact
+        result.append((*steps[position], weight))
+    if not result:
         return ((0, 0, 1.0),) if steps[0][0] > 1 else ((*steps[0], 1.0),)
-    return tuple(found)
+    return tuple(result)
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnGrains:
-    """The noisy counts of the grains of one column's values in wide cells, and the standard deviation of their noise."""
+    """The noisy counts of the grains of one column's values in wide cells, and the deviation of their noise."""
 
     counts: Doubles
     sigma: float
@@ -294,7 +293,7 @@ class ReleasedColumns:
         grains: Mapping[int, ColumnGrains] | None = None,
     ) -> ReleasedColumns:
         """Return the counts with united cells, of texts at most so many for each column."""
-        places, kept = [], list(noisy)
+        places, retained = [], list(noisy)
         grains = {} if grains is None else grains
         for number, (column, counts) in enumerate(zip(columns, noisy, strict=True)):
             if column.grid is None:
@@ -304,7 +303,7 @@ class ReleasedColumns:
             if number in grains:
                 mixture = grain_mixture(column, grains[number].counts, grains[number].sigma)
                 able[1:] = _even(column, mixture) > 0.0
-                kept[number] = counts = np.where(able, counts, 0.0)
+                retained[number] = counts = np.where(able, counts, 0.0)
             is_null = bool(counts[0] >= _SEEN * sigma)
             if is_null and counts[1:].sum() < _SEEN * sigma * math.sqrt(max(1, able[1:].sum())):
                 places.append(np.zeros(len(counts), dtype=np.int64))  # nothing but NULL is seen
@@ -312,14 +311,14 @@ class ReleasedColumns:
             runs = united_runs(counts[1:], sigma, total)
             # NULL has a cell of its own where it is seen; else it is in the first one, which holds it for noise.
             places.append(np.append(0, runs + is_null))
-        return cls(tuple(columns), tuple(kept), sigma, total, tuple(places), grains)
+        return cls(tuple(columns), tuple(retained), sigma, total, tuple(places), grains)
 
     @property
     def sums(self) -> list[Doubles]:
         """Counts of united cells."""
         return [
-            np.bincount(place, weights=counts, minlength=int(place.max(initial=0)) + 1).astype(np.float64)
-            for place, counts in zip(self.places, self.noisy, strict=True)
+            np.bincount(position, weights=counts, minlength=int(position.max(initial=0)) + 1).astype(np.float64)
+            for position, counts in zip(self.places, self.noisy, strict=True)
         ]
 
     @property
@@ -327,8 +326,8 @@ class ReleasedColumns:
         """Variances of their noise."""
         # A count of exactly 0 is that of a cell that holds nothing, whatever was drawn for it.
         return [
-            np.maximum(np.bincount(place, weights=counts != 0.0), 1.0) * self.sigma**2
-            for place, counts in zip(self.places, self.noisy, strict=True)
+            np.maximum(np.bincount(position, weights=counts != 0.0), 1.0) * self.sigma**2
+            for position, counts in zip(self.places, self.noisy, strict=True)
         ]
 
     def mixture(self, number: int) -> Mixture:
@@ -344,28 +343,28 @@ class ReleasedColumns:
     @cached_property
     def slots(self) -> dict[int, ValueSlots]:
         """The slots of numbers with wide cells, or with drawn bounds: multiples are listed where rows are seen."""
-        found = {}
+        result = {}
         for number, column in enumerate(self.columns):
             if column.grid is not None and (column.steps or column.drawn):
-                found[number] = self._slots(number)
-        return found
+                result[number] = self._slots(number)
+        return result
 
     def _slots(self, number: int) -> ValueSlots:
         column, cells = self.columns[number], self.columns[number].count - 1
         usual = next((step for step in self._mixture(number) if step[0]), (1, 1, 1.0))
         multipliers, divisors, first = np.full(cells, usual[0]), np.full(cells, usual[1]), np.zeros(cells)
-        counts, left = np.zeros(cells, dtype=np.int64), np.ones(cells, dtype=bool)
+        counts, remaining = np.zeros(cells, dtype=np.int64), np.ones(cells, dtype=bool)
         if column.grid is None or number not in self.grains:
             return ValueSlots(column, multipliers, divisors, first, counts)
-        left &= column.wide[1:] & (self.noisy[number][1:] >= _SEEN * self.sigma)
+        remaining &= column.wide[1:] & (self.noisy[number][1:] >= _SEEN * self.sigma)
         for multiplier, divisor, _ in self._mixture(number):
             if not multiplier:
                 continue
             starts, lengths = column.grid.multiples((multiplier, divisor))
-            chosen = left & (lengths > 0.0) & (lengths <= _CELL_LISTED)
+            chosen = remaining & (lengths > 0.0) & (lengths <= _CELL_LISTED)
             multipliers[chosen], divisors[chosen] = multiplier, divisor
             first[chosen], counts[chosen] = starts[chosen], lengths[chosen].astype(np.int64)
-            left &= ~chosen
+            remaining &= ~chosen
         order = np.argsort(-self.noisy[number][1:], kind="stable")
         over = order[np.cumsum(counts[order]) > _LISTED]
         counts[over] = 0
@@ -382,16 +381,16 @@ class ReleasedColumns:
         seen, average = counts >= away, np.zeros(len(slots.counts))
         owners = slots.owners
         for _ in range(2):
-            held = np.bincount(owners[seen], weights=counts[seen], minlength=len(average))
+            mass = np.bincount(owners[seen], weights=counts[seen], minlength=len(average))
             others = np.maximum(slots.counts - np.bincount(owners[seen], minlength=len(average)), 1)
-            average = np.maximum(self.noisy[number][1:] - held, 0.0) / others
+            average = np.maximum(self.noisy[number][1:] - mass, 0.0) / others
             seen = counts >= away + average[owners]
         chosen = np.flatnonzero(seen)
-        held = np.bincount(owners[chosen], weights=counts[chosen], minlength=len(average))
+        mass = np.bincount(owners[chosen], weights=counts[chosen], minlength=len(average))
         many = np.bincount(owners[chosen], minlength=len(average))
         rests = {}
         for cell in np.flatnonzero(many).tolist():
-            rest = float(self.noisy[number][1 + cell] - held[cell])
+            rest = float(self.noisy[number][1 + cell] - mass[cell])
             noise = math.sqrt(self.sigma**2 + many[cell] * sigma**2)
             full = many[cell] == slots.counts[cell] and len(self._mixture(number)) == 1
             rests[1 + cell] = rest if rest >= _SEEN * noise and not full else 0.0
@@ -411,37 +410,37 @@ class ReleasedColumns:
         return [self._shares(number) for number in range(len(self.columns))]
 
     def _shares(self, number: int) -> Doubles:
-        column, counts, place = self.columns[number], self.noisy[number], self.places[number]
-        found = np.maximum(counts, 0.0)
+        column, counts, position = self.columns[number], self.noisy[number], self.places[number]
+        result = np.maximum(counts, 0.0)
         if column.grid is None:
             unseen = _unseen(column, counts, self.sigma)
-            found[unseen] = 0.0
+            result[unseen] = 0.0
             if len(unseen) == len(counts):
-                found[-1] = 1.0  # rows are seen, and no key, nor NULL
-            return found
+                result[-1] = 1.0  # rows are seen, and no key, nor NULL
+            return result
         even = np.append(0.0, _even(column, self._mixture(number)))
         if counts[0] < _SEEN * self.sigma:
-            found[0] = 0.0
-        elif place[0] == place[-1]:
-            found[1:] = 0.0
-            return found
-        unions = np.unique(place[1:]).tolist()
-        runs = [1 + np.flatnonzero(place[1:] == union) for union in unions]
+            result[0] = 0.0
+        elif position[0] == position[-1]:
+            result[1:] = 0.0
+            return result
+        unions = np.unique(position[1:]).tolist()
+        runs = [1 + np.flatnonzero(position[1:] == union) for union in unions]
         for at, cells in enumerate(runs):
             able = cells[even[cells] > 0.0]
-            found[cells] = 0.0
+            result[cells] = 0.0
             if not len(able):
-                found[cells] = 1.0
+                result[cells] = 1.0
                 continue
             filled = self._filled(number, counts, even, able, runs, at)
-            found[able] = filled if filled.any() else even[able]
+            result[able] = filled if filled.any() else even[able]
         if number in self.atoms:
             atoms = self.atoms[number]
             owners = 1 + self.slots[number].owners[atoms.slots]
-            held = np.bincount(owners, weights=atoms.counts, minlength=len(found))
+            mass = np.bincount(owners, weights=atoms.counts, minlength=len(result))
             for cell, rest in atoms.rests.items():
-                found[cell] = held[cell] + rest
-        return found
+                result[cell] = mass[cell] + rest
+        return result
 
     def _filled(
         self, number: int, counts: Doubles, even: Doubles, able: Longs, runs: Sequence[Longs], at: int
@@ -460,10 +459,10 @@ class ReleasedColumns:
 
     def fractions(self, number: int) -> Doubles:
         """Return the share of its united cell that each cell holds."""
-        place, shares = self.places[number], self.shares[number]
-        sums = np.bincount(place, weights=shares)
-        sizes = np.bincount(place)
-        return np.where(sums[place] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[place], 1.0 / sizes[place])
+        position, shares = self.places[number], self.shares[number]
+        sums = np.bincount(position, weights=shares)
+        sizes = np.bincount(position)
+        return np.where(sums[position] > 0.0, shares / np.where(sums > 0.0, sums, 1.0)[position], 1.0 / sizes[position])
 
     def fine_places(self, most: int) -> tuple[list[Longs], list[Longs], list[bool]]:
         """Return fine cells for the report, within united ones.
@@ -482,23 +481,23 @@ class ReleasedColumns:
         whole : list of bool
             Whether each cell is a fine cell of its own.
         """
-        found: tuple[list[Longs], list[Longs], list[bool]] = [], [], []
-        for place in self.places:
-            order = np.argsort(place, kind="stable")
-            starts = np.searchsorted(place[order], place[order])
-            ranks, size = np.arange(len(place)) - starts, 1
+        result: tuple[list[Longs], list[Longs], list[bool]] = [], [], []
+        for position in self.places:
+            order = np.argsort(position, kind="stable")
+            starts = np.searchsorted(position[order], position[order])
+            ranks, size = np.arange(len(position)) - starts, 1
             while True:
-                parts = place[order] * len(place) + ranks // size
+                parts = position[order] * len(position) + ranks // size
                 named, pieces = np.unique(parts, return_inverse=True)
-                if len(named) <= most or size >= len(place):
+                if len(named) <= most or size >= len(position):
                     break
                 size += 1
-            fine = np.empty(len(place), dtype=np.int64)
+            fine = np.empty(len(position), dtype=np.int64)
             fine[order] = pieces
-            found[0].append(fine)
-            found[1].append(named // max(1, len(place)))
-            found[2].append(size == 1)
-        return found
+            result[0].append(fine)
+            result[1].append(named // max(1, len(position)))
+            result[2].append(size == 1)
+        return result
 
     def slot_model(self, number: int, margin: Doubles) -> tuple[Longs, Doubles]:
         """Return a part for each slot of a column, and how many rows the model has in each part.
@@ -516,7 +515,7 @@ class ReleasedColumns:
         cells, listed = len(slots.counts), slots.listed
         buckets_at = slots.owners * BUCKETS + buckets(slots.multiples)
         parts = np.concatenate([buckets_at, np.arange(BUCKETS * cells), [BUCKETS * cells]])
-        held = (margin[self.places[number]] * self.fractions(number))[1:]
+        mass = (margin[self.places[number]] * self.fractions(number))[1:]
         model = np.zeros(BUCKETS * cells + 1)
         atoms = self.atoms.get(number)
         if atoms is not None and len(atoms.slots):
@@ -524,47 +523,44 @@ class ReleasedColumns:
             owners = slots.owners[atoms.slots]
             rests = np.array([atoms.rests.get(1 + cell, 1.0) for cell in range(cells)])
             sums = np.bincount(owners, weights=atoms.counts, minlength=cells) + rests
-            model = np.append(model, atoms.counts / sums[owners] * held[owners])
+            model = np.append(model, atoms.counts / sums[owners] * mass[owners])
             with_atoms = np.bincount(owners, minlength=cells) > 0
-            held = np.where(with_atoms, rests / sums * held, held)
-        known = dict(
-            zip(
-                slots.multiples[parts[:listed] > BUCKETS * cells].tolist(),
-                parts[:listed][parts[:listed] > BUCKETS * cells].tolist(),
-                strict=True,
-            )
-        )
-        _spread(column, np.where(column.wide[1:], held, 0.0), self.mixture(number), known, model)
+            mass = np.where(with_atoms, rests / sums * mass, mass)
+        own = np.flatnonzero(parts[:listed] > BUCKETS * cells)
+        own_parts = dict(zip(slots.multiples[own].tolist(), parts[own].tolist(), strict=True))
+        _spread(column, np.where(column.wide[1:], mass, 0.0), self.mixture(number), own_parts, model)
         return parts, model
 
 
-def _spread(column: CodedColumn, held: Doubles, mixture: Mixture, known: Mapping[float, int], model: Doubles) -> None:
+def _spread(
+    column: CodedColumn, mass: Doubles, mixture: Mixture, own_parts: Mapping[float, int], model: Doubles
+) -> None:
     """Add the rows of each cell to the parts of the values that `ValueGrid.grained` draws for them."""
     if column.grid is None:
         return
     weights = np.array([weight for *_, weight in mixture])
-    carried = np.zeros(len(held))
-    for place in reversed(range(len(mixture))):
-        carried = carried + held * (weights[place] / weights.sum())
-        multiplier, divisor, _ = mixture[place]
+    carried = np.zeros(len(mass))
+    for position in reversed(range(len(mixture))):
+        carried = carried + mass * (weights[position] / weights.sum())
+        multiplier, divisor, _ = mixture[position]
         if not multiplier:
             break
         first, counts = column.grid.multiples((multiplier, divisor))
         many = counts > _COUNTED
-        model[: BUCKETS * len(held)] += np.repeat(np.where(many, carried, 0.0) / BUCKETS, BUCKETS)
+        model[: BUCKETS * len(mass)] += np.repeat(np.where(many, carried, 0.0) / BUCKETS, BUCKETS)
         some = np.flatnonzero((counts > 0.0) & ~many & (carried > 0.0))
         cells = np.repeat(some, counts[some].astype(np.int64))
         starts = np.repeat(np.cumsum(counts[some]) - counts[some], counts[some].astype(np.int64))
         values = (first[cells] + np.arange(len(cells)) - starts) * divisor / multiplier
         parts = cells * BUCKETS + buckets(values)
-        if known and len(values):
-            names = np.array(sorted(known))
+        if own_parts and len(values):
+            names = np.array(sorted(own_parts))
             at = np.minimum(np.searchsorted(names, values), len(names) - 1)
             hits = names[at] == values
-            parts[hits] = np.array([known[name] for name in names.tolist()])[at[hits]]
+            parts[hits] = np.array([own_parts[name] for name in names.tolist()])[at[hits]]
         np.add.at(model, parts, (carried / np.maximum(counts, 1.0))[cells])
         carried = np.where(counts > 0.0, 0.0, carried)
-    model[: BUCKETS * len(held)] += np.repeat(carried / BUCKETS, BUCKETS)
+    model[: BUCKETS * len(mass)] += np.repeat(carried / BUCKETS, BUCKETS)
 
 
 def _even(column: CodedColumn, mixture: Mixture) -> Doubles:
@@ -612,22 +608,22 @@ def fitted(noisy: Sequence[Doubles], variances: Sequence[Doubles], tree: NoisyTr
 def _denoised(table: Doubles, sigma: float, rows: Doubles, columns: Doubles, total: float) -> Doubles:
     """Return a table with what stands out of the noise of what independent columns would not have."""
     expected = np.outer(rows, columns) / total
-    left, values, right = np.linalg.svd(table - expected, full_matrices=False)
+    remaining, values, right = np.linalg.svd(table - expected, full_matrices=False)
     noise = sigma * (math.sqrt(table.shape[0]) + math.sqrt(table.shape[1]))
-    kept = np.sqrt(np.maximum(values**2 - noise**2, 0.0))
-    found: Doubles = expected + (left * kept) @ right
-    return found
+    retained = np.sqrt(np.maximum(values**2 - noise**2, 0.0))
+    result: Doubles = expected + (remaining * retained) @ right
+    return result
 
 
 def _raked(table: Doubles, margins: Sequence[Doubles], pair: Pair) -> Doubles:
     """Return a table >= 0 whose sums are the margins of its columns, near enough."""
     rows, columns = margins[pair[0]], margins[pair[1]]
     # A little of independence everywhere, so that no row of a table is empty that has a margin.
-    found: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
+    result: Doubles = np.maximum(table, 0.0) + np.outer(rows, columns) / max(rows.sum(), 1.0) * 1e-6
     for _ in range(_ROUNDS):
-        sums = found.sum(axis=1)
+        sums = result.sum(axis=1)
         if np.abs(sums - rows).max() <= CLOSE * max(rows.sum(), 1.0):
             break
-        found *= ratio(rows, sums)[:, None]
-        found *= ratio(columns, found.sum(axis=0))
-    return found
+        result *= ratio(rows, sums)[:, None]
+        result *= ratio(columns, result.sum(axis=0))
+    return result

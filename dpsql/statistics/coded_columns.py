@@ -140,8 +140,8 @@ class CodedColumn:
         """Return the cell of each value."""
         if self.keys is not None:
             texts = to_texts(column)
-            found = pc.index_in(texts, value_set=pa.array(self.keys, type=pa.string()))
-            places = 1 + found.fill_null(len(self.keys) if self.other else -1).to_numpy().astype(np.int64)
+            result = pc.index_in(texts, value_set=pa.array(self.keys, type=pa.string()))
+            places = 1 + result.fill_null(len(self.keys) if self.other else -1).to_numpy().astype(np.int64)
             return np.where(texts.is_null().to_numpy(zero_copy_only=False), 0, places)
         if self.grid is None:
             return np.zeros(len(column), dtype=np.int64)
@@ -178,8 +178,8 @@ class ValueSlots:
     @cached_property
     def _step(self) -> Step | None:
         """The step, if all listed multiples are of the same one."""
-        found = {(int(up), int(down)) for up, down in zip(self.multipliers, self.divisors, strict=True)}
-        return found.pop() if len(found) == 1 else None
+        result = {(int(up), int(down)) for up, down in zip(self.multipliers, self.divisors, strict=True)}
+        return result.pop() if len(result) == 1 else None
 
     @property
     def listed(self) -> int:
@@ -201,8 +201,8 @@ class ValueSlots:
         """The listed multiples."""
         cells = self.owners
         numbers = self.first[cells] + (np.arange(self.listed) - self.starts[cells])
-        found: Doubles = numbers * self.divisors[cells] / self.multipliers[cells]
-        return found
+        result: Doubles = numbers * self.divisors[cells] / self.multipliers[cells]
+        return result
 
     @cached_property
     def _table(self) -> tuple[int, Longs, Longs] | None:
@@ -229,11 +229,11 @@ class ValueSlots:
             if self.listed:
                 at = np.maximum(cells - 1, 0)
                 numbers, multiples = nearest_multiples(values, (self.multipliers[at], self.divisors[at]))
-                place = numbers - self.first[at]
+                position = numbers - self.first[at]
                 listed = np.flatnonzero(
-                    is_near(values, multiples, self.column.type) & (place >= 0.0) & (place < self.counts[at])
+                    is_near(values, multiples, self.column.type) & (position >= 0.0) & (position < self.counts[at])
                 )
-                slots[listed] = self.starts[at[listed]] + place[listed].astype(np.int64)
+                slots[listed] = self.starts[at[listed]] + position[listed].astype(np.int64)
         else:
             low, cell_of, slot_of = self._table
             numbers, multiples = nearest_multiples(values, self._step)
@@ -262,11 +262,11 @@ class ColumnCounts(Fold):
         self.columns = tuple(columns)
         self.cell_counts = [np.zeros(column.count, dtype=np.int64) for column in self.columns]
         self.texts: dict[int, dict[str, int]] = {
-            place: {} for place, column in enumerate(self.columns) if column.draws_keys
+            position: {} for position, column in enumerate(self.columns) if column.draws_keys
         }
         self.grains = {
-            place: np.zeros(1 + len(column.steps), dtype=np.int64)
-            for place, column in enumerate(self.columns)
+            position: np.zeros(1 + len(column.steps), dtype=np.int64)
+            for position, column in enumerate(self.columns)
             if column.steps
         }
         self.rows = 0
@@ -279,37 +279,37 @@ class ColumnCounts(Fold):
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
         """Count a batch of rows, given by column."""
         self.rows += len(columns[0])
-        for place, (coded, column) in enumerate(zip(self.columns, columns, strict=True)):
-            if place in self.texts:
+        for position, (coded, column) in enumerate(zip(self.columns, columns, strict=True)):
+            if position in self.texts:
                 texts = to_texts(column)
-                self.cell_counts[place][0] += texts.null_count
-                self._count(place, pc.value_counts(texts.drop_null()))
-            elif place in self.grains:
+                self.cell_counts[position][0] += texts.null_count
+                self._count(position, pc.value_counts(texts.drop_null()))
+            elif position in self.grains:
                 values, cells = coded.numbered(column)
-                self.cell_counts[place] += np.bincount(cells, minlength=coded.count)
-                counts = self.grains[place]
+                self.cell_counts[position] += np.bincount(cells, minlength=coded.count)
+                counts = self.grains[position]
                 counts += np.bincount(grains(values[coded.wide[cells]], coded.type), minlength=len(counts))
             else:
-                self.cell_counts[place] += np.bincount(coded.cells(column), minlength=coded.count)
+                self.cell_counts[position] += np.bincount(coded.cells(column), minlength=coded.count)
 
-    def _count(self, place: int, found: pa.StructArray) -> None:
-        known = self.texts[place]
-        for text, count in zip(found.field(0).to_pylist(), found.field(1).to_pylist(), strict=True):
+    def _count(self, position: int, result: pa.StructArray) -> None:
+        known = self.texts[position]
+        for text, count in zip(result.field(0).to_pylist(), result.field(1).to_pylist(), strict=True):
             known[text] = known.get(text, 0) + count
 
-    def occurring(self, place: int, *, above: int = 0) -> tuple[list[str], Longs]:
+    def occurring(self, position: int, *, above: int = 0) -> tuple[list[str], Longs]:
         """Return the texts of a column that occur more often than so, in their order, and how often each does."""
-        texts = sorted(text for text, count in self.texts[place].items() if count > above)
-        return texts, np.array([self.texts[place][text] for text in texts], dtype=np.int64)
+        texts = sorted(text for text, count in self.texts[position].items() if count > above)
+        return texts, np.array([self.texts[position][text] for text in texts], dtype=np.int64)
 
     def state(self) -> pa.RecordBatch:
         """Return the counts, and the texts of each column in their order."""
-        listed = [self.occurring(place) for place in self.texts]
+        listed = [self.occurring(position) for position in self.texts]
         return record(
             {
                 "counts": np.concatenate([*self.cell_counts, *self.grains.values(), [self.rows]]),
                 "names": pa.array([text.encode() for texts, _ in listed for text in texts], type=pa.binary()),
-                "found": np.concatenate([np.zeros(0, dtype=np.int64), *(found for _, found in listed)]),
+                "found": np.concatenate([np.zeros(0, dtype=np.int64), *(result for _, result in listed)]),
                 "lengths": [len(texts) for texts, _ in listed],
             }
         )
@@ -322,11 +322,11 @@ class ColumnCounts(Fold):
         parts = np.split(flat[:-1], np.cumsum([len(counts) for counts in kept])[:-1])
         for counts, more in zip(kept, parts, strict=True):
             counts += more
-        texts, found = field(state, "names").cast(pa.string()), field(state, "found")
+        texts, result = field(state, "names").cast(pa.string()), field(state, "found")
         start = 0
-        for place, length in zip(self.texts, numbers(state, "lengths").tolist(), strict=True):
-            part = [column.slice(start, length) for column in (texts, found)]
-            self._count(place, pa.StructArray.from_arrays(part, ["text", "count"]))
+        for position, length in zip(self.texts, numbers(state, "lengths").tolist(), strict=True):
+            part = [column.slice(start, length) for column in (texts, result)]
+            self._count(position, pa.StructArray.from_arrays(part, ["text", "count"]))
             start += length
 
 
@@ -352,10 +352,10 @@ class PairTables(Fold):
         slots: Mapping[int, ValueSlots] | None = None,
     ) -> None:
         self.columns, self.places = tuple(columns), tuple(places)
-        self.sizes = [int(place.max(initial=0)) + 1 for place in self.places]
+        self.sizes = [int(position.max(initial=0)) + 1 for position in self.places]
         self.unions = [np.arange(size) for size in self.sizes] if unions is None else list(unions)
         self.slots = {} if slots is None else dict(slots)
-        self._values = {place: np.zeros(of.size, dtype=np.int64) for place, of in self.slots.items()}
+        self._values = {position: np.zeros(of.size, dtype=np.int64) for position, of in self.slots.items()}
         self._starts: dict[Pair, int] = {}
         length = 0
         for i, j in combinations(range(len(self.columns)), 2):
@@ -377,13 +377,13 @@ class PairTables(Fold):
     def add_columns(self, columns: Sequence[pa.Array]) -> None:
         """Count a batch of rows, given by column."""
         coded = []
-        for number, (column, place, held) in enumerate(zip(self.columns, self.places, columns, strict=True)):
+        for number, (column, position, array) in enumerate(zip(self.columns, self.places, columns, strict=True)):
             if number in self.slots:
-                cells, slots = self.slots[number].of(to_numbers(held))
+                cells, slots = self.slots[number].of(to_numbers(array))
                 np.add.at(self._values[number], slots, 1)
             else:
-                cells = column.cells(held)
-            coded.append(place[cells])
+                cells = column.cells(array)
+            coded.append(position[cells])
         self._waiting.append(coded)
         self._rows += len(columns[0])
         if self._rows >= _WAITING:
@@ -411,7 +411,7 @@ class PairTables(Fold):
         """Return the counts of a pair in united cells, shape (cells of i, cells of j), i below j."""
         fine = self.fine_table(pair)
         if pair not in self._united:
-            for axis, union in enumerate(self.unions[place] for place in pair):
+            for axis, union in enumerate(self.unions[position] for position in pair):
                 if int(union.max(initial=0)) + 1 < len(union):
                     order = np.argsort(union, kind="stable")
                     starts = np.searchsorted(union[order], np.arange(int(union.max()) + 1))
@@ -419,9 +419,9 @@ class PairTables(Fold):
             self._united[pair] = fine
         return self._united[pair]
 
-    def values(self, place: int) -> Longs:
+    def values(self, position: int) -> Longs:
         """Return the counts of the slots of a column."""
-        return self._values[place]
+        return self._values[position]
 
     def state(self) -> pa.RecordBatch:
         """Return the counts."""

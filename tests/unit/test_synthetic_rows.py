@@ -166,7 +166,7 @@ def test_cells_without_a_multiple_hold_nothing() -> None:
     seen[1 + column.steps.index((1, 1))] = 4000.0
     released = ReleasedColumns.of([column], [counts], 30.0, 4000.0, 9, {0: ColumnGrains(seen, 20.0)})
     assert column.grid is not None
-    first, many = column.grid.multiples((1, 1))
+    _, many = column.grid.multiples((1, 1))
     empty = (many == 0) & ~column.grid.single
     assert empty.sum() > 90
     assert not released.shares[0][1:][empty].any()
