@@ -6,8 +6,8 @@ values crowd. Zero and either end have a cell of their own, as values often pile
 
 A cell of several numbers has finer parts. Values are often multiples of a step, such as whole numbers, cents or full
 minutes. The steps are public, and each divides the next one. The *grain* of a value is the coarsest step that it is a
-multiple of. The multiples of a step in a cell are listed; every value has a *bucket*, a public hash of its bits, so
-that values which repeat show in the counts of buckets however near they are to each other.
+multiple of. The multiples of a step in a cell are listed; every value has a *bucket*: its quarter of the cell, and one
+bit of a public hash. So values that fill a part of the cell only, or that repeat, show in the counts of buckets.
 
 Nothing here depends on rows, and the same arguments give the same cells and values on every platform: edges are doubles
 from single operations of IEEE 754, values of discrete columns are integers.
@@ -30,8 +30,9 @@ _PARTS, _EACH = 128, 256
 # Powers of two below so many halves of the larger end have no cells of their own.
 _OCTAVES, _QUARTERS = 14, 4
 _LARGEST = 2.0**53
-# Buckets of a cell.
-BUCKETS = 4
+# Buckets of a cell: two for each of so many equal parts of it.
+_CELL_PARTS = 4
+BUCKETS = 2 * _CELL_PARTS
 
 # A multiplier and a divisor: a value is a multiple of the step if value * multiplier / divisor is an integer.
 Step = tuple[int, int]
@@ -102,14 +103,6 @@ def _rise(result: Longs, rows: Longs, values: Doubles, position: int, end: int, 
             return
         fits = is_near(candidates, nearest_multiples(candidates, steps[position])[1], kind)
         rows, candidates = rows[fits], candidates[fits]
-
-
-def buckets(values: Doubles) -> Longs:
-    """Return the bucket of each value: the same for equal values, else as if drawn evenly."""
-    bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)
-    mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
-    return np.asarray(mixed >> np.uint64(62), dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -188,6 +181,17 @@ class ValueGrid:
         """Return the cell of each value, values beyond the bounds in the outermost ones; -1 for NaN."""
         result = np.searchsorted(np.array(self.starts), values, side="right") - 1
         return np.where(np.isnan(values), -1, np.maximum(result, 0)).astype(np.int64)
+
+    def buckets(self, values: Doubles, cells: Longs) -> Longs:
+        """Return the bucket of each value within its cell: the same for equal values."""
+        width = self.widths[cells]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            share = np.nan_to_num((values - np.array(self.starts)[cells]) / width, posinf=0.0, neginf=0.0)
+        part = np.clip(share * _CELL_PARTS, 0, _CELL_PARTS - 1).astype(np.int64)
+        bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)
+        mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
+        mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+        return 2 * part + (mixed >> np.uint64(63)).astype(np.int64)
 
     def values(self, cells: Longs, words: NDArray[np.uint64]) -> Doubles:
         """Return a value of each cell, evenly by a uniform word."""

@@ -26,7 +26,7 @@ from statistics import NormalDist
 import numpy as np
 
 from dpsql.arrays import Doubles, Longs
-from dpsql.kernels.value_grid import BUCKETS, buckets
+from dpsql.kernels.value_grid import BUCKETS
 from dpsql.kernels.value_grid import grains as value_grains
 from dpsql.mechanisms.private_tree import NoisyTree, Pair
 from dpsql.released.fitted_tree import CLOSE, FittedTree, ratio
@@ -513,7 +513,9 @@ class ReleasedColumns:
         """
         slots, column = self.slots[number], self.columns[number]
         cells, listed = len(slots.counts), slots.listed
-        buckets_at = slots.owners * BUCKETS + buckets(slots.multiples)
+        buckets_at = slots.owners * BUCKETS
+        if column.grid is not None and listed:
+            buckets_at = buckets_at + column.grid.buckets(slots.multiples, slots.owners)
         parts = np.concatenate([buckets_at, np.arange(BUCKETS * cells), [BUCKETS * cells]])
         mass = (margin[self.places[number]] * self.fractions(number))[1:]
         model = np.zeros(BUCKETS * cells + 1)
@@ -552,7 +554,7 @@ def _spread(
         cells = np.repeat(some, counts[some].astype(np.int64))
         starts = np.repeat(np.cumsum(counts[some]) - counts[some], counts[some].astype(np.int64))
         values = (first[cells] + np.arange(len(cells)) - starts) * divisor / multiplier
-        parts = cells * BUCKETS + buckets(values)
+        parts = cells * BUCKETS + column.grid.buckets(values, cells)
         if own_parts and len(values):
             names = np.array(sorted(own_parts))
             at = np.minimum(np.searchsorted(names, values), len(names) - 1)

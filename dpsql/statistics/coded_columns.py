@@ -32,7 +32,6 @@ from dpsql.kernels.value_grid import (
     BUCKETS,
     Step,
     ValueGrid,
-    buckets,
     grains,
     is_near,
     nearest_multiples,
@@ -244,7 +243,7 @@ class ValueSlots:
             others = np.flatnonzero(~near)
             cells[others], slots[others] = 1 + grid.cells(values[others]), -1
         others = np.flatnonzero((slots < 0) & self.column.wide[cells])
-        slots[others] = self.listed + (cells[others] - 1) * BUCKETS + buckets(values[others])
+        slots[others] = self.listed + (cells[others] - 1) * BUCKETS + grid.buckets(values[others], cells[others] - 1)
         if self.column.drawn:
             slots[(values < grid.starts[0]) | (values > grid.upper)] = self.size - 1
         return cells, slots[slots >= 0]

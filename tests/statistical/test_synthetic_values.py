@@ -74,6 +74,7 @@ HIDDEN: dict[str, tuple[np.ndarray, tuple[float, float]]] = {
     "a tiny one": (np.full(ROWS, 3e-9), (0, 1)),
     "two next to each other": (np.where(_RANDOM.random(ROWS) < 0.5, np.pi, np.pi + 1e-12), (0, 10)),
     "steps below the resolution": (np.round(_RANDOM.random(ROWS) * 10) * 1e-9 + 0.5, (0, 1)),
+    "a part of a cell": (1e6 * 0.5 + _RANDOM.random(ROWS), (0, 1e6)),
     "twenty odd values": (_RANDOM.choice(_RANDOM.random(20), ROWS), (0, 1)),
     "a large odd integer": (np.full(ROWS, 9999999), (0, 10**9)),
 }
@@ -147,8 +148,8 @@ def test_slots_of_the_model_are_those_of_rows(monkeypatch: pytest.MonkeyPatch) -
         slots = found.slots[place].of(drawn(record, place, count))[1]
         rows = np.bincount(parts[slots], minlength=len(model))
         assert len(found.atoms[place].slots) > 0
-        # Of 4 buckets in each of some 130 cells sampling makes .02 at most, in the mean.
-        assert np.abs(rows / count - model / found.total).sum() / 2 < 0.03
+        # Of 8 buckets in each of some 130 cells sampling makes .03 at most, in the mean.
+        assert np.abs(rows / count - model / found.total).sum() / 2 < 0.045
 
 
 @pytest.mark.parametrize("runs", [12, pytest.param(200, marks=pytest.mark.long)])
