@@ -191,7 +191,7 @@ class ValueGrid:
         bits = np.ascontiguousarray(values + 0.0, dtype=np.float64).view(np.uint64)
         mixed = (bits ^ (bits >> np.uint64(29))) * np.uint64(0x9E3779B97F4A7C15)
         mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
-        return 2 * part + (mixed >> np.uint64(63)).astype(np.int64)
+        return np.asarray(2 * part + (mixed >> np.uint64(63)).astype(np.int64), dtype=np.int64)
 
     def values(self, cells: Longs, words: NDArray[np.uint64]) -> Doubles:
         """Return a value of each cell, evenly by a uniform word."""
