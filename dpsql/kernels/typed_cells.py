@@ -16,7 +16,7 @@ follows from that value alone. A value that the type cannot hold counts in the o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -46,7 +46,7 @@ class TypedCells:
     low, high : ndarray of float64, shape (m,)
         The ends of each cell, in the column's unit: of discrete cells the least and the greatest value in them.
     zero : int
-        The cell of 0.
+        The cell of 0; not the number of a cell where none of them holds 0.
     digits : int or None
         d: values are multiples of ``10**-d``; None for doubles.
     """
@@ -80,6 +80,20 @@ class TypedCells:
             most = 10**kind.precision - 1
             return _of_integers(-most, most, digits, octave, parts)
         return _of_doubles(octave, parts)
+
+    def within(self, lower: float, upper: float) -> TypedCells:
+        """Return the cells that values in [lower, upper] are in: no wider than that interval, which is public.
+
+        Values have to be clipped to the interval before they are counted.
+        """
+        inside = np.flatnonzero((self.high >= lower) & (self.low <= upper))
+        if not len(inside):  # all values of the interval are in the outermost cell
+            inside = np.array([0 if upper < self.low[0] else self.count - 1])
+        kept = slice(int(inside[0]), int(inside[-1]) + 1)
+        low, high = np.clip(self.low[kept], lower, upper), np.clip(self.high[kept], lower, upper)
+        starts = self.starts[kept].copy()
+        starts[0] = 0
+        return replace(self, starts=starts, low=low, high=high, zero=self.zero - kept.start)
 
     @property
     def count(self) -> int:

@@ -53,8 +53,8 @@ References
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -112,11 +112,15 @@ class ColumnBounds:
     whole : bool
         Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
         few discrete values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+    mean, deviation : float
+        Of the values, clipped to drawn bounds, as the noisy prefix sums show them; NaN of public bounds.
     """
 
     interval: Interval | None
     clear: bool = True
     whole: bool = True
+    mean: float = field(default=math.nan, compare=False)
+    deviation: float = field(default=math.nan, compare=False)
 
 
 UNDETERMINED = ColumnBounds(None, clear=False, whole=False)
@@ -290,7 +294,18 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
-    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= FEW * cells.step)
+    rows = np.diff(ascending, prepend=0.0)
+    rows[first], rows[last] = ascending[first], total - (ascending[last - 1] if last else 0.0)
+    mean, deviation = _spread(rows[first : last + 1], cells.low[first : last + 1], cells.high[first : last + 1])
+    whole = upper - lower <= FEW * cells.step
+    return ColumnBounds((lower, upper), clear=clear, whole=whole, mean=mean, deviation=deviation)
+
+
+def _spread(rows: Doubles, low: Doubles, high: Doubles) -> tuple[float, float]:
+    """Return mean and deviation of values that are even within cells, of which so many rows are in each."""
+    share, middle, width = rows / rows.sum(), low / 2 + high / 2, high - low
+    mean = float(share @ middle)
+    return mean, math.sqrt(float(share @ ((middle - mean) ** 2 + width**2 / 12)))
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:
@@ -413,6 +428,67 @@ def draw_bounds(
 
 # Means and deviations are multiples of this.
 _RESOLUTION = 2.0**-40
+# Public bounds so many deviations from the mean are far wider than the bulk of the values.
+_WIDE = 4.0
+# A variance is known where it is so many times the noise in it.
+_SURE = 4.0
+# Ends within public bounds are drawn where rows are at least so many deviations of a prefix sum, and with no less noise
+# than leaves the second number of them.
+SEEN, WELL_SEEN = 8.0, 64.0
+
+
+def far_bounds(standard: Standard, places: Iterable[int]) -> list[int]:
+    """Return those of some features whose public bounds are far wider than their values, by what was released."""
+    far = 1.0 + np.abs(standard.mean) > _WIDE * standard.deviation
+    far |= standard.deviation**2 <= _SURE * standard.noise
+    return [place for place in places if far[place]]
+
+
+def rows_over_noise(
+    rows: float, squared_mu: Fraction, cells: TypedCells, neighbours: str, max_rows_per_unit: int
+) -> float:
+    """Return how many deviations of a prefix sum some rows are, where this share of ``mu**2`` is spent on a column."""
+    matrix = PrefixMatrix.of(cells.count)
+    squared = squared_l2_sensitivity(neighbours, max_rows_per_unit=max_rows_per_unit) * matrix.squared
+    sigma = math.sqrt(squared / min(squared_mu, _LARGEST_SQUARED_MU)) * 2.0**-_BITS
+    return rows / (sigma * matrix.prefix_deviation)
+
+
+def narrowed(
+    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
+) -> tuple[Standard, list[Interval]]:
+    """Return means and deviations, and bounds, where those of some features were drawn; post-processing.
+
+    Parameters
+    ----------
+    standard : Standard
+        In half widths of `pairs`, which are public.
+    drawn : mapping
+        By place. What is undetermined stays as it is, and so does what cells resolve no better than moments do.
+
+    Returns
+    -------
+    standard : Standard
+        In half widths of the bounds.
+    bounds : list of (float, float)
+    """
+    mean, deviation = standard.mean.copy(), standard.deviation.copy()
+    weight = None if standard.weight is None else standard.weight.copy()
+    found = list(pairs)
+    for place, column in drawn.items():
+        wide = math.sqrt(standard.deviation[place] ** 2 + standard.noise) * (pairs[place][1] / 2 - pairs[place][0] / 2)
+        if column.interval is None or not 0.0 < column.deviation < wide:
+            continue
+        low, high = (min(max(end, pairs[place][0]), pairs[place][1]) for end in column.interval)
+        if not low < high:
+            continue
+        found[place] = low, high
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        mean[place] = np.clip(np.rint((column.mean - middle) / half / _RESOLUTION) * _RESOLUTION, -1.0, 1.0)
+        deviation[place] = np.clip(np.rint(column.deviation / half / _RESOLUTION) * _RESOLUTION, _RESOLUTION, 1.0)
+        if weight is not None and standard.rows is not None:
+            weight[place] = standard.rows
+    return replace(standard, mean=mean, deviation=deviation, weight=weight), found
 
 
 def released_standard(
@@ -472,13 +548,16 @@ def released_standard(
     rows = max(float(values[0]), 1.0)
     mean = np.clip(values[1 : 1 + features] / rows, -1.0, 1.0)
     variance = values[1 + features :] / rows + 0.5 - mean**2
-    deviation = np.sqrt(np.clip(variance, min(1.0, 2.0 * sigma / rows), 1.0))
+    noise = min(1.0, 2.0 * sigma / rows)
+    deviation = np.sqrt(np.clip(variance, noise, 1.0))
     if rows < least_rows * sigma:
         mean, deviation, variance = np.zeros_like(mean), np.ones_like(mean), np.ones_like(mean)
+        noise = 0.0
     mean, deviation = (np.rint(found / _RESOLUTION) * _RESOLUTION for found in (mean, deviation))
     deviation = np.maximum(deviation, _RESOLUTION)
     if len(reach):
         # A step more than needed, so that no rounding of the limits clips.
         least = (np.ceil((1.0 + np.abs(mean)) / np.asarray(reach) / _RESOLUTION) + 1.0) * _RESOLUTION
         deviation = np.maximum(deviation, least)
-    return Standard(mean, deviation, rows * np.clip(variance, 0.0, 1.0) / np.square(deviation), rows)
+    weight = rows * np.clip(variance, 0.0, 1.0) / np.square(deviation)
+    return Standard(mean, deviation, weight, rows, noise)

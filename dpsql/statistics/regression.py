@@ -137,17 +137,20 @@ class Standard:
         the feature consists.
     rows : float, optional
         Rows, with noise.
+    noise : float
+        Two standard deviations of the noise in the square of a deviation; 0 where it is not known.
     """
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
     weight: NDArray[np.float64] | None = None
     rows: float | None = None
+    noise: float = 0.0
 
     def of(self, places: Sequence[int]) -> Standard:
         """Return those of some features."""
         weight = None if self.weight is None else self.weight[list(places)]
-        return Standard(self.mean[list(places)], self.deviation[list(places)], weight, self.rows)
+        return replace(self, mean=self.mean[list(places)], deviation=self.deviation[list(places)], weight=weight)
 
 
 @dataclass(frozen=True)

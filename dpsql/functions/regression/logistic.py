@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 import pyarrow as pa
@@ -16,13 +17,14 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
-from dpsql.functions.regression.logistic_fit import Classifier
+from dpsql.functions.regression.logistic_fit import Classifier, choose
 from dpsql.functions.regression.logistic_plan import LogisticPlan
-from dpsql.functions.regression.method import Fitting, Magnitudes, Moments
-from dpsql.kernels.typed_cells import is_few
-from dpsql.mechanisms.prefix_bounds import ColumnBounds
+from dpsql.functions.regression.method import BOUNDS, Fitting, Interval, Magnitude, Magnitudes, Moments, Spreads
+from dpsql.kernels.typed_cells import TypedCells, is_few
+from dpsql.mechanisms.prefix_bounds import SEEN, WELL_SEEN, ColumnBounds, draw_bounds, far_bounds, rows_over_noise
+from dpsql.mechanisms.prefix_bounds import narrowed as narrow
 from dpsql.progress import Progress
-from dpsql.statistics.regression import DEVIATIONS, Standard
+from dpsql.statistics.regression import Standard
 
 # Where rows are fewer than so many deviations of the noise in moments, features are measured in half widths of bounds.
 _LEAST_ROWS = 4.0
@@ -51,24 +53,67 @@ class LogisticCall(Call):
         pairs = [column.interval for column in bounds if column.interval is not None]
         unclear = [self.features[place] for place in kept if not bounds[place].clear]
 
-        def fitted(standard: Standard | None) -> Collector:
+        def fitted(
+            standard: Standard | None, limits: Sequence[Interval] = pairs, ends: Fraction = Fraction(0)
+        ) -> Collector:
             has_steps = self.plan.has_steps(len(kept), None if standard is None else standard.rows)
-            worth = range(len(kept)) if standard is None else self._worth_fitting(standard, steps=has_steps)
-            chosen, limits = [kept[place] for place in worth], [pairs[place] for place in worth]
+            worth = range(len(kept))
+            if standard is not None:
+                worth = self._worth_fitting(standard, steps=has_steps, ends=ends)
+            chosen, limits = [kept[place] for place in worth], [limits[place] for place in worth]
             scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
-            return Classifier(self.plan, self, chosen, unclear, scaling, has_steps).start()
+            return Classifier(self.plan, self, chosen, unclear, scaling, has_steps, ends).start()
 
         if not self.plan.standardizes:
             return fitted(None)
         if not kept:
             return Waiting(fitted(None))
-        reach = [self._reach(bounds[place], self.kinds[place], len(kept)) for place in kept]
-        return Moments(self.plan, kept, self.plan.scaling(pairs).mapped, reach, fitted, _LEAST_ROWS)
+        reach = [self._reach(pair, self.kinds[place], len(kept)) for place, pair in zip(kept, pairs, strict=True)]
+        mapped = self.plan.scaling(pairs).mapped
+        if not self.plan.may_narrow:
+            return Moments(self.plan, kept, mapped, reach, fitted, _LEAST_ROWS)
 
-    def _worth_fitting(self, standard: Standard, *, steps: bool) -> list[int]:
+        def narrowed(standard: Standard, counted: Mapping[int, Magnitude]) -> Collector:
+            far = far_bounds(standard, counted)
+            ends = self._ends(standard, [counted[place][0] for place in far], len(counted))
+            if not ends:
+                return fitted(standard)
+            choose(self.plan, steps=self.plan.has_steps(len(kept), standard.rows), ends=ends)
+            drawn = draw_bounds(
+                self.plan.ends_part(ends),
+                BOUNDS,
+                [counted[place][1] for place in far],
+                [counted[place][0] for place in far],
+                last=False,
+                neighbours=self.plan.neighbours,
+                max_rows_per_unit=self.plan.max_rows_per_unit,
+            )
+            return fitted(*narrow(standard, pairs, dict(zip(far, drawn, strict=True))), ends)
+
+        return Spreads(self.plan, kept, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
+
+    def _ends(self, standard: Standard, far: Sequence[TypedCells], count: int) -> Fraction:
+        """Return the share of epsilon and delta for the ends of features with far too wide bounds; 0 for no ends.
+
+        It is as small as the rows allow, by their released number. Where they are too few to see any end, there are
+        none. `far` has the cells of these features, of `count` that may be drawn.
+        """
+        if not far or standard.rows is None:
+            return Fraction(0)
+        seen = Fraction(0)
+        for share in reversed(self.plan.ends_shares(len(far), count)):
+            each = self.plan.ends_part(share).mu ** 2 / len(far)
+            unit = self.plan.neighbours, self.plan.max_rows_per_unit
+            deviations = min(rows_over_noise(standard.rows, each, cells, *unit) for cells in far)
+            if deviations < (WELL_SEEN if seen else SEEN):
+                break
+            seen = share
+        return seen
+
+    def _worth_fitting(self, standard: Standard, *, steps: bool, ends: Fraction) -> list[int]:
         """Return the places of the features of which the noise in the fit leaves something, by released moments.
 
-        `steps` says whether steps follow the fit.
+        `steps` says whether steps follow the fit, and `ends` what was spent on ends.
 
         A row has a norm of at most 1, so beside k others a feature has a share of ``1 / (k + 2)`` of its square. The
         rows then hold its coefficient in place by at most a quarter of its weight times that share; the ridge, which is
@@ -83,21 +128,20 @@ class LogisticCall(Call):
         def is_noise(count: int) -> bool:
             """Whether the last of so many features is; if it is, so it is beside more."""
             held = weights[count - 1] / 4 / (1 + self.plan.longest(count) ** 2)
-            return bool(held < self.plan.calibrated(count, steps=steps).regularization)
+            return bool(held < self.plan.calibrated(count, steps=steps, ends=ends).regularization)
 
         heavy = int(np.count_nonzero(2 * weights >= weights[0]))
         light = range(heavy + 1, len(order) + 1)
         return sorted(order[: heavy + bisect_left(light, True, key=is_noise)].tolist())
 
-    def _reach(self, column: ColumnBounds, kind: pa.DataType, count: int) -> float:
+    def _reach(self, pair: Interval, kind: pa.DataType, count: int) -> float:
         """Return how many deviations from the mean a feature's bounds are at most.
 
         A row with a rare flag must not be longer than what rows are shortened to, or that alone would make the flag's
-        coefficient larger. Other columns keep three deviations: less would drown wide ones in noise.
+        coefficient larger. Other columns are clipped at three deviations: units that are wide enough for their farthest
+        values drown them in noise.
         """
-        if column.interval is not None and is_few(column.interval, kind):
-            return self.plan.longest(count) / math.sqrt(count)
-        return DEVIATIONS if column.whole else math.inf
+        return self.plan.longest(count) / math.sqrt(count) if is_few(pair, kind) else math.inf
 
     def prepare(self, statistic: Fitting, progress: Progress) -> Callable[[], Json] | Draw:
         """Fit the model now: fitting takes too long for the ledger's transaction."""

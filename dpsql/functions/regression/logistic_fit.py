@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,13 @@ from dpsql.statistics.logistic_rows import Scaling, SignedFeatures, StepSums
 from dpsql.statistics.score_rows import LabelledFeatures, ScoreRows
 
 
+def choose(plan: LogisticPlan, *, steps: bool, ends: Fraction = Fraction(0)) -> None:
+    """Let the running call draw what moments decided, in place of what was planned."""
+    if plan.first_choice is None:
+        raise InternalError("I032", "a fit that has no choice was to choose. Report it.")
+    exchange(plan.first_choice, plan.choice(steps=steps, ends=ends))
+
+
 class Classifier:
     """The fit of a call, once its features and the map of its rows are known.
 
@@ -39,6 +47,8 @@ class Classifier:
     scaling : Scaling
     has_steps : bool
         Whether steps follow the linear fit.
+    ends : Fraction
+        Share of epsilon and delta that was spent on ends of features within their public bounds.
     """
 
     def __init__(
@@ -49,12 +59,14 @@ class Classifier:
         unclear: Sequence[str],
         scaling: Scaling,
         has_steps: bool,
+        ends: Fraction = Fraction(0),
     ) -> None:
         self.plan, self.kept, self.scaling = plan, list(kept), scaling
         self._call, self._unclear = call, list(unclear)
         self.has_steps = has_steps
-        self._noise = plan.calibrated(len(self.kept), steps=has_steps)
-        self._part = plan.coefficients(has_steps)
+        self.ends = ends
+        self._noise = plan.calibrated(len(self.kept), steps=has_steps, ends=ends)
+        self._part = plan.coefficients(has_steps, ends)
 
     def start(self) -> Collector:
         """Return the collector of the rows, or on an engine of its first pass."""
@@ -73,9 +85,9 @@ class Classifier:
         return self._part.start(1 + len(self.kept), self._noise)
 
     def _choose(self) -> None:
-        """Give the linear fit what the steps would have had, where there are none."""
-        if self.plan.with_steps is not None and not self.has_steps:
-            exchange(self.plan.with_steps, self.plan.without_steps)
+        """Give the linear fit what the steps would have had, where there are none. With ends this was done before."""
+        if self.plan.is_additive and not self.has_steps and not self.ends:
+            choose(self.plan, steps=False)
 
     def following(self, coefficients: NDArray[np.float64]) -> Collector:
         """Return the first pass after the solver's end on an engine."""
@@ -109,8 +121,8 @@ class Classifier:
             **({"unclear": self._unclear} if self._unclear else {}),
             **({"steps": steps} if any(steps) else {}),
         }
-        steps_too = self.plan.with_steps if self.has_steps else None
-        spent = self._part.spent(self._noise) if steps_too is None else steps_too
+        more = self.has_steps or self.ends
+        spent = self.plan.choice(steps=self.has_steps, ends=self.ends) if more else self._part.spent(self._noise)
         return Draw(self.plan.after_scaling(spent), lambda: result)
 
 
@@ -130,7 +142,7 @@ class ScoreStage(StepStage):
     def rounds(self, counted: CellWeights) -> StepRounds:
         """Draw the bins, and return the rounds."""
         plan = self._fit.plan
-        part = plan.steps_part
+        part = plan.steps_after(self._fit.ends)
         if part is None:
             raise InternalError("I032", "a linear fit was to have steps. Report it.")
         return StepRounds.of_scores(

@@ -76,6 +76,11 @@ LINEAR, ADDITIVE = "linear", "additive"
 # The Gaussian releases of the steps.
 BINS, STEPS = "bins", "steps"
 _norm_hint = "Give the longest row of features that is to count in full, or leave it out."
+# The Gaussian release of the ends of features within their public bounds, and how finely its share is told.
+ENDS = "ends"
+_PARTS = 1000
+_NO_ENDS = Fraction(0)
+_BOUNDS = Fraction(1, 4)
 _share = partial(share, hint="0.1 is usual.")
 _ridge_hint = "Give a public number, or leave it out for the usual value."
 
@@ -187,10 +192,10 @@ class LogisticPlan(Plan):
         super().check_drawable(count)
         self.calibrated(count, steps=self.is_additive)
 
-    def calibrated(self, count: int, *, steps: bool = False) -> ObjectiveNoise:
-        """Return the perturbation for `count` features, where steps follow or not."""
+    def calibrated(self, count: int, *, steps: bool = False, ends: Fraction = _NO_ENDS) -> ObjectiveNoise:
+        """Return the perturbation for `count` features, where steps follow or not, and ends were drawn or not."""
         return calibrate(
-            *self.objective(steps),
+            *self.objective(steps, ends),
             width=count + 1,
             neighbours=self.neighbours,
             max_rows_per_unit=self.max_rows_per_unit,
@@ -203,7 +208,7 @@ class LogisticPlan(Plan):
         unused = {
             "standardize": not self.standardizes,
             "moments_share": not self.standardizes,
-            "bounds_share": not self.draws_bounds,
+            "bounds_share": not self.draws_bounds and not (self.may_narrow and self.bounds_share != _BOUNDS),
             "method": not self.is_additive,  # as calls were recorded before there was this
         }
         return {name: value for name, value in super().public_arguments.items() if not unused.get(name)}
@@ -244,16 +249,39 @@ class LogisticPlan(Plan):
         rest = 1 - self.scaling_share
         return self.epsilon * rest, None if self.delta is None else self.delta * rest
 
-    def objective(self, steps: bool) -> tuple[Fraction, Fraction | None]:
-        """Return epsilon and delta of the coefficients, with steps or without."""
-        epsilon, delta = self.rest
+    def objective(self, steps: bool, ends: Fraction = _NO_ENDS) -> tuple[Fraction, Fraction | None]:
+        """Return epsilon and delta of the coefficients, with steps or without, where ends were drawn or not."""
+        epsilon, delta = self._left(ends)
         share = _LINEAR if steps else Fraction(1)
         return epsilon * share, None if delta is None else delta * share
 
-    def coefficients(self, steps: bool) -> PerturbedObjective:
+    def _left(self, ends: Fraction) -> tuple[Fraction, Fraction | None]:
+        """Return epsilon and delta that bounds, moments and ends leave."""
+        epsilon, delta = self.rest
+        return epsilon - self.epsilon * ends, None if self.delta is None or delta is None else delta - self.delta * ends
+
+    def coefficients(self, steps: bool, ends: Fraction = _NO_ENDS) -> PerturbedObjective:
         """Return the part that draws the coefficients, with steps or without."""
-        epsilon, delta = self.objective(steps)
+        epsilon, delta = self.objective(steps, ends)
         return PerturbedObjective("coefficients", epsilon, delta or Fraction(0))
+
+    @property
+    def may_narrow(self) -> bool:
+        """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
+        return self.standardizes and not self.draws_bounds
+
+    def ends_shares(self, drawn: int, count: int) -> list[Fraction]:
+        """Return shares of epsilon and delta for the ends of `drawn` of `count` features, ascending.
+
+        The last one gives each of them the mu that it would have if there were no public bounds: mu squared goes by
+        their number.
+        """
+        most = self.bounds_share * Fraction(math.ceil(math.sqrt(drawn / count) * _PARTS), _PARTS)
+        return [most / 8, most / 4, most / 2, most]
+
+    def ends_part(self, ends: Fraction) -> GaussianNoise:
+        """Return the part that draws the ends of features within their public bounds."""
+        return _gaussian(ENDS, self.epsilon * ends, (self.delta or Fraction(0)) * ends, {BOUNDS: Fraction(1)})
 
     @cached_property
     def scaling_part(self) -> GaussianNoise | None:
@@ -266,25 +294,33 @@ class LogisticPlan(Plan):
 
     @cached_property
     def steps_part(self) -> GaussianNoise | None:
-        """The part that draws bins and steps; None for a linear fit."""
-        epsilon, delta = self.rest
+        """The part that draws bins and steps where no ends are drawn; None for a linear fit."""
+        return self.steps_after(_NO_ENDS)
+
+    def steps_after(self, ends: Fraction) -> GaussianNoise | None:
+        """Return the part that draws bins and steps; None for a linear fit."""
+        epsilon, delta = self._left(ends)
         if not self.is_additive or delta is None:
             return None
         return _gaussian(STEPS, epsilon * (1 - _LINEAR), delta * (1 - _LINEAR), {BINS: _BINS, STEPS: 1 - _BINS})
 
-    @cached_property
-    def with_steps(self) -> Within | None:
-        """What follows bounds and moments where there are steps; `without_steps` is within the same loss."""
-        return None if self.steps_part is None else self._within(self.coefficients(True), self.steps_part)
+    def choice(self, *, steps: bool, ends: Fraction = _NO_ENDS) -> Within:
+        """Return what follows bounds and moments: the fit, maybe after ends, maybe before steps. All cost the same.
 
-    @cached_property
-    def without_steps(self) -> Within:
-        """What follows bounds and moments in an additive call that has no steps: the linear fit."""
-        return self._within(self.coefficients(False))
-
-    def _within(self, *parts: Part) -> Within:
+        What is chosen follows from what moments released, before any of it is sampled. So it is one
+        (epsilon, delta) event, as the steps alone are in an additive call.
+        """
+        parts: list[Part] = [self.ends_part(ends)] if ends else []
+        parts.append(self.coefficients(steps, ends))
+        after = self.steps_after(ends) if steps else None
         epsilon, delta = self.rest
-        return Within(parts, Approximate(epsilon, delta or Fraction(0), "additive_classifier"))
+        name = "additive_classifier" if self.is_additive else "objective_perturbation"
+        return Within((*parts, *([] if after is None else [after])), Approximate(epsilon, delta or Fraction(0), name))
+
+    @cached_property
+    def first_choice(self) -> Within | None:
+        """What follows bounds and moments until these decide otherwise; None where they decide nothing."""
+        return self.choice(steps=self.is_additive) if self.is_additive or self.may_narrow else None
 
     def steps_rows_needed(self, count: int) -> float:
         """Return from how many rows there are steps, where their number is released."""
@@ -327,7 +363,7 @@ class LogisticPlan(Plan):
     @cached_property
     def measurement(self) -> Measurement:
         """The measurement, as an upper bound: without Gaussian noise a call spends no delta."""
-        return self.after_scaling(self.coefficients(False) if self.with_steps is None else self.with_steps)
+        return self.after_scaling(self.coefficients(False) if self.first_choice is None else self.first_choice)
 
     def after_scaling(self, fit: Part | Measurement) -> Measurement:
         """Return the measurement of bounds and moments, if there are any, and of a fit."""

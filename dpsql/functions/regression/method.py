@@ -8,6 +8,7 @@ What a pass released is public for the next one, which maps rows one by one by i
 
 from __future__ import annotations
 
+import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +20,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
 from dpsql.contract.call import Call
-from dpsql.contract.fold import Batch, Collector, Ignoring, RowTransform
+from dpsql.contract.fold import Batch, Collector, Ignoring, RowTransform, Several
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw, Measurement
 from dpsql.contract.parameters import Side
@@ -148,6 +150,78 @@ class Moments(KeptFeatures[ColumnMoments]):
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
         return self._following(draw_standard(self._plan, self.inner, self._reach, self._least_rows))
+
+
+class Spreads(KeptFeatures[Several]):
+    """Moments of all features, and magnitudes of those that are no flags, within public bounds.
+
+    Both are counted in one pass. The moments are drawn at its end, and then the ends of the features whose bounds these
+    show to be far wider than the bulk of their values; see `within_bounds`. The rest is never released.
+
+    Parameters
+    ----------
+    plan : Plan
+    kept : sequence of int
+        Positions of the features.
+    mapped : RowMap
+        The map of these to [-1, 1].
+    reach : sequence of float
+        How many deviations from the mean the bounds of each are at most; infinite for those that are no flags.
+    pairs : sequence of (float, float)
+        Public bounds of each.
+    kinds : sequence of pyarrow types
+    following : callable
+        Takes means and deviations, and the cells and the rows in them of features that are no flags, by place; returns
+        the next pass.
+    least_rows : float
+        See `dpsql.mechanisms.prefix_bounds.released_standard`.
+    """
+
+    ending = ("_plan", "_reach", "_following", "_least_rows")
+
+    def __init__(
+        self,
+        plan: Plan,
+        kept: Sequence[int],
+        mapped: RowMap,
+        reach: Sequence[float],
+        pairs: Sequence[Interval],
+        kinds: Sequence[pa.DataType],
+        following: Callable[[Standard, Mapping[int, Magnitude]], Collector],
+        least_rows: float = 0.0,
+    ) -> None:
+        self._pairs = {place: pairs[place] for place, most in enumerate(reach) if math.isinf(most)}
+        self._cells = {place: TypedCells.of(kinds[place]) for place in self._pairs}
+        super().__init__(kept, Several(ColumnMoments(mapped), MagnitudeHistogram(len(self._pairs), target=False)))
+        self._plan, self._reach, self._following, self._least_rows = plan, reach, following, least_rows
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        values = features if len(self.kept) == features.shape[0] else features[self.kept]
+        coded = np.empty((len(self._pairs), len(target)))
+        for row, (place, (low, high)) in enumerate(self._pairs.items()):
+            coded[row] = self._cells[place].coded(np.clip(values[place], low, high))
+        moments, magnitudes = self.inner.folds
+        moments.add(target, values, batch)
+        magnitudes.add(target, coded, batch)
+
+    def turn(self, progress: Callable[[float], None]) -> Collector:
+        """Draw means and deviations."""
+        moments, magnitudes = self.inner.folds
+        if not isinstance(moments, ColumnMoments) or not isinstance(magnitudes, MagnitudeHistogram):
+            raise TypeError("the folds are of another pass")
+        found = dict(zip(self._pairs, magnitudes.cells.counts, strict=True))
+        counted = {place: magnitude(self._cells[place], self._pairs[place], fine) for place, fine in found.items()}
+        return self._following(draw_standard(self._plan, moments, self._reach, self._least_rows), counted)
+
+
+Magnitude = tuple[TypedCells, Longs]
+
+
+def magnitude(cells: TypedCells, pair: Interval, fine: Longs) -> Magnitude:
+    """Return the cells of a column that are within public bounds, and the rows in them."""
+    within = cells.within(*pair)
+    return within, within.counts(fine)
 
 
 def refuse_too_many(function: str, count: int, most: int) -> None:
