@@ -432,9 +432,10 @@ _RESOLUTION = 2.0**-40
 _WIDE = 4.0
 # A variance is known where it is so many times the noise in it.
 _SURE = 4.0
-# Ends within public bounds are drawn where rows are at least so many deviations of a prefix sum, and with no less noise
-# than leaves the second number of them.
-SEEN, WELL_SEEN = 8.0, 64.0
+# Ends within public bounds are drawn where rows are at least so many deviations of a prefix sum; with more noise where
+# it leaves the second number of them.
+LEAST_SEEN, _WELL_SEEN = 8.0, 64.0
+_FACTORS = tuple(Fraction(1, 4**power) for power in range(4))
 
 
 def far_bounds(standard: Standard, places: Iterable[int]) -> list[int]:
@@ -454,41 +455,90 @@ def rows_over_noise(
     return rows / (sigma * matrix.prefix_deviation)
 
 
-def narrowed(
+def ends_factor(
+    rows: float,
+    squared_mus: Sequence[Fraction],
+    cells: Sequence[TypedCells],
+    neighbours: str,
+    max_rows_per_unit: int,
+    *,
+    least: float = LEAST_SEEN,
+) -> Fraction:
+    """Return the share of some ``mu**2`` that ends within public bounds get: as little as the rows allow; maybe 0.
+
+    `rows` is the released number of rows; nothing else of them decides. There are no ends where they are fewer than
+    `least` deviations of a prefix sum.
+    """
+    found = Fraction(0)
+    for factor in _FACTORS:
+        over = (
+            rows_over_noise(rows, each * factor, of, neighbours, max_rows_per_unit)
+            for each, of in zip(squared_mus, cells, strict=True)
+        )
+        if min(over, default=0.0) < (_WELL_SEEN if found else least):
+            break
+        found = factor
+    return found
+
+
+def _helps(standard: Standard, place: int, pair: Interval, column: ColumnBounds) -> bool:
+    """Whether a drawn spread is smaller than the one that moments show, given their noise."""
+    wide = math.sqrt(standard.deviation[place] ** 2 + standard.noise) * (pair[1] / 2 - pair[0] / 2)
+    return column.interval is not None and 0.0 < column.deviation < wide
+
+
+def _respread(
     standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
-) -> tuple[Standard, list[Interval]]:
-    """Return means and deviations, and bounds, where those of some features were drawn; post-processing.
+) -> Standard:
+    """Return means and deviations in half widths of some bounds, where those of some features were drawn."""
+    mean, deviation = standard.mean.copy(), standard.deviation.copy()
+    weight = None if standard.weight is None else standard.weight.copy()
+    for place, column in drawn.items():
+        low, high = pairs[place]
+        middle, half = low / 2 + high / 2, high / 2 - low / 2
+        mean[place] = np.clip(np.rint((column.mean - middle) / half / _RESOLUTION) * _RESOLUTION, -1.0, 1.0)
+        deviation[place] = np.clip(np.rint(column.deviation / half / _RESOLUTION) * _RESOLUTION, _RESOLUTION, 1.0)
+        if weight is not None and standard.rows is not None:
+            weight[place] = standard.rows
+    return replace(standard, mean=mean, deviation=deviation, weight=weight)
+
+
+def spread_within(
+    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
+) -> tuple[Standard, list[int]]:
+    """Return means and deviations in half widths of public bounds, and of which features these were drawn.
+
+    Post-processing. What is undetermined stays as it is, and so does what cells resolve no better than moments do.
 
     Parameters
     ----------
     standard : Standard
         In half widths of `pairs`, which are public.
     drawn : mapping
-        By place. What is undetermined stays as it is, and so does what cells resolve no better than moments do.
-
-    Returns
-    -------
-    standard : Standard
-        In half widths of the bounds.
-    bounds : list of (float, float)
+        By place.
     """
-    mean, deviation = standard.mean.copy(), standard.deviation.copy()
-    weight = None if standard.weight is None else standard.weight.copy()
-    found = list(pairs)
+    helping = {place: column for place, column in drawn.items() if _helps(standard, place, pairs[place], column)}
+    return _respread(standard, pairs, helping), list(helping)
+
+
+def narrowed(
+    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
+) -> tuple[Standard, list[Interval]]:
+    """Return means and deviations as `spread_within` does, in half widths of the bounds, which come with them."""
+    found, helping = list(pairs), {}
     for place, column in drawn.items():
-        wide = math.sqrt(standard.deviation[place] ** 2 + standard.noise) * (pairs[place][1] / 2 - pairs[place][0] / 2)
-        if column.interval is None or not 0.0 < column.deviation < wide:
-            continue
-        low, high = (min(max(end, pairs[place][0]), pairs[place][1]) for end in column.interval)
-        if not low < high:
-            continue
-        found[place] = low, high
-        middle, half = low / 2 + high / 2, high / 2 - low / 2
-        mean[place] = np.clip(np.rint((column.mean - middle) / half / _RESOLUTION) * _RESOLUTION, -1.0, 1.0)
-        deviation[place] = np.clip(np.rint(column.deviation / half / _RESOLUTION) * _RESOLUTION, _RESOLUTION, 1.0)
-        if weight is not None and standard.rows is not None:
-            weight[place] = standard.rows
-    return replace(standard, mean=mean, deviation=deviation, weight=weight), found
+        ends = within(column, pairs[place])
+        if ends is not None and _helps(standard, place, pairs[place], column):
+            found[place], helping[place] = ends, column
+    return _respread(standard, found, helping), found
+
+
+def within(column: ColumnBounds, pair: Interval) -> Interval | None:
+    """Return drawn bounds within public ones; None where nothing is left of them."""
+    if column.interval is None:
+        return None
+    low, high = (min(max(end, pair[0]), pair[1]) for end in column.interval)
+    return (low, high) if low < high else None
 
 
 def released_standard(

@@ -35,7 +35,7 @@ G is symmetric. Its upper triangle is released, and entries off the diagonal cou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,6 +49,8 @@ from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows, clip_rows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, WideSums, quantise
 from dpsql.kernels.gram import GramAccumulator
+from dpsql.kernels.typed_cells import TypedCells
+from dpsql.statistics.counts import MagnitudeHistogram
 
 # Number of cells of the target's histogram, from which the scale of the residuals is drawn.
 CELLS = 256
@@ -328,6 +330,50 @@ def boosted_rows(
     return matrix, np.nan_to_num(np.floor(moved * weights + 0.5))
 
 
+class QuantisedMagnitudes(MagnitudeHistogram):
+    """Histograms of the magnitudes of some features, as their integers tell them, and then of the target.
+
+    The integers, and so the cells, are those of each row alone, and the same where rows are kept. Sensitivities are
+    those of `MagnitudeHistogram`.
+
+    Parameters
+    ----------
+    mapped : RowMap
+        The map to [-1, 1].
+    cells : mapping
+        The cells of each of these features, by place.
+    target : TypedCells or None
+        The cells of the target; None where it is not counted.
+    bounds : (float, float)
+        Public bounds of the target.
+    """
+
+    def __init__(
+        self,
+        mapped: RowMap,
+        cells: Mapping[int, TypedCells],
+        target: TypedCells | None = None,
+        bounds: tuple[float, float] = (-math.inf, math.inf),
+    ) -> None:
+        super().__init__(len(cells), target=target is not None)
+        self._given = mapped, cells, target, bounds
+
+    def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
+        """Add a batch of rows."""
+        self.add_quantised(self._given[0].quantised(features), target)
+
+    def add_quantised(self, quantised: NDArray[np.float64], target: NDArray[np.float64]) -> None:
+        """Add quantised rows of shape (rows, d), and their target."""
+        mapped, cells, of_target, bounds = self._given
+        coded = np.empty((len(cells) + (of_target is not None), len(target)))
+        for row, (place, of) in enumerate(cells.items()):
+            values = mapped.scales.middle[place] + quantised[:, place] / mapped.scales.scale[place]
+            coded[row] = of.coded(values if of.digits is None else np.rint(values / of.step) * of.step)
+        if of_target is not None:
+            coded[-1] = of_target.coded(np.clip(target, *bounds))
+        self.cells.add(coded)
+
+
 class RoundProducts(Fold):
     """The exact residual products of one round of boosting, and before the first one the Gram matrix.
 
@@ -432,6 +478,12 @@ class StoredRows(KeptRows):
     def boosted(self, mapped: RowMap, scales: Scales) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield batches of mapped rows and their targets."""
         return (boosted_rows(mapped, scales, rows.astype(np.float64), target) for rows, target in self._batches)
+
+    def magnitudes(self, found: QuantisedMagnitudes) -> QuantisedMagnitudes:
+        """Return the magnitudes that `found` is to count, of these rows."""
+        for features, target in self._batches:
+            found.add_quantised(features.astype(np.float64), target)
+        return found
 
     def drained(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield batches as `quantised` does, with their targets; and free each batch."""

@@ -32,6 +32,8 @@ _STEPS = (("bins", Fraction(3, 20)), ("residuals", Fraction(3, 100)), ("steps", 
 # Rows times mu, over the root of the features and per row of a unit, from which steps tell more than they cost: where
 # the noise on a cell's rows is some twice the rows in it. `benchmarks/papers/additive_study.py` measures it.
 WORTH_STEPS = 300.0
+# Of the share of bounds, that of ends within public ones where only the features have these, or only the target.
+_FEATURES, _TARGET = Fraction(1, 2), Fraction(1, 5)
 
 
 def steps_rows_needed(features: int, mu: float) -> float:
@@ -72,13 +74,37 @@ class AdditiveModel(BoostedAdaSsp):
         """Return from how many rows there are steps."""
         return steps_rows_needed(features, float(self.mu)) * self.plan.max_rows_per_unit
 
-    def spend_fit(self, mapped: RowMap) -> Fraction:
+    def spend_fit(self, columns: Columns, mapped: RowMap) -> Fraction:
         """Return the mu of the linear fit: that of the steps, too, where there are none."""
         part: GaussianNoise = self.measurement["fit"]
         if self.has_steps(mapped):
-            return part.spend("fit")
+            return self.spend_part(columns, "fit")
         squared = sum((part.spend(name) ** 2 for name, _ in self.fit_parts), Fraction(0))
-        return share_of_mu(squared / self.mu**2, self.mu)
+        return share_of_mu(columns.more * squared / self.mu**2, self.mu)
+
+    def spend_part(self, columns: Columns, name: str) -> Fraction:
+        """Return the mu of a part of the fit, with its share of what ends within public bounds leave; use it up."""
+        part: GaussianNoise = self.measurement["fit"]
+        spent = part.spend(name)
+        return spent if columns.more == 1 else share_of_mu(columns.more * spent**2 / self.mu**2, self.mu)
+
+    @property
+    def narrows_features(self) -> bool:
+        """Whether features have public bounds, and are measured in deviations."""
+        return self.standardizes and self.plan.lower is not None
+
+    @property
+    def narrows_target(self) -> bool:
+        """Whether the target has public bounds, and the number of rows is released."""
+        return self.standardizes and self.plan.target_bounds is not None
+
+    @property
+    def ends_share(self) -> Fraction:
+        """That of bounds, or a part of it where some are drawn without public ones: the features, or the target."""
+        features = self.narrows_features
+        if features and self.plan.target_is_bounded:
+            return self.plan.bounds_share
+        return self.plan.bounds_share * (_FEATURES if features else _TARGET) if features or self.narrows_target else Fraction(0)
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the linear stage would be, and from how many rows there are steps."""
@@ -117,14 +143,16 @@ class RegressionStage(StepStage):
         if not isinstance(counted, CellRows):
             raise InternalError("I032", "the counts are of another pass. Report it.")
         plan = self.columns.plan
-        part: GaussianNoise = plan.measurement["fit"]
+        method = self.columns.method
+        if not isinstance(method, AdditiveModel):
+            raise InternalError("I032", "steps follow a fit that has none. Report it.")
         standard = self.rows.mapped.standard
         return StepRounds.drawn(
             counted.cells,
             counted.sizes,
             plan.neighbours,
             plan.max_rows_per_unit,
-            mus={name: part.spend(name) for name, _ in _STEPS},
+            mus={name: method.spend_part(self.columns, name) for name, _ in _STEPS},
             rows=None if standard is None else standard.rows,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -10,30 +10,40 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from dpsql.arrays import Longs
+
 from dpsql.contract.fold import Collector, Several
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Pass
 from dpsql.errors import InternalError
-from dpsql.functions.regression.least_squares import Columns, LeastSquares
+from dpsql.functions.regression.least_squares import ENDS, Columns, LeastSquares
 from dpsql.functions.regression.method import KeptFeatures, draw_standard
 from dpsql.functions.regression.stage import Result
-from dpsql.kernels.cells import CellCounts, GridCounts
+from dpsql.kernels.cells import SUBCELLS, CellCounts, GridCounts
 from dpsql.kernels.clipped_rows import ClippedRows
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
+from dpsql.mechanisms.gaussian import GaussianNoise
+from dpsql.mechanisms.prefix_bounds import LEAST_SEEN, TARGET_WEIGHT, ends_factor, far_bounds, prefix_bounds, spread_within
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.gram import ColumnMoments
-from dpsql.statistics.regression import CELLS, RoundProducts, RowMap, Scales, StoredRows
+from dpsql.statistics.regression import CELLS, QuantisedMagnitudes, RoundProducts, RowMap, Scales, Standard, StoredRows
 
 # The middle of the target, and what boosting clips residuals to: the farther of the outer two from it, times a factor
 # that makes it the 5 % and 95 % quantiles of a normal target. Drawn themselves, these are lost among empty cells where
 # the target fills few cells of its bounds, as years do.
 _TARGET_QUANTILES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 _REACH = 1.28
+import os
+# Ends of features are drawn where rows are at least so many deviations of a prefix sum: with fewer, slopes are noise,
+# and predictions are better where units are too wide.
+_LEAST_ROWS = float(os.environ.get('LR', '20'))
+# Drawn ends of the target that are so many times closer than public ones hold few of the even cells between these.
+_NARROW = 8.0
 
 
 class BoostedAdaSsp(LeastSquares):
@@ -107,12 +117,13 @@ class BoostedRows(KeptFeatures[StoredRows]):
     def fitted(self, progress: Callable[[float], None], *, last: bool = True) -> tuple[LinearFit, RowMap, Scales]:
         """Draw the linear fit; the stored rows are given up unless it is not the last that reads them."""
         plan, mapped = self._columns.plan, self._columns.mapped
-        scales = _draw_scales(self._columns, self.inner.cells)
         if self._columns.standardizes and self._columns.kept:
             moments = ColumnMoments(mapped)
             for quantised in self.inner.quantised():
                 moments.add_rows(quantised)
-            mapped = mapped.standardised(draw_standard(plan, moments, self._columns.reach))
+            standard = draw_standard(plan, moments, self._columns.reach)
+            mapped = _narrowed(self._columns, standard, self._magnitudes)
+        scales = _draw_scales(self._columns, self.inner.cells, self._magnitudes)
         width = 1 + len(self._columns.kept)
         rows, gram = ClippedRows(width), GramAccumulator(width)
         for matrix, target in self.inner.given_up(mapped, scales) if last else self.inner.boosted(mapped, scales):
@@ -122,7 +133,7 @@ class BoostedRows(KeptFeatures[StoredRows]):
             rows,
             gram.total(),
             radius=mapped.radius,
-            mu=self._columns.method.spend_fit(mapped),
+            mu=self._columns.method.spend_fit(self._columns, mapped),
             rounds=plan.rounds,
             split=plan.split,
             neighbours=plan.neighbours,
@@ -132,26 +143,46 @@ class BoostedRows(KeptFeatures[StoredRows]):
         return fit, mapped, scales
 
 
+    def _magnitudes(self, places: Sequence[int], target: bool) -> list[Longs]:
+        """Return the rows per magnitude of some features, and of the target."""
+        return list(self.inner.magnitudes(self._columns.magnitudes(places, target=target)).cells.counts)
+
+
 class BoostingScales(KeptFeatures[Several]):
-    """Boosting on an engine, before the first round: the target's histogram, and the moments of the features."""
+    """Boosting on an engine, before the first round: what scales are drawn from.
+
+    That is the target's histogram and the moments of the features; and their magnitudes, where ends may be drawn within
+    public bounds.
+    """
 
     ending = ("_columns",)
 
     def __init__(self, columns: Columns) -> None:
-        cells = GridHistogram(GridCounts(*columns.target, CELLS))
-        super().__init__(columns.kept, Several(cells, ColumnMoments(columns.mapped)))
+        method, folds = columns.method, [GridHistogram(GridCounts(*columns.target, CELLS)), ColumnMoments(columns.mapped)]
+        if method.narrows_features or method.narrows_target:
+            folds.append(columns.magnitudes(columns.narrowable, target=method.narrows_target))
+        super().__init__(columns.kept, Several(*folds))
         self._columns = columns
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw the target's scale, and means and deviations."""
         plan, mapped = self._columns.plan, self._columns.mapped
-        target, moments = self.inner.folds
+        target, moments, *_ = self.inner.folds
         if not isinstance(target, GridHistogram) or not isinstance(moments, ColumnMoments):
             raise TypeError("the folds are of another pass")
-        scales = _draw_scales(self._columns, target.cells)
         if self._columns.standardizes and self._columns.kept:
-            mapped = mapped.standardised(draw_standard(plan, moments, self._columns.reach))
+            standard = draw_standard(plan, moments, self._columns.reach)
+            mapped = _narrowed(self._columns, standard, self._magnitudes)
+        scales = _draw_scales(self._columns, target.cells, self._magnitudes)
         return _first_round(self._columns, mapped, scales)
+
+    def _magnitudes(self, places: Sequence[int], target: bool) -> list[Longs]:
+        """Return the rows per magnitude of some features, and of the target."""
+        counted = self.inner.folds[-1]
+        if not isinstance(counted, QuantisedMagnitudes):
+            raise TypeError("the folds are of another pass")
+        numbers = [self._columns.narrowable.index(place) for place in places]
+        return [counted.cells.counts[number] for number in (*numbers, *[-1] * target)]
 
 
 class BoostingRound(KeptFeatures[RoundProducts]):
@@ -208,7 +239,7 @@ class BoostingRound(KeptFeatures[RoundProducts]):
             run = ada_ssp.boosting(
                 self.inner.gram(),
                 radius=self._mapped.radius,
-                mu=self._columns.method.spend_fit(self._mapped),
+                mu=self._columns.method.spend_fit(self._columns, self._mapped),
                 rounds=plan.rounds,
                 split=plan.split,
                 neighbours=plan.neighbours,
@@ -222,8 +253,62 @@ def _first_round(columns: Columns, mapped: RowMap, scales: Scales) -> Collector:
     return BoostingRound(columns, mapped, scales, np.zeros(1 + len(columns.kept)))
 
 
-def _draw_scales(columns: Columns, cells: CellCounts) -> Scales:
+Counted = Callable[[Sequence[int], bool], list[Longs]]
+
+
+def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowMap:
+    """Return the map to standardised rows, with ends of columns drawn where their public bounds are far too wide.
+
+    Ends of the target are drawn wherever rows are enough: moments tell nothing of it.
+
+    Notes
+    -----
+    - **Guarantee**: Gaussian DP at the mu of `LeastSquares.ends_share` or less. What is left of its square goes to the
+      fit, which is released after it, whatever was drawn: squares of mu add up to the same.
+    - **Sensitivity**: `dpsql.mechanisms.prefix_bounds`. Which ends are drawn, and with how much noise, follows from the
+      released moments.
+    """
+    plan, method, mapped = columns.plan, columns.method, columns.mapped
+    unit = plan.neighbours, plan.max_rows_per_unit
+    if not method.ends_share:
+        return mapped.standardised(standard)
+    part: GaussianNoise = plan.measurement["fit"]
+    most, fit = part.spend(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
+    far = far_bounds(standard, columns.narrowable)
+    for places in (far, []) if method.narrows_target and far else (far,):
+        names: list[int | None] = [*places, *([None] if method.narrows_target else [])]
+        cells = [columns.cells(place) for place in names]
+        count = len(columns.narrowable) + (TARGET_WEIGHT if method.narrows_target else 0)
+        losses = [most / count * (1 if place is not None else TARGET_WEIGHT) for place in names]
+        least = _LEAST_ROWS if places else LEAST_SEEN
+        factor = ends_factor(standard.rows or 0.0, losses, cells, *unit, least=least)
+        if factor:
+            break
+    columns.more = 1 + (most - factor * sum(losses, Fraction(0))) / fit
+    if not factor:
+        return mapped.standardised(standard)
+    fine = magnitudes(places, method.narrows_target)
+    counts = [of.counts(found) for of, found in zip(cells, fine, strict=True)]
+    drawn = prefix_bounds(
+        counts,
+        cells,
+        squared_mus=[factor * loss for loss in losses],
+        neighbours=plan.neighbours,
+        max_rows_per_unit=plan.max_rows_per_unit,
+    )
+    if method.narrows_target:
+        columns.narrow_target(drawn.pop())
+    found, clipped = spread_within(standard, columns.pairs, dict(zip(places, drawn, strict=True)))
+    whole = np.ones(len(columns.kept), dtype=bool) if mapped.whole is None else mapped.whole.copy()
+    whole[clipped] = False
+    return replace(mapped, whole=whole).standardised(found)
+
+
+def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:
     """Return the scales, with that of the target derived from its private quantiles.
+
+    Where the ends of the target were drawn, and hold few of the even cells between its public bounds, the quantiles are
+    drawn among the cells of its type.
 
     Notes
     -----
@@ -234,8 +319,17 @@ def _draw_scales(columns: Columns, cells: CellCounts) -> Scales:
     if columns.call.target.levels is not None:
         return scales
     part: QuantileSelection = columns.plan.measurement["scale"]
-    found = part.draw_tied(cells.counts)
-    low, median, high = (cells.middle(cell) for cell in found)
+    width, ends = columns.public_target[1] / 2 - columns.public_target[0] / 2, columns.target
+    if (ends[1] / 2 - ends[0] / 2) * _NARROW < width:
+        typed = columns.target_cells(SUBCELLS).within(*ends)
+        found = part.draw_tied(typed.counts(magnitudes([], True)[0]))
+        low, median, high = (float(typed.low[cell] / 2 + typed.high[cell] / 2) for cell in found)
+    else:
+        # Rows beyond drawn ends count in the outermost cells within them.
+        middles = np.array([cells.middle(cell) for cell in range(cells.cells)])
+        inner = cells.of(np.clip(middles, *ends))
+        found = part.draw_tied(np.bincount(inner, cells.counts, minlength=cells.cells)[inner[0] : inner[-1] + 1].astype(np.int64))
+        low, median, high = (cells.middle(cell + int(inner[0])) for cell in found)
     reach = _REACH * max(median - low, high - median)
     if not reach > 0.0:
         return scales

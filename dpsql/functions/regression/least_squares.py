@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -28,13 +29,14 @@ from dpsql.functions.regression.method import (
     unclear_terms,
 )
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
-from dpsql.kernels.typed_cells import is_few
+from dpsql.kernels.typed_cells import OCTAVE, TypedCells, is_few
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ColumnBounds
+from dpsql.mechanisms.prefix_bounds import ColumnBounds, within
 from dpsql.statistics.regression import (
     DEVIATIONS,
     STANDARD_ONE,
+    QuantisedMagnitudes,
     RowMap,
     Scales,
     cross_sensitivity,
@@ -43,6 +45,8 @@ from dpsql.statistics.regression import (
     standard_radius,
 )
 
+# The Gaussian release of ends within public bounds.
+ENDS = "ends"
 # Share of the fit's budget for the squares of the target, where sampling counts.
 _SQUARES = Fraction(1, 10)
 
@@ -75,10 +79,25 @@ class LeastSquares(Method):
         """How the mu squared of the fit is shared, by the name of each release; the linear fit's is 'fit'."""
         return (("fit", Fraction(1)),)
 
-    def spend_fit(self, mapped: RowMap) -> Fraction:
+    def spend_fit(self, columns: Columns, mapped: RowMap) -> Fraction:
         """Return the mu that the linear fit of rows mapped so may spend, and use it up."""
         part: GaussianNoise = self.measurement["fit"]
         return part.spend("fit")
+
+    @property
+    def narrows_features(self) -> bool:
+        """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
+        return False
+
+    @property
+    def narrows_target(self) -> bool:
+        """Whether ends of the target are drawn within its public bounds, where rows are enough."""
+        return False
+
+    @property
+    def ends_share(self) -> Fraction:
+        """Share of mu squared for ends within public bounds; what they leave goes to the fit."""
+        return Fraction(0)
 
     @abstractmethod
     def bounded(self, columns: Columns) -> Collector:
@@ -120,22 +139,30 @@ class LeastSquares(Method):
         """The mu of each Gaussian release, by its name. Squares of mu add up."""
         rest = 1 - self.plan.bounds_share if self.draws_bounds else Fraction(1)
         moments = self.plan.moments_share * rest if self.standardizes else Fraction(0)
-        squares = _SQUARES * (rest - moments) if self.plan.sampling else Fraction(0)
-        fit = rest - moments - squares
+        bounds, ends = (self.plan.bounds_share - self.ends_share if self.draws_bounds else Fraction(0)), self.ends_share
+        left = 1 - bounds - ends - moments
+        squares = _SQUARES * left if self.plan.sampling else Fraction(0)
+        fit = left - squares
         parts = tuple((name, part * fit) for name, part in self.fit_parts)
-        shares = (("bounds", 1 - rest), ("moments", moments), *parts, ("squares", squares))
+        shares = (("bounds", bounds), (ENDS, ends), ("moments", moments), *parts, ("squares", squares))
         return tuple((name, share_of_mu(share, self.mu) if share < 1 else self.mu) for name, share in shares if share)
 
     @property
     def fit_mu(self) -> Fraction:
-        """Mu left for the fit."""
-        return dict(self.gaussian_shares)["fit"]
+        """Mu left for the fit, where no ends are drawn within public bounds."""
+        shares = dict(self.gaussian_shares)
+        return share_of_mu(1 + self._unspent(shares), shares["fit"]) if self.ends_share else shares["fit"]
+
+    def _unspent(self, shares: Mapping[str, Fraction]) -> Fraction:
+        """Return the mu squared of ends, over that of all parts of the fit."""
+        return shares[ENDS] ** 2 / sum((shares[name] ** 2 for name, _ in self.fit_parts), Fraction(0))
 
     def check_drawable(self) -> None:
         """Raise if the bounds, the moments or the fit's smallest release would be useless."""
         for name, mu in self.gaussian_shares:
-            part = share_of_mu(self.least_share, mu) if name == "fit" else mu
-            refuse_small_part(part / self.plan.max_rows_per_unit)
+            part = share_of_mu(self.least_share, self.fit_mu) if name == "fit" else mu
+            if name != ENDS:
+                refuse_small_part(part / self.plan.max_rows_per_unit)
 
     @cached_property
     def measurement(self) -> Measurement:
@@ -217,6 +244,12 @@ class Columns:
     scales : Scales
     mapped : RowMap
     target : (float, float)
+        Its bounds, which are drawn ones within public ones where these are narrowed; and what they were before.
+    public_target : (float, float)
+    narrowable : list of int
+        Places, among those that are kept, of features whose ends may be drawn within their public bounds.
+    more : Fraction
+        Factor of the mu squared of all parts of the fit: it gets what ends within public bounds leave.
     """
 
     def __init__(
@@ -226,16 +259,44 @@ class Columns:
             raise InternalError("I032", "a fit began without bounds of the target. Report it.")
         self.method, self.plan, self.standardizes = method, method.plan, method.standardizes
         self.call = call
-        self.target = target.interval
+        self.target = self.public_target = target.interval
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
         found = [column.interval for column in features if column.interval is not None]
         flags = [is_few(pair, call.kinds[place]) for place, pair in zip(self.kept, found, strict=True)]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
+        self.narrowable = [place for place, flag in enumerate(flags) if not flag] if method.narrows_features else []
+        self.more = Fraction(1)
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
         whole = np.array([features[place].whole for place in self.kept], dtype=bool)
         self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
+
+    @property
+    def pairs(self) -> list[Interval]:
+        """The bounds of each feature that is kept."""
+        return list(zip(*self._ends.tolist(), strict=True))
+
+    def cells(self, place: int | None) -> TypedCells:
+        """Return the cells within the public bounds of a feature that is kept, or of the target for None."""
+        if place is None:
+            return self.target_cells().within(*self.public_target)
+        return TypedCells.of(self.call.kinds[self.kept[place]]).within(*self.pairs[place])
+
+    def magnitudes(self, places: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
+        """Return the empty histogram of the magnitudes of some features that are kept, and of the target."""
+        cells = {place: TypedCells.of(self.call.kinds[self.kept[place]]) for place in places}
+        return QuantisedMagnitudes(self.mapped, cells, self.target_cells() if target else None, self.public_target)
+
+    def target_cells(self, octave: int = OCTAVE) -> TypedCells:
+        """Return the cells of the target by its type."""
+        return TypedCells.of(self.call.kinds[-1], octave)
+
+    def narrow_target(self, column: ColumnBounds) -> None:
+        """Take drawn ends of the target, within its public bounds."""
+        ends = within(column, self.target)
+        if ends is not None:
+            self.target, self._of_target = ends, replace(column, interval=ends)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()

@@ -19,9 +19,10 @@ from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
 from dpsql.functions.regression.logistic_fit import Classifier, choose
 from dpsql.functions.regression.logistic_plan import LogisticPlan
-from dpsql.functions.regression.method import BOUNDS, Fitting, Interval, Magnitude, Magnitudes, Moments, Spreads
+from dpsql.functions.regression.method import BOUNDS, Fitting, Interval, Magnitude, Magnitudes, Moments, Spreads, scaling_numbers
 from dpsql.kernels.typed_cells import TypedCells, is_few
-from dpsql.mechanisms.prefix_bounds import SEEN, WELL_SEEN, ColumnBounds, draw_bounds, far_bounds, rows_over_noise
+from dpsql.mechanisms.gaussian import MOST_COORDINATES
+from dpsql.mechanisms.prefix_bounds import ColumnBounds, draw_bounds, ends_factor, far_bounds
 from dpsql.mechanisms.prefix_bounds import narrowed as narrow
 from dpsql.progress import Progress
 from dpsql.statistics.regression import Standard
@@ -98,17 +99,14 @@ class LogisticCall(Call):
         It is as small as the rows allow, by their released number. Where they are too few to see any end, there are
         none. `far` has the cells of these features, of `count` that may be drawn.
         """
-        if not far or standard.rows is None:
+        if not far or standard.rows is None or scaling_numbers(len(far), len(self.features)) > MOST_COORDINATES:
             return Fraction(0)
-        seen = Fraction(0)
-        for share in reversed(self.plan.ends_shares(len(far), count)):
-            each = self.plan.ends_part(share).mu ** 2 / len(far)
-            unit = self.plan.neighbours, self.plan.max_rows_per_unit
-            deviations = min(rows_over_noise(standard.rows, each, cells, *unit) for cells in far)
-            if deviations < (WELL_SEEN if seen else SEEN):
-                break
-            seen = share
-        return seen
+        most = self.plan.ends_share(len(far), count)
+        each = self.plan.ends_part(most).mu ** 2 / len(far)
+        factor = ends_factor(
+            standard.rows, [each] * len(far), far, self.plan.neighbours, self.plan.max_rows_per_unit
+        )
+        return most * Fraction(math.isqrt(factor.numerator), math.isqrt(factor.denominator))
 
     def _worth_fitting(self, standard: Standard, *, steps: bool, ends: Fraction) -> list[int]:
         """Return the places of the features of which the noise in the fit leaves something, by released moments.

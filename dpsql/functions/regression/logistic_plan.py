@@ -270,14 +270,12 @@ class LogisticPlan(Plan):
         """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
         return self.standardizes and not self.draws_bounds
 
-    def ends_shares(self, drawn: int, count: int) -> list[Fraction]:
-        """Return shares of epsilon and delta for the ends of `drawn` of `count` features, ascending.
+    def ends_share(self, drawn: int, count: int) -> Fraction:
+        """Return the largest share of epsilon and delta for the ends of `drawn` of `count` features.
 
-        The last one gives each of them the mu that it would have if there were no public bounds: mu squared goes by
-        their number.
+        It gives each of them the mu that it would have if there were no public bounds: mu squared goes by their number.
         """
-        most = self.bounds_share * Fraction(math.ceil(math.sqrt(drawn / count) * _PARTS), _PARTS)
-        return [most / 8, most / 4, most / 2, most]
+        return self.bounds_share * Fraction(math.ceil(math.sqrt(drawn / count) * _PARTS), _PARTS)
 
     def ends_part(self, ends: Fraction) -> GaussianNoise:
         """Return the part that draws the ends of features within their public bounds."""
