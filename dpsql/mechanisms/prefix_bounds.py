@@ -430,11 +430,13 @@ def draw_bounds(
 _RESOLUTION = 2.0**-40
 # Public bounds so many deviations from the mean are far wider than the bulk of the values.
 _WIDE = 4.0
+# Rows that are kept as integers within public bounds do not resolve a deviation below this share of a half width.
+_FINEST = 2.0**-14
 # A variance is known where it is so many times the noise in it.
 _SURE = 4.0
 # Ends within public bounds are drawn where rows are at least so many deviations of a prefix sum; with more noise where
 # it leaves the second number of them.
-LEAST_SEEN, _WELL_SEEN = 8.0, 64.0
+LEAST_SEEN, _WELL_SEEN = 8.0, 256.0
 _FACTORS = tuple(Fraction(1, 4**power) for power in range(4))
 
 
@@ -469,16 +471,16 @@ def ends_factor(
     `rows` is the released number of rows; nothing else of them decides. There are no ends where they are fewer than
     `least` deviations of a prefix sum.
     """
-    found = Fraction(0)
+    factor_used = Fraction(0)
     for factor in _FACTORS:
         over = (
-            rows_over_noise(rows, each * factor, of, neighbours, max_rows_per_unit)
-            for each, of in zip(squared_mus, cells, strict=True)
+            rows_over_noise(rows, loss * factor, column, neighbours, max_rows_per_unit)
+            for loss, column in zip(squared_mus, cells, strict=True)
         )
-        if min(over, default=0.0) < (_WELL_SEEN if found else least):
+        if min(over, default=0.0) < (_WELL_SEEN if factor_used else least):
             break
-        found = factor
-    return found
+        factor_used = factor
+    return factor_used
 
 
 def _helps(standard: Standard, place: int, pair: Interval, column: ColumnBounds) -> bool:
@@ -487,9 +489,7 @@ def _helps(standard: Standard, place: int, pair: Interval, column: ColumnBounds)
     return column.interval is not None and 0.0 < column.deviation < wide
 
 
-def _respread(
-    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
-) -> Standard:
+def _respread(standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]) -> Standard:
     """Return means and deviations in half widths of some bounds, where those of some features were drawn."""
     mean, deviation = standard.mean.copy(), standard.deviation.copy()
     weight = None if standard.weight is None else standard.weight.copy()
@@ -508,7 +508,8 @@ def spread_within(
 ) -> tuple[Standard, list[int]]:
     """Return means and deviations in half widths of public bounds, and of which features these were drawn.
 
-    Post-processing. What is undetermined stays as it is, and so does what cells resolve no better than moments do.
+    Post-processing. What is undetermined stays as it is, and so does what cells resolve no better than moments do, or
+    integers in [-S, S] too coarsely.
 
     Parameters
     ----------
@@ -517,7 +518,12 @@ def spread_within(
     drawn : mapping
         By place.
     """
-    helping = {place: column for place, column in drawn.items() if _helps(standard, place, pairs[place], column)}
+    helping = {
+        place: column
+        for place, column in drawn.items()
+        if _helps(standard, place, pairs[place], column)
+        and column.deviation > _FINEST * (pairs[place][1] / 2 - pairs[place][0] / 2)
+    }
     return _respread(standard, pairs, helping), list(helping)
 
 
@@ -525,12 +531,12 @@ def narrowed(
     standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
 ) -> tuple[Standard, list[Interval]]:
     """Return means and deviations as `spread_within` does, in half widths of the bounds, which come with them."""
-    found, helping = list(pairs), {}
+    bounds, helping = list(pairs), {}
     for place, column in drawn.items():
         ends = within(column, pairs[place])
         if ends is not None and _helps(standard, place, pairs[place], column):
-            found[place], helping[place] = ends, column
-    return _respread(standard, found, helping), found
+            bounds[place], helping[place] = ends, column
+    return _respread(standard, bounds, helping), bounds
 
 
 def within(column: ColumnBounds, pair: Interval) -> Interval | None:

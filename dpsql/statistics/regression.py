@@ -367,7 +367,9 @@ class QuantisedMagnitudes(MagnitudeHistogram):
         mapped, cells, of_target, bounds = self._given
         coded = np.empty((len(cells) + (of_target is not None), len(target)))
         for row, (place, of) in enumerate(cells.items()):
-            values = mapped.scales.middle[place] + quantised[:, place] / mapped.scales.scale[place]
+            scale = mapped.scales.scale[place]
+            values = mapped.scales.middle[place] + quantised[:, place] / scale
+            values[np.abs(values) < 0.5 / scale] = 0.0  # no integer stands for 0 exactly
             coded[row] = of.coded(values if of.digits is None else np.rint(values / of.step) * of.step)
         if of_target is not None:
             coded[-1] = of_target.coded(np.clip(target, *bounds))

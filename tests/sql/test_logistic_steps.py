@@ -195,7 +195,7 @@ def test_the_plan_counts_passes_and_shares_the_budget() -> None:
     assert scaling.epsilon + part.epsilon + plan().coefficients(True).epsilon == plan().epsilon
     assert scaling.delta + part.delta + plan().coefficients(True).delta == plan().delta
     assert (plan().event.cost.epsilon, plan().event.cost.delta) == (plan().epsilon, plan().delta)
-    assert plan().without_steps.event == plan().with_steps.event  # type: ignore[union-attr]
+    assert plan().choice(steps=False).event == plan().choice(steps=True).event == plan().first_choice.event  # type: ignore[union-attr]
     assert scaling == plan(method="linear").scaling_part
     assert plan().coefficients(False) == plan(method="linear").coefficients(False)
     lines = {name: value for name, value, _ in plan().noise(3, None)}
@@ -213,7 +213,8 @@ def test_the_plan_counts_passes_and_shares_the_budget() -> None:
 def test_a_linear_call_is_recorded_as_it_was_before() -> None:
     assert "method" not in plan(method="linear").public_arguments
     assert plan().public_arguments["method"] == "additive"
-    assert plan(method="linear").steps_part is plan(method="linear").with_steps is None
+    assert plan(method="linear").steps_part is None
+    assert plan(method="linear").event == plan(method="linear").after_scaling(plan().coefficients(False)).event
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,11 @@ class AdditiveModel(BoostedAdaSsp):
         features = self.narrows_features
         if features and self.plan.target_is_bounded:
             return self.plan.bounds_share
-        return self.plan.bounds_share * (_FEATURES if features else _TARGET) if features or self.narrows_target else Fraction(0)
+        return (
+            self.plan.bounds_share * (_FEATURES if features else _TARGET)
+            if features or self.narrows_target
+            else Fraction(0)
+        )
 
     def noise(self, n_features: int, n_rows: int | None) -> list[Quantity]:
         """Return how noisy the linear stage would be, and from how many rows there are steps."""

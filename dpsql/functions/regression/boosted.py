@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Longs
-
 from dpsql.contract.fold import Collector, Several
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
@@ -26,8 +25,15 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.gram import GramAccumulator
 from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import Boosting, LinearFit, next_step
-from dpsql.mechanisms.gaussian import GaussianNoise
-from dpsql.mechanisms.prefix_bounds import LEAST_SEEN, TARGET_WEIGHT, ends_factor, far_bounds, prefix_bounds, spread_within
+from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
+from dpsql.mechanisms.prefix_bounds import (
+    LEAST_SEEN,
+    TARGET_WEIGHT,
+    ends_factor,
+    far_bounds,
+    prefix_bounds,
+    spread_within,
+)
 from dpsql.mechanisms.quantile import QuantileSelection
 from dpsql.statistics.counts import GridHistogram
 from dpsql.statistics.gram import ColumnMoments
@@ -38,10 +44,9 @@ from dpsql.statistics.regression import CELLS, QuantisedMagnitudes, RoundProduct
 # the target fills few cells of its bounds, as years do.
 _TARGET_QUANTILES = (Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
 _REACH = 1.28
-import os
 # Ends of features are drawn where rows are at least so many deviations of a prefix sum: with fewer, slopes are noise,
 # and predictions are better where units are too wide.
-_LEAST_ROWS = float(os.environ.get('LR', '20'))
+_LEAST_ROWS = 20.0
 # Drawn ends of the target that are so many times closer than public ones hold few of the even cells between these.
 _NARROW = 8.0
 
@@ -142,7 +147,6 @@ class BoostedRows(KeptFeatures[StoredRows]):
         )
         return fit, mapped, scales
 
-
     def _magnitudes(self, places: Sequence[int], target: bool) -> list[Longs]:
         """Return the rows per magnitude of some features, and of the target."""
         return list(self.inner.magnitudes(self._columns.magnitudes(places, target=target)).cells.counts)
@@ -158,7 +162,10 @@ class BoostingScales(KeptFeatures[Several]):
     ending = ("_columns",)
 
     def __init__(self, columns: Columns) -> None:
-        method, folds = columns.method, [GridHistogram(GridCounts(*columns.target, CELLS)), ColumnMoments(columns.mapped)]
+        method, folds = (
+            columns.method,
+            [GridHistogram(GridCounts(*columns.target, CELLS)), ColumnMoments(columns.mapped)],
+        )
         if method.narrows_features or method.narrows_target:
             folds.append(columns.magnitudes(columns.narrowable, target=method.narrows_target))
         super().__init__(columns.kept, Several(*folds))
@@ -275,11 +282,13 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     part: GaussianNoise = plan.measurement["fit"]
     most, fit = part.spend(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
     far = far_bounds(standard, columns.narrowable)
+    if method.numbers(len(columns.kept), len(far) + 1) > MOST_COORDINATES:
+        far = []
     for places in (far, []) if method.narrows_target and far else (far,):
-        names: list[int | None] = [*places, *([None] if method.narrows_target else [])]
-        cells = [columns.cells(place) for place in names]
+        columns_counted: list[int | None] = [*places, *([None] if method.narrows_target else [])]
+        cells = [columns.cells(place) for place in columns_counted]
         count = len(columns.narrowable) + (TARGET_WEIGHT if method.narrows_target else 0)
-        losses = [most / count * (1 if place is not None else TARGET_WEIGHT) for place in names]
+        losses = [most / count * (1 if place is not None else TARGET_WEIGHT) for place in columns_counted]
         least = _LEAST_ROWS if places else LEAST_SEEN
         factor = ends_factor(standard.rows or 0.0, losses, cells, *unit, least=least)
         if factor:
@@ -288,8 +297,8 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     if not factor:
         return mapped.standardised(standard)
     fine = magnitudes(places, method.narrows_target)
-    counts = [of.counts(found) for of, found in zip(cells, fine, strict=True)]
-    drawn = prefix_bounds(
+    counts = [column.counts(rows) for column, rows in zip(cells, fine, strict=True)]
+    ends = prefix_bounds(
         counts,
         cells,
         squared_mus=[factor * loss for loss in losses],
@@ -297,11 +306,14 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
         max_rows_per_unit=plan.max_rows_per_unit,
     )
     if method.narrows_target:
-        columns.narrow_target(drawn.pop())
-    found, clipped = spread_within(standard, columns.pairs, dict(zip(places, drawn, strict=True)))
+        columns.narrow_target(ends.pop())
+    by_place = dict(zip(places, ends, strict=True))
+    standard, clipped = spread_within(standard, columns.pairs, by_place)
+    for place in clipped:
+        columns.narrow(place, by_place[place])
     whole = np.ones(len(columns.kept), dtype=bool) if mapped.whole is None else mapped.whole.copy()
     whole[clipped] = False
-    return replace(mapped, whole=whole).standardised(found)
+    return replace(mapped, whole=whole).standardised(standard)
 
 
 def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:
@@ -328,7 +340,9 @@ def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Sc
         # Rows beyond drawn ends count in the outermost cells within them.
         middles = np.array([cells.middle(cell) for cell in range(cells.cells)])
         inner = cells.of(np.clip(middles, *ends))
-        found = part.draw_tied(np.bincount(inner, cells.counts, minlength=cells.cells)[inner[0] : inner[-1] + 1].astype(np.int64))
+        found = part.draw_tied(
+            np.bincount(inner, cells.counts, minlength=cells.cells)[inner[0] : inner[-1] + 1].astype(np.int64)
+        )
         low, median, high = (cells.middle(cell + int(inner[0])) for cell in found)
     reach = _REACH * max(median - low, high - median)
     if not reach > 0.0:

@@ -120,14 +120,18 @@ class LeastSquares(Method):
 
     def check_features(self, count: int) -> None:
         """Raise if the call would release too many numbers."""
-        columns = count + 1
-        scaling = scaling_numbers(columns if self.draws_bounds else 0, count if self.standardizes else 0)
-        if scaling + columns * (columns + 1) // 2 + 1 + self.rounds * columns > MOST_COORDINATES:
+        if self.numbers(count, count + 1 if self.draws_bounds else 0) > MOST_COORDINATES:
             raise ParameterError(
                 "P026",
                 f"{count} features in {self.plan.rounds} rounds are more noisy numbers than one call releases. "
                 "Give bounds, or take fewer features or rounds.",
             )
+
+    def numbers(self, count: int, bounds: int) -> int:
+        """Return how many noisy numbers a call of `count` features releases, with the bounds of so many columns."""
+        columns = count + 1
+        scaling = scaling_numbers(bounds, count if self.standardizes else 0)
+        return scaling + columns * (columns + 1) // 2 + 1 + self.rounds * columns
 
     @cached_property
     def mu(self) -> Fraction:
@@ -293,10 +297,16 @@ class Columns:
         return TypedCells.of(self.call.kinds[-1], octave)
 
     def narrow_target(self, column: ColumnBounds) -> None:
-        """Take drawn ends of the target, within its public bounds."""
+        """Take drawn ends of the target, within its public bounds; if they are clear, as public bounds are."""
         ends = within(column, self.target)
-        if ends is not None:
+        if ends is not None and column.clear:
             self.target, self._of_target = ends, replace(column, interval=ends)
+
+    def narrow(self, place: int, column: ColumnBounds) -> None:
+        """Note that a feature is measured, and clipped, by drawn ends: its verdict is that of a feature with these."""
+        bounds = list(self._bounds)
+        bounds[self.kept[place]] = replace(bounds[self.kept[place]], clear=column.clear)
+        self._bounds = bounds
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()

@@ -17,9 +17,19 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.json import Json
 from dpsql.contract.measurement import Draw
+from dpsql.errors import ParameterError
 from dpsql.functions.regression.logistic_fit import Classifier, choose
 from dpsql.functions.regression.logistic_plan import LogisticPlan
-from dpsql.functions.regression.method import BOUNDS, Fitting, Interval, Magnitude, Magnitudes, Moments, Spreads, scaling_numbers
+from dpsql.functions.regression.method import (
+    BOUNDS,
+    Fitting,
+    Interval,
+    Magnitude,
+    Magnitudes,
+    Moments,
+    Spreads,
+    scaling_numbers,
+)
 from dpsql.kernels.typed_cells import TypedCells, is_few
 from dpsql.mechanisms.gaussian import MOST_COORDINATES
 from dpsql.mechanisms.prefix_bounds import ColumnBounds, draw_bounds, ends_factor, far_bounds
@@ -58,7 +68,7 @@ class LogisticCall(Call):
             standard: Standard | None, limits: Sequence[Interval] = pairs, ends: Fraction = Fraction(0)
         ) -> Collector:
             has_steps = self.plan.has_steps(len(kept), None if standard is None else standard.rows)
-            worth = range(len(kept))
+            worth = list(range(len(kept)))
             if standard is not None:
                 worth = self._worth_fitting(standard, steps=has_steps, ends=ends)
             chosen, limits = [kept[place] for place in worth], [limits[place] for place in worth]
@@ -89,6 +99,7 @@ class LogisticCall(Call):
                 neighbours=self.plan.neighbours,
                 max_rows_per_unit=self.plan.max_rows_per_unit,
             )
+            unclear.extend(self.features[place] for place, column in zip(far, drawn, strict=True) if not column.clear)
             return fitted(*narrow(standard, pairs, dict(zip(far, drawn, strict=True))), ends)
 
         return Spreads(self.plan, kept, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
@@ -102,10 +113,11 @@ class LogisticCall(Call):
         if not far or standard.rows is None or scaling_numbers(len(far), len(self.features)) > MOST_COORDINATES:
             return Fraction(0)
         most = self.plan.ends_share(len(far), count)
-        each = self.plan.ends_part(most).mu ** 2 / len(far)
-        factor = ends_factor(
-            standard.rows, [each] * len(far), far, self.plan.neighbours, self.plan.max_rows_per_unit
-        )
+        try:
+            loss = self.plan.ends_part(most).mu ** 2 / len(far)
+        except ParameterError:  # so little that nothing could be seen
+            return Fraction(0)
+        factor = ends_factor(standard.rows, [loss] * len(far), far, self.plan.neighbours, self.plan.max_rows_per_unit)
         return most * Fraction(math.isqrt(factor.numerator), math.isqrt(factor.denominator))
 
     def _worth_fitting(self, standard: Standard, *, steps: bool, ends: Fraction) -> list[int]:

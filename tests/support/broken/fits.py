@@ -271,9 +271,9 @@ def _thrice(gram: Any, *given: Any, squared_mu: Fraction, **options: Any) -> Any
     return _release_least_eigenvalue(gram, *given, squared_mu=3 * squared_mu, **options)
 
 
-def _greedy_fit(method: Any, mapped: Any) -> Fraction:
+def _greedy_fit(method: Any, columns: Any, mapped: Any) -> Fraction:
     whole: Fraction = method.mu
-    _spend_fit(method, mapped)
+    _spend_fit(method, columns, mapped)
     return whole
 
 
