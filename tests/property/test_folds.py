@@ -18,6 +18,7 @@ from dpsql.functions.value_cells import CutCells
 from dpsql.kernels import block_gram
 from dpsql.kernels.cells import GridCounts
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_maps
+from dpsql.kernels.typed_cells import TypedCells
 from dpsql.kernels.value_grid import ValueGrid
 from dpsql.statistics.additive import CELLS, CellMap, CellRows, CellWeights, ResidualSums, StepRows, Steps
 from dpsql.statistics.auc import ClassScores, ScoreCounts
@@ -30,7 +31,7 @@ from dpsql.statistics.grouped_sums import GroupedSums, NamedSums
 from dpsql.statistics.kendall import BlockScores
 from dpsql.statistics.logistic_rows import Scaling, StepSums
 from dpsql.statistics.presence import FeatureCounts, NameCounts
-from dpsql.statistics.regression import RoundProducts, RowMap, RowProducts, Scales
+from dpsql.statistics.regression import QuantisedMagnitudes, RoundProducts, RowMap, RowProducts, Scales
 from dpsql.statistics.score_rows import ScoreRows
 from dpsql.statistics.votes import BlockProducts, BlockVotes, ColumnRanges, VoteRule
 from dpsql.statistics.xty import CrossProducts, TargetSums
@@ -131,6 +132,12 @@ FOLDS: dict[str, Callable[[], Fold]] = {
     "grid": lambda: GridHistogram(GridCounts(-S, S, 40)),
     "magnitudes": lambda: MagnitudeHistogram(WIDTH, target=True),
     "magnitudes of the target": lambda: MagnitudeHistogram(0, target=True),
+    "magnitudes of integers": lambda: QuantisedMagnitudes(
+        RowMap(scales()),
+        {0: TypedCells.of(pa.float64()), 2: TypedCells.of(pa.int32())},
+        TypedCells.of(pa.int64()),
+        (-S, S),
+    ),
     "no magnitudes": lambda: MagnitudeHistogram(0, target=False),
     "scores": lambda: ScoreCounts(CutCells([-1.0, 0.0, 2.0]), -4.0, 4.0, 0.0),
     "feature counts": lambda: FeatureCounts(WIDTH, WIDTH, above=0.5),

@@ -22,6 +22,7 @@ from dpsql.statistics.counts import squared_l2_sensitivity
 from dpsql.statistics.gram import ColumnMoments, moments_sensitivity
 from dpsql.statistics.regression import (
     STANDARD_ONE,
+    QuantisedMagnitudes,
     RowMap,
     Scales,
     Standard,
@@ -127,6 +128,41 @@ def test_products_of_random_neighbours_of_all_types(neighbours: str, unit: int) 
         for of, first, second in zip(cells, *map(products, tables), strict=True):
             moved = sum(int(value) ** 2 for value in first - second)
             assert moved <= most * PrefixMatrix.of(of.count).squared
+
+
+@cases("neighbours", ["add_remove", "replace"], quick=4)
+@cases("unit", [1, 3])
+@cases("bounds", [(-1.0, 1.0), (0.0, 5000.0), (-3.5, 1e6), (100.0, 120.0)], ids=str)
+def test_products_within_public_bounds(neighbours: str, unit: int, bounds: tuple[float, float]) -> None:
+    """Random neighbours, kept as integers or not: each column moves by at most the norm of the matrix of its cells."""
+    generator = np.random.default_rng(unit)
+    mapped = RowMap(Scales(*affine_maps([bounds] * len(KINDS)), 0.0, 1.0))
+    cells = [TypedCells.of(kind) for kind in KINDS]
+    inside = [of.within(*bounds) for of in cells]
+
+    def rows(count: int) -> np.ndarray:
+        values = generator.standard_cauchy((len(KINDS), count)) * 10.0 ** generator.integers(-3, 9, (len(KINDS), count))
+        odd = generator.choice([np.nan, np.inf, -np.inf, 0.0, *bounds, 1e300], values.shape)
+        return np.where(generator.random(values.shape) < 0.3, odd, values)
+
+    def fine(table: np.ndarray, kept: bool) -> np.ndarray:
+        if kept:
+            magnitudes = QuantisedMagnitudes(mapped, dict(enumerate(cells)))
+            magnitudes.add(np.zeros(table.shape[1]), table, Batch())
+            return magnitudes.cells.counts
+        counts = MagnitudeCounts(len(KINDS))
+        counts.add(np.stack([of.coded(np.clip(column, *bounds)) for of, column in zip(cells, table, strict=True)]))
+        return counts.counts
+
+    most = squared_l2_sensitivity(neighbours, max_rows_per_unit=unit)
+    for step in range(40):
+        base, came, gone = rows(20), rows(unit), rows(unit if neighbours == "replace" else 0)
+        tables = [fine(np.concatenate([base, other], axis=1), kept=step % 2 == 0) for other in (came, gone)]
+        for of, *pair in zip(inside, *tables, strict=True):
+            first, second = (PrefixMatrix.of(of.count).products(of.counts(rows_in)) for rows_in in pair)
+            assert sum(int(value) ** 2 for value in first - second) <= most * PrefixMatrix.of(of.count).squared
+            assert of.counts(pair[0]).sum() == pair[0].sum()  # no row is outside all cells
+            assert bounds[0] <= of.low.min() <= of.high.max() <= bounds[1]
 
 
 @cases("whole", [False, True], quick=5)
