@@ -89,11 +89,11 @@ class TypedCells:
         inside = np.flatnonzero((self.high >= lower) & (self.low <= upper))
         if not len(inside):  # all values of the interval are in the outermost cell
             inside = np.array([0 if upper < self.low[0] else self.count - 1])
-        kept = slice(int(inside[0]), int(inside[-1]) + 1)
-        low, high = np.clip(self.low[kept], lower, upper), np.clip(self.high[kept], lower, upper)
-        starts = self.starts[kept].copy()
+        cut = slice(int(inside[0]), int(inside[-1]) + 1)
+        low, high = np.clip(self.low[cut], lower, upper), np.clip(self.high[cut], lower, upper)
+        starts = self.starts[cut].copy()
         starts[0] = 0
-        return replace(self, starts=starts, low=low, high=high, zero=self.zero - kept.start)
+        return replace(self, starts=starts, low=low, high=high, zero=self.zero - cut.start)
 
     @property
     def count(self) -> int:

@@ -440,11 +440,11 @@ LEAST_SEEN, _WELL_SEEN = 8.0, 256.0
 _FACTORS = tuple(Fraction(1, 4**power) for power in range(4))
 
 
-def far_bounds(standard: Standard, places: Iterable[int]) -> list[int]:
+def far_bounds(standard: Standard, positions: Iterable[int]) -> list[int]:
     """Return those of some features whose public bounds are far wider than their values, by what was released."""
     far = 1.0 + np.abs(standard.mean) > _WIDE * standard.deviation
     far |= standard.deviation**2 <= _SURE * standard.noise
-    return [place for place in places if far[place]]
+    return [position for position in positions if far[position]]
 
 
 def rows_over_noise(
@@ -483,28 +483,28 @@ def ends_factor(
     return factor_used
 
 
-def _helps(standard: Standard, place: int, pair: Interval, column: ColumnBounds) -> bool:
+def _helps(standard: Standard, position: int, pair: Interval, column: ColumnBounds) -> bool:
     """Whether a drawn spread is smaller than the one that moments show, given their noise."""
-    wide = math.sqrt(standard.deviation[place] ** 2 + standard.noise) * (pair[1] / 2 - pair[0] / 2)
+    wide = math.sqrt(standard.deviation[position] ** 2 + standard.noise) * (pair[1] / 2 - pair[0] / 2)
     return column.interval is not None and 0.0 < column.deviation < wide
 
 
-def _respread(standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]) -> Standard:
+def _respread(standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]) -> Standard:
     """Return means and deviations in half widths of some bounds, where those of some features were drawn."""
     mean, deviation = standard.mean.copy(), standard.deviation.copy()
     weight = None if standard.weight is None else standard.weight.copy()
-    for place, column in drawn.items():
-        low, high = pairs[place]
+    for position, column in by_position.items():
+        low, high = pairs[position]
         middle, half = low / 2 + high / 2, high / 2 - low / 2
-        mean[place] = np.clip(np.rint((column.mean - middle) / half / _RESOLUTION) * _RESOLUTION, -1.0, 1.0)
-        deviation[place] = np.clip(np.rint(column.deviation / half / _RESOLUTION) * _RESOLUTION, _RESOLUTION, 1.0)
+        mean[position] = np.clip(np.rint((column.mean - middle) / half / _RESOLUTION) * _RESOLUTION, -1.0, 1.0)
+        deviation[position] = np.clip(np.rint(column.deviation / half / _RESOLUTION) * _RESOLUTION, _RESOLUTION, 1.0)
         if weight is not None and standard.rows is not None:
-            weight[place] = standard.rows
+            weight[position] = standard.rows
     return replace(standard, mean=mean, deviation=deviation, weight=weight)
 
 
 def spread_within(
-    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
+    standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]
 ) -> tuple[Standard, list[int]]:
     """Return means and deviations in half widths of public bounds, and of which features these were drawn.
 
@@ -515,27 +515,27 @@ def spread_within(
     ----------
     standard : Standard
         In half widths of `pairs`, which are public.
-    drawn : mapping
-        By place.
+    by_position : mapping
+        Drawn ends.
     """
     helping = {
-        place: column
-        for place, column in drawn.items()
-        if _helps(standard, place, pairs[place], column)
-        and column.deviation > _FINEST * (pairs[place][1] / 2 - pairs[place][0] / 2)
+        position: column
+        for position, column in by_position.items()
+        if _helps(standard, position, pairs[position], column)
+        and column.deviation > _FINEST * (pairs[position][1] / 2 - pairs[position][0] / 2)
     }
     return _respread(standard, pairs, helping), list(helping)
 
 
 def narrowed(
-    standard: Standard, pairs: Sequence[Interval], drawn: Mapping[int, ColumnBounds]
+    standard: Standard, pairs: Sequence[Interval], by_position: Mapping[int, ColumnBounds]
 ) -> tuple[Standard, list[Interval]]:
     """Return means and deviations as `spread_within` does, in half widths of the bounds, which come with them."""
     bounds, helping = list(pairs), {}
-    for place, column in drawn.items():
-        ends = within(column, pairs[place])
-        if ends is not None and _helps(standard, place, pairs[place], column):
-            bounds[place], helping[place] = ends, column
+    for position, column in by_position.items():
+        ends = within(column, pairs[position])
+        if ends is not None and _helps(standard, position, pairs[position], column):
+            bounds[position], helping[position] = ends, column
     return _respread(standard, bounds, helping), bounds
 
 

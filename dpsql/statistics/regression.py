@@ -151,8 +151,9 @@ class Standard:
 
     def of(self, places: Sequence[int]) -> Standard:
         """Return those of some features."""
-        weight = None if self.weight is None else self.weight[list(places)]
-        return replace(self, mean=self.mean[list(places)], deviation=self.deviation[list(places)], weight=weight)
+        chosen = list(places)
+        weight = None if self.weight is None else self.weight[chosen]
+        return replace(self, mean=self.mean[chosen], deviation=self.deviation[chosen], weight=weight)
 
 
 @dataclass(frozen=True)
@@ -341,7 +342,7 @@ class QuantisedMagnitudes(MagnitudeHistogram):
     mapped : RowMap
         The map to [-1, 1].
     cells : mapping
-        The cells of each of these features, by place.
+        The cells of each of these features, by position.
     target : TypedCells or None
         The cells of the target; None where it is not counted.
     bounds : (float, float)
@@ -366,9 +367,9 @@ class QuantisedMagnitudes(MagnitudeHistogram):
         """Add quantised rows of shape (rows, d), and their target."""
         mapped, cells, of_target, bounds = self._given
         coded = np.empty((len(cells) + (of_target is not None), len(target)))
-        for row, (place, of) in enumerate(cells.items()):
-            scale = mapped.scales.scale[place]
-            values = mapped.scales.middle[place] + quantised[:, place] / scale
+        for row, (position, of) in enumerate(cells.items()):
+            scale = mapped.scales.scale[position]
+            values = mapped.scales.middle[position] + quantised[:, position] / scale
             values[np.abs(values) < 0.5 / scale] = 0.0  # no integer stands for 0 exactly
             coded[row] = of.coded(values if of.digits is None else np.rint(values / of.step) * of.step)
         if of_target is not None:
@@ -481,11 +482,11 @@ class StoredRows(KeptRows):
         """Yield batches of mapped rows and their targets."""
         return (boosted_rows(mapped, scales, rows.astype(np.float64), target) for rows, target in self._batches)
 
-    def magnitudes(self, found: QuantisedMagnitudes) -> QuantisedMagnitudes:
-        """Return the magnitudes that `found` is to count, of these rows."""
+    def magnitudes(self, histogram: QuantisedMagnitudes) -> QuantisedMagnitudes:
+        """Count the magnitudes of these rows in a histogram, and return it."""
         for features, target in self._batches:
-            found.add_quantised(features.astype(np.float64), target)
-        return found
+            histogram.add_quantised(features.astype(np.float64), target)
+        return histogram
 
     def drained(self) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Yield batches as `quantised` does, with their targets; and free each batch."""

@@ -161,7 +161,7 @@ def test_the_plan_counts_passes_and_says_from_where_there_are_steps() -> None:
     noise = {name: value for name, value, _ in plan.noise(3, None)}
     assert noise["steps_rows_needed"] == pytest.approx(WORTH_STEPS * math.sqrt(3) / noise["mu"])
     shares = dict(plan.fit.gaussian_shares)
-    assert set(shares) == {"moments", "fit", "bins", "residuals", "steps"}
+    assert set(shares) == {"ends", "moments", "fit", "bins", "residuals", "steps"}
     assert 0.999999 * plan.fit.mu**2 < sum(mu**2 for mu in shares.values()) <= plan.fit.mu**2
 
 

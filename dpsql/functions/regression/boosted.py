@@ -147,9 +147,9 @@ class BoostedRows(KeptFeatures[StoredRows]):
         )
         return fit, mapped, scales
 
-    def _magnitudes(self, places: Sequence[int], target: bool) -> list[Longs]:
+    def _magnitudes(self, positions: Sequence[int], target: bool) -> list[Longs]:
         """Return the rows per magnitude of some features, and of the target."""
-        return list(self.inner.magnitudes(self._columns.magnitudes(places, target=target)).cells.counts)
+        return list(self.inner.magnitudes(self._columns.magnitudes(positions, target=target)).cells.counts)
 
 
 class BoostingScales(KeptFeatures[Several]):
@@ -183,12 +183,12 @@ class BoostingScales(KeptFeatures[Several]):
         scales = _draw_scales(self._columns, target.cells, self._magnitudes)
         return _first_round(self._columns, mapped, scales)
 
-    def _magnitudes(self, places: Sequence[int], target: bool) -> list[Longs]:
+    def _magnitudes(self, positions: Sequence[int], target: bool) -> list[Longs]:
         """Return the rows per magnitude of some features, and of the target."""
         counted = self.inner.folds[-1]
         if not isinstance(counted, QuantisedMagnitudes):
             raise TypeError("the folds are of another pass")
-        numbers = [self._columns.narrowable.index(place) for place in places]
+        numbers = [self._columns.narrowable.index(position) for position in positions]
         return [counted.cells.counts[number] for number in (*numbers, *[-1] * target)]
 
 
@@ -284,19 +284,19 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     far = far_bounds(standard, columns.narrowable)
     if method.numbers(len(columns.kept), len(far) + 1) > MOST_COORDINATES:
         far = []
-    for places in (far, []) if method.narrows_target and far else (far,):
-        columns_counted: list[int | None] = [*places, *([None] if method.narrows_target else [])]
-        cells = [columns.cells(place) for place in columns_counted]
+    for positions in (far, []) if method.narrows_target and far else (far,):
+        columns_counted: list[int | None] = [*positions, *([None] if method.narrows_target else [])]
+        cells = [columns.cells(position) for position in columns_counted]
         count = len(columns.narrowable) + (TARGET_WEIGHT if method.narrows_target else 0)
-        losses = [most / count * (1 if place is not None else TARGET_WEIGHT) for place in columns_counted]
-        least = _LEAST_ROWS if places else LEAST_SEEN
+        losses = [most / count * (1 if position is not None else TARGET_WEIGHT) for position in columns_counted]
+        least = _LEAST_ROWS if positions else LEAST_SEEN
         factor = ends_factor(standard.rows or 0.0, losses, cells, *unit, least=least)
         if factor:
             break
     columns.more = 1 + (most - factor * sum(losses, Fraction(0))) / fit
     if not factor:
         return mapped.standardised(standard)
-    fine = magnitudes(places, method.narrows_target)
+    fine = magnitudes(positions, method.narrows_target)
     counts = [column.counts(rows) for column, rows in zip(cells, fine, strict=True)]
     ends = prefix_bounds(
         counts,
@@ -307,13 +307,13 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     )
     if method.narrows_target:
         columns.narrow_target(ends.pop())
-    by_place = dict(zip(places, ends, strict=True))
+    by_place = dict(zip(positions, ends, strict=True))
     standard, clipped = spread_within(standard, columns.pairs, by_place)
-    for place in clipped:
-        columns.narrow(place, by_place[place])
-    whole = np.ones(len(columns.kept), dtype=bool) if mapped.whole is None else mapped.whole.copy()
-    whole[clipped] = False
-    return replace(mapped, whole=whole).standardised(standard)
+    for position in clipped:
+        columns.narrow(position, by_place[position])
+    unclipped = np.array([feature not in clipped for feature in range(len(standard.mean))])
+    unclipped &= True if mapped.whole is None else mapped.whole
+    return replace(mapped, whole=unclipped).standardised(standard)
 
 
 def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Scales:
@@ -334,16 +334,16 @@ def _draw_scales(columns: Columns, cells: CellCounts, magnitudes: Counted) -> Sc
     width, ends = columns.public_target[1] / 2 - columns.public_target[0] / 2, columns.target
     if (ends[1] / 2 - ends[0] / 2) * _NARROW < width:
         typed = columns.target_cells(SUBCELLS).within(*ends)
-        found = part.draw_tied(typed.counts(magnitudes([], True)[0]))
-        low, median, high = (float(typed.low[cell] / 2 + typed.high[cell] / 2) for cell in found)
+        quantiles = part.draw_tied(typed.counts(magnitudes([], True)[0]))
+        low, median, high = (float(typed.low[cell] / 2 + typed.high[cell] / 2) for cell in quantiles)
     else:
         # Rows beyond drawn ends count in the outermost cells within them.
         middles = np.array([cells.middle(cell) for cell in range(cells.cells)])
         inner = cells.of(np.clip(middles, *ends))
-        found = part.draw_tied(
+        quantiles = part.draw_tied(
             np.bincount(inner, cells.counts, minlength=cells.cells)[inner[0] : inner[-1] + 1].astype(np.int64)
         )
-        low, median, high = (cells.middle(cell + int(inner[0])) for cell in found)
+        low, median, high = (cells.middle(cell + int(inner[0])) for cell in quantiles)
     reach = _REACH * max(median - low, high - median)
     if not reach > 0.0:
         return scales

@@ -269,7 +269,9 @@ class Columns:
         found = [column.interval for column in features if column.interval is not None]
         flags = [is_few(pair, call.kinds[place]) for place, pair in zip(self.kept, found, strict=True)]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
-        self.narrowable = [place for place, flag in enumerate(flags) if not flag] if method.narrows_features else []
+        self.narrowable = (
+            [position for position, flag in enumerate(flags) if not flag] if method.narrows_features else []
+        )
         self.more = Fraction(1)
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
@@ -281,15 +283,15 @@ class Columns:
         """The bounds of each feature that is kept."""
         return list(zip(*self._ends.tolist(), strict=True))
 
-    def cells(self, place: int | None) -> TypedCells:
+    def cells(self, position: int | None) -> TypedCells:
         """Return the cells within the public bounds of a feature that is kept, or of the target for None."""
-        if place is None:
+        if position is None:
             return self.target_cells().within(*self.public_target)
-        return TypedCells.of(self.call.kinds[self.kept[place]]).within(*self.pairs[place])
+        return TypedCells.of(self.call.kinds[self.kept[position]]).within(*self.pairs[position])
 
-    def magnitudes(self, places: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
+    def magnitudes(self, positions: Sequence[int], *, target: bool) -> QuantisedMagnitudes:
         """Return the empty histogram of the magnitudes of some features that are kept, and of the target."""
-        cells = {place: TypedCells.of(self.call.kinds[self.kept[place]]) for place in places}
+        cells = {position: TypedCells.of(self.call.kinds[self.kept[position]]) for position in positions}
         return QuantisedMagnitudes(self.mapped, cells, self.target_cells() if target else None, self.public_target)
 
     def target_cells(self, octave: int = OCTAVE) -> TypedCells:
@@ -302,10 +304,10 @@ class Columns:
         if ends is not None and column.clear:
             self.target, self._of_target = ends, replace(column, interval=ends)
 
-    def narrow(self, place: int, column: ColumnBounds) -> None:
+    def narrow(self, position: int, column: ColumnBounds) -> None:
         """Note that a feature is measured, and clipped, by drawn ends: its verdict is that of a feature with these."""
         bounds = list(self._bounds)
-        bounds[self.kept[place]] = replace(bounds[self.kept[place]], clear=column.clear)
+        bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear)
         self._bounds = bounds
 
     def result(

@@ -71,7 +71,7 @@ class LogisticCall(Call):
             worth = list(range(len(kept)))
             if standard is not None:
                 worth = self._worth_fitting(standard, steps=has_steps, ends=ends)
-            chosen, limits = [kept[place] for place in worth], [limits[place] for place in worth]
+            chosen, limits = [kept[feature] for feature in worth], [limits[feature] for feature in worth]
             scaling = self.plan.scaling(limits, None if standard is None else standard.of(worth))
             return Classifier(self.plan, self, chosen, unclear, scaling, has_steps, ends).start()
 
@@ -86,21 +86,22 @@ class LogisticCall(Call):
 
         def narrowed(standard: Standard, counted: Mapping[int, Magnitude]) -> Collector:
             far = far_bounds(standard, counted)
-            ends = self._ends(standard, [counted[place][0] for place in far], len(counted))
+            ends = self._ends(standard, [counted[position][0] for position in far], len(counted))
             if not ends:
                 return fitted(standard)
             choose(self.plan, steps=self.plan.has_steps(len(kept), standard.rows), ends=ends)
-            drawn = draw_bounds(
+            ends_of = draw_bounds(
                 self.plan.ends_part(ends),
                 BOUNDS,
-                [counted[place][1] for place in far],
-                [counted[place][0] for place in far],
+                [counted[position][1] for position in far],
+                [counted[position][0] for position in far],
                 last=False,
                 neighbours=self.plan.neighbours,
                 max_rows_per_unit=self.plan.max_rows_per_unit,
             )
-            unclear.extend(self.features[place] for place, column in zip(far, drawn, strict=True) if not column.clear)
-            return fitted(*narrow(standard, pairs, dict(zip(far, drawn, strict=True))), ends)
+            by_position = dict(zip(far, ends_of, strict=True))
+            unclear.extend(self.features[position] for position, column in by_position.items() if not column.clear)
+            return fitted(*narrow(standard, pairs, by_position), ends)
 
         return Spreads(self.plan, kept, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
 

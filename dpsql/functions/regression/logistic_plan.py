@@ -270,12 +270,12 @@ class LogisticPlan(Plan):
         """Whether ends of features may be drawn within their public bounds, where these turn out to be far too wide."""
         return self.standardizes and not self.draws_bounds
 
-    def ends_share(self, drawn: int, count: int) -> Fraction:
-        """Return the largest share of epsilon and delta for the ends of `drawn` of `count` features.
+    def ends_share(self, far: int, count: int) -> Fraction:
+        """Return the largest share of epsilon and delta for the ends of `far` of `count` features.
 
         It gives each of them the mu that it would have if there were no public bounds: mu squared goes by their number.
         """
-        return self.bounds_share * Fraction(math.ceil(math.sqrt(drawn / count) * _PARTS), _PARTS)
+        return self.bounds_share * Fraction(math.ceil(math.sqrt(far / count) * _PARTS), _PARTS)
 
     def ends_part(self, ends: Fraction) -> GaussianNoise:
         """Return the part that draws the ends of features within their public bounds."""

@@ -171,8 +171,8 @@ class Spreads(KeptFeatures[Several]):
         Public bounds of each.
     kinds : sequence of pyarrow types
     following : callable
-        Takes means and deviations, and the cells and the rows in them of features that are no flags, by place; returns
-        the next pass.
+        Takes means and deviations, and the cells and the rows in them of features that are no flags, by position;
+        returns the next pass.
     least_rows : float
         See `dpsql.mechanisms.prefix_bounds.released_standard`.
     """
@@ -190,17 +190,17 @@ class Spreads(KeptFeatures[Several]):
         following: Callable[[Standard, Mapping[int, Magnitude]], Collector],
         least_rows: float = 0.0,
     ) -> None:
-        self._pairs = {place: pairs[place] for place, most in enumerate(reach) if math.isinf(most)}
-        self._cells = {place: TypedCells.of(kinds[place]) for place in self._pairs}
+        self._pairs = {position: pairs[position] for position, most in enumerate(reach) if math.isinf(most)}
+        self._cells = {position: TypedCells.of(kinds[position]) for position in self._pairs}
         super().__init__(kept, Several(ColumnMoments(mapped), MagnitudeHistogram(len(self._pairs), target=False)))
         self._plan, self._reach, self._following, self._least_rows = plan, reach, following, least_rows
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        values = features if len(self.kept) == features.shape[0] else features[self.kept]
+        values = features[self.kept]
         coded = np.empty((len(self._pairs), len(target)))
-        for row, (place, (low, high)) in enumerate(self._pairs.items()):
-            coded[row] = self._cells[place].coded(np.clip(values[place], low, high))
+        for row, (position, (low, high)) in enumerate(self._pairs.items()):
+            coded[row] = self._cells[position].coded(np.clip(values[position], low, high))
         moments, magnitudes = self.inner.folds
         moments.add(target, values, batch)
         magnitudes.add(target, coded, batch)
@@ -210,8 +210,10 @@ class Spreads(KeptFeatures[Several]):
         moments, magnitudes = self.inner.folds
         if not isinstance(moments, ColumnMoments) or not isinstance(magnitudes, MagnitudeHistogram):
             raise TypeError("the folds are of another pass")
-        found = dict(zip(self._pairs, magnitudes.cells.counts, strict=True))
-        counted = {place: magnitude(self._cells[place], self._pairs[place], fine) for place, fine in found.items()}
+        counted = {
+            position: magnitude(self._cells[position], self._pairs[position], fine)
+            for position, fine in zip(self._pairs, magnitudes.cells.counts, strict=True)
+        }
         return self._following(draw_standard(self._plan, moments, self._reach, self._least_rows), counted)
 
 
