@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ import polars as pl
 import pytest
 
 import dpsql
+from dpsql.functions.regression import boosted
 from dpsql.functions.regression.additive import WORTH_STEPS
 from dpsql.functions.regression.linear import RegressionPlan
-from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS
+from dpsql.mechanisms import ada_ssp, prefix_bounds
+from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS, StepRounds
 from dpsql.released.model import LinearModel
 from dpsql.statistics.additive import ResidualSums
 from support.broken.planting import planted
@@ -57,6 +60,9 @@ def made() -> Iterator[dpsql.Context]:
         {**BOUNDS, "privacy_unit": "u", "max_rows_per_unit": 2, "epsilon": 20},
         {**BOUNDS, "target": "positive"},
         {"epsilon": 0.02},
+        {"lower": -3000, "upper": 5000, "target_lower": -9000, "target_upper": 9000},
+        {"lower": -3000, "upper": 5000},
+        {"target_lower": -9000, "target_upper": 9000},
     ],
 )
 @pytest.mark.long
@@ -175,3 +181,38 @@ def test_the_picture_has_a_part_for_each_feature(made: dpsql.Context) -> None:
     axes = made.release("wave").plot()
     assert len(axes.child_axes) == 3
     assert made.release("wave").plot("effects") is not None
+
+
+WIDE = {"lower": -3000, "upper": 5000, "target_lower": -9000, "target_upper": 9000}
+
+
+@pytest.mark.parametrize(
+    "bounds", [BOUNDS, WIDE, {"lower": -3000, "upper": 5000}, {"target_lower": -9000, "target_upper": 9000}]
+)
+@pytest.mark.parametrize("epsilon", [0.5, 8])
+def test_all_draws_together_spend_the_call(
+    monkeypatch: pytest.MonkeyPatch, bounds: dict[str, Any], epsilon: float
+) -> None:
+    """Squares of mu of bounds, moments, ends, fit and steps add up to that of the call, whatever ends are drawn."""
+    spent_on: list[Fraction] = []
+
+    def spy(owner: Any, name: str, losses: Any) -> None:
+        real = getattr(owner, name)
+
+        def recorded(*arguments: Any, **named: Any) -> Any:
+            spent_on.extend(losses(named))
+            return real(*arguments, **named)
+
+        monkeypatch.setattr(owner, name, recorded)
+
+    spy(boosted, "prefix_bounds", lambda named: named["squared_mus"])
+    spy(prefix_bounds, "prefix_bounds", lambda named: named["squared_mus"])
+    spy(prefix_bounds, "released_standard", lambda named: [named["squared_mu"]])
+    spy(ada_ssp, "boosted_ada_ssp", lambda named: [named["mu"] ** 2])
+    spy(StepRounds, "drawn", lambda named: [mu**2 for mu in named["mus"].values()])
+    call = {**CALL, **bounds, "epsilon": epsilon}
+    with context(frame(), engine=False) as opened:
+        opened.dp_linear_regression("t", **call)
+    whole = RegressionPlan.from_arguments("t", call).fit.mu ** 2  # type: ignore[attr-defined]
+    assert 0.9999 * whole < sum(spent_on) <= whole
+    assert len(spent_on) > 1 + (bounds is not BOUNDS)

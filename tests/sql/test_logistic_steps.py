@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -236,3 +237,18 @@ def test_so_many_features_have_no_steps() -> None:
     with pytest.raises(dpsql.ParameterError, match="P026"):
         plan().check_features(2001)
     plan(method="linear").check_features(2001)
+
+
+@pytest.mark.parametrize("steps", [False, True])
+def test_ends_within_public_bounds_are_paid_by_the_fit(steps: bool) -> None:
+    """Whatever is chosen after moments costs what was planned; the parts add up to it, and no less."""
+    asked = plan() if steps else plan(method="linear")
+    for share in (Fraction(1, 4), Fraction(1, 50)):
+        chosen = asked.choice(steps=steps, ends=share)
+        costs = [part.event.cost for part in chosen.leaves]
+        assert sum(cost.epsilon for cost in costs) == asked.rest[0]
+        assert sum(cost.delta for cost in costs) == asked.rest[1]
+        assert chosen.event == asked.first_choice.event  # type: ignore[union-attr]
+        assert asked.ends_part(share).epsilon == share * asked.epsilon
+    assert asked.ends_share(4, 4) == asked.bounds_share == Fraction(1, 4)
+    assert Fraction(1, 8) <= asked.ends_share(1, 4) <= Fraction(1, 8) + Fraction(1, 4000)
