@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from copy import copy
 from fractions import Fraction
 from typing import Self
@@ -181,8 +182,8 @@ class MagnitudeCounts:
         """Rows in each fine cell, shape (width, FINE_CELLS): a copy."""
         return self._counts.copy()
 
-    def add(self, columns: NDArray[np.float64]) -> None:
-        """Count values of shape (width, rows)."""
+    def add(self, columns: Sequence[NDArray[np.float64]] | NDArray[np.float64]) -> None:
+        """Count values of shape (width, rows), or columns of shape (rows,)."""
         for number, column in enumerate(columns):
             counts = np.zeros(FINE_CELLS + 1, dtype=np.int64)
             for start in range(0, len(column), _BLOCK):

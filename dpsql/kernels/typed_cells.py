@@ -84,7 +84,7 @@ class TypedCells:
     def within(self, lower: float, upper: float) -> TypedCells:
         """Return the cells that values in [lower, upper] are in: no wider than that interval, which is public.
 
-        Values have to be clipped to the interval before they are counted.
+        Values beyond the interval count in the outermost cells, as if they were clipped to it.
         """
         inside = np.flatnonzero((self.high >= lower) & (self.low <= upper))
         if not len(inside):  # all values of the interval are in the outermost cell

@@ -39,6 +39,8 @@ from dpsql.statistics.regression import Standard
 
 # Where rows are fewer than so many deviations of the noise in moments, features are measured in half widths of bounds.
 _LEAST_ROWS = 4.0
+# Magnitudes of more features take too much memory; then public bounds are used as they are.
+_MOST_COUNTED = 2000
 
 
 class LogisticCall(Call):
@@ -81,7 +83,7 @@ class LogisticCall(Call):
             return Waiting(fitted(None))
         reach = [self._reach(pair, self.kinds[place], len(kept)) for place, pair in zip(kept, pairs, strict=True)]
         mapped = self.plan.scaling(pairs).mapped
-        if not self.plan.may_narrow:
+        if not self.plan.may_narrow or not 0 < reach.count(math.inf) <= _MOST_COUNTED:
             return Moments(self.plan, kept, mapped, reach, fitted, _LEAST_ROWS)
 
         def narrowed(standard: Standard, counted: Mapping[int, Magnitude]) -> Collector:
@@ -103,7 +105,7 @@ class LogisticCall(Call):
             unclear.extend(self.features[position] for position, column in by_position.items() if not column.clear)
             return fitted(*narrow(standard, pairs, by_position), ends)
 
-        return Spreads(self.plan, kept, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
+        return Spreads(self.plan, mapped, reach, pairs, self.kinds, narrowed, _LEAST_ROWS)
 
     def _ends(self, standard: Standard, far: Sequence[TypedCells], count: int) -> Fraction:
         """Return the share of epsilon and delta for the ends of features with far too wide bounds; 0 for no ends.

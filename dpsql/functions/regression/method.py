@@ -156,15 +156,14 @@ class Spreads(KeptFeatures[Several]):
     """Moments of all features, and magnitudes of those that are no flags, within public bounds.
 
     Both are counted in one pass. The moments are drawn at its end, and then the ends of the features whose bounds these
-    show to be far wider than the bulk of their values; see `within_bounds`. The rest is never released.
+    show to be far wider than the bulk of their values (`dpsql.mechanisms.prefix_bounds.far_bounds`). Other counts are
+    never released.
 
     Parameters
     ----------
     plan : Plan
-    kept : sequence of int
-        Positions of the features.
     mapped : RowMap
-        The map of these to [-1, 1].
+        The map of all features to [-1, 1].
     reach : sequence of float
         How many deviations from the mean the bounds of each are at most; infinite for those that are no flags.
     pairs : sequence of (float, float)
@@ -182,7 +181,6 @@ class Spreads(KeptFeatures[Several]):
     def __init__(
         self,
         plan: Plan,
-        kept: Sequence[int],
         mapped: RowMap,
         reach: Sequence[float],
         pairs: Sequence[Interval],
@@ -192,18 +190,18 @@ class Spreads(KeptFeatures[Several]):
     ) -> None:
         self._pairs = {position: pairs[position] for position, most in enumerate(reach) if math.isinf(most)}
         self._cells = {position: TypedCells.of(kinds[position]) for position in self._pairs}
-        super().__init__(kept, Several(ColumnMoments(mapped), MagnitudeHistogram(len(self._pairs), target=False)))
+        super().__init__(
+            range(len(pairs)), Several(ColumnMoments(mapped), MagnitudeHistogram(len(self._pairs), target=False))
+        )
         self._plan, self._reach, self._following, self._least_rows = plan, reach, following, least_rows
 
     def add(self, target: NDArray[np.float64], features: NDArray[np.float64], batch: Batch) -> None:
         """Add a batch of rows."""
-        values = features[self.kept]
-        coded = np.empty((len(self._pairs), len(target)))
-        for row, (position, (low, high)) in enumerate(self._pairs.items()):
-            coded[row] = self._cells[position].coded(np.clip(values[position], low, high))
         moments, magnitudes = self.inner.folds
-        moments.add(target, values, batch)
-        magnitudes.add(target, coded, batch)
+        moments.add(target, features, batch)
+        if isinstance(magnitudes, MagnitudeHistogram):
+            # Values beyond the bounds are in cells beyond, which count as the outermost ones within.
+            magnitudes.cells.add([cells.coded(features[position]) for position, cells in self._cells.items()])
 
     def turn(self, progress: Callable[[float], None]) -> Collector:
         """Draw means and deviations."""
