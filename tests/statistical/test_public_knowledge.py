@@ -159,7 +159,7 @@ KNOWLEDGE = {
     "mean, bounds": Knowledge(_mean, _column),
     "mean, type": Knowledge(_mean, defined="types"),
     "mean, primary key": Knowledge(_mean, both=PERSON, defined="primary key"),
-    "mean, not null": Knowledge(_mean, both={"nulls": "drop"}, defined="not null"),
+    "mean, not null": Knowledge(_mean, defined="not null"),
     "quantile, bounds": Knowledge(_quantile, _column),
     "quantile, type": Knowledge(_quantile, defined="types"),
     "counts, keys": Knowledge(_counts, lambda of: {"keys": KINDS}, {"keys": "private", "delta": DELTA}),
