@@ -34,6 +34,16 @@ standard deviations, but for the chance `failure`. So where the noisy T exceeds 
 the column's rows are in the interval, mostly nearly all. For that a DOUBLE needs about ``56 / mu`` rows. The statement,
 and its chance of failure, is of clear intervals alone; an interval that is not clear may be anywhere.
 
+*Atoms.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
+Where all of them are in at most `FEW` cells, but for what noise explains, the column has few values, whatever its type;
+where these are two, much narrower than they are far apart, it is a flag. Noise explains `_SEEN_ATOM` standard deviations of what is in one cell, or in all
+others together.
+
+*Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
+the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
+slope is ``1 + cov(c, e) / var(c)`` times too large, in a fit of several columns as well if the others depend on e by
+way of c alone. `SeenRows.clipped` estimates that share from the cells, with the rows that noise may hide added.
+
 **Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
 fitted.
 
@@ -54,7 +64,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from statistics import NormalDist
@@ -93,9 +103,73 @@ _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
+# A cell holds rows, and others hold none, by so many standard deviations of the noise.
+_SEEN_ATOM = 3.0
+# So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
+_HIDDEN = 1.0
+
 Interval = tuple[float, float]
+# The values of a flag are known to so large a share of their distance, at most.
+_FLAG = 1.0 / 3.0
 # Share of the loss that the bounds of a target get, over that of a feature's bounds.
 TARGET_WEIGHT = Fraction(4)
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """How the rows of a column are spread over the cells of its interval, with noise; post-processing.
+
+    Attributes
+    ----------
+    low, high : ndarray of float64, shape (k,)
+        The ends of the cells.
+    rows : ndarray of float64, shape (k,)
+        Noisy, >= 0.
+    unit : float
+        Standard deviation of the noise in a prefix sum, in rows.
+    few : bool
+        Whether all rows are in at most `FEW` cells, but for what noise explains.
+    flag : bool
+        Whether these are two, much narrower than they are far apart.
+    """
+
+    low: Doubles
+    high: Doubles
+    rows: Doubles
+    unit: float
+    few: bool
+    flag: bool
+
+    def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> tuple[float, float]:
+        """Return how far clipping moves the coefficients of a linear truth, see the module's text.
+
+        Parameters
+        ----------
+        low, high : float
+            Between which values are clipped.
+        hidden : float
+            So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide.
+
+        Returns
+        -------
+        slope : float
+            >= 0, as a share of the slope; 0 where nothing within the interval is clipped.
+        level : float
+            >= 0: how far the intercept moves, over the slope.
+        """
+        if low <= self.low[0] and high >= self.high[-1]:
+            return 0.0, 0.0
+        middle, count = (self.low + self.high) / 2.0, float(self.rows.sum())
+        kept = np.clip(middle, low, high)
+        mean = float(kept @ self.rows) / count if count > 0.0 else 0.0
+        variance = float(np.square(kept - mean) @ self.rows)
+        if not variance > 0.0:
+            return math.inf, math.inf
+        cut = (middle - kept) * self.rows
+        deviation = math.sqrt(variance / count)
+        more = hidden * self.unit * deviation
+        slope = (float(np.abs(cut) @ np.abs(kept - mean)) + more * max(high - mean, mean - low)) / variance
+        return slope, (abs(float(cut.sum())) + more) / count + slope * abs(mean)
 
 
 @dataclass(frozen=True)
@@ -111,12 +185,18 @@ class ColumnBounds:
         true of public bounds.
     whole : bool
         Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
-        few discrete values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+        few values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+    flag : bool
+        Whether the released cells show no more than two values.
+    seen : SeenRows or None
+        How the rows are spread over the interval; None of public bounds.
     """
 
     interval: Interval | None
     clear: bool = True
     whole: bool = True
+    flag: bool = False
+    seen: SeenRows | None = field(default=None, compare=False, repr=False)
 
 
 UNDETERMINED = ColumnBounds(None, clear=False, whole=False)
@@ -178,6 +258,12 @@ class PrefixMatrix:
         """The standard deviation of the rows in an octave of cells, for noise of variance 1 on the products."""
         within, before = self.back[:OCTAVE], self.back[OCTAVE:] - self.back[:-OCTAVE]
         return float(np.sqrt(within @ within + before @ before))
+
+    @cached_property
+    def cell_deviation(self) -> float:
+        """The largest standard deviation of the rows in a cell, for noise of variance 1 on the products."""
+        steps = np.diff(self.back, prepend=0.0)
+        return float(np.sqrt(steps @ steps))
 
     def deviation(self, first: int, last: int) -> float:
         """Return the standard deviation of T for the cells first to last, for noise of variance 1 on the products."""
@@ -290,7 +376,25 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
-    return ColumnBounds((lower, upper), clear=clear, whole=upper - lower <= FEW * cells.step)
+    seen = _seen(sums, ascending, sigma, matrix, cells, first, last)
+    whole = upper - lower <= FEW * cells.step or seen.few
+    return ColumnBounds((lower, upper), clear, whole, flag=seen.flag, seen=seen)
+
+
+def _seen(
+    sums: Doubles, ascending: Doubles, sigma: float, matrix: PrefixMatrix, cells: TypedCells, first: int, last: int
+) -> SeenRows:
+    """Return the rows in the cells first to last; `ascending` is the fit to the noisy prefix sums."""
+    within = slice(first, last + 1)
+    unit, own = sigma * matrix.prefix_deviation, sigma * matrix.cell_deviation
+    rows = np.diff(ascending[within], prepend=ascending[first - 1] if first else 0.0)
+    each = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
+    held = each > _SEEN_ATOM * own
+    count = int(np.count_nonzero(held))
+    few = 0 < count <= FEW and float(ascending[-1] - each[held].sum()) <= _SEEN_ATOM * math.hypot(unit, own * count**0.5)
+    low, high = cells.low[within], cells.high[within]
+    flag = few and count == 2 and bool((high - low)[held].max() <= _FLAG * (low[held][1] - high[held][0]))
+    return SeenRows(low, high, rows, unit, few, flag)
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:

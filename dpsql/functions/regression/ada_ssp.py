@@ -30,7 +30,7 @@ class AdaSsp(LeastSquares):
             return Waiting(Products(columns, columns.mapped))
         mapped = columns.mapped
         return Moments(
-            self.plan, columns.kept, mapped, columns.reach, lambda found: Products(columns, mapped.standardised(found))
+            self.plan, columns.kept, mapped, columns.reach, lambda found: Products(columns, columns.standardised(found))
         )
 
 

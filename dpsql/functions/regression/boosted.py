@@ -112,7 +112,7 @@ class BoostedRows(KeptFeatures[StoredRows]):
             moments = ColumnMoments(mapped)
             for quantised in self.inner.quantised():
                 moments.add_rows(quantised)
-            mapped = mapped.standardised(draw_standard(plan, moments, self._columns.reach))
+            mapped = self._columns.standardised(draw_standard(plan, moments, self._columns.reach))
         width = 1 + len(self._columns.kept)
         rows, gram = ClippedRows(width), GramAccumulator(width)
         for matrix, target in self.inner.given_up(mapped, scales) if last else self.inner.boosted(mapped, scales):
@@ -150,7 +150,7 @@ class BoostingScales(KeptFeatures[Several]):
             raise TypeError("the folds are of another pass")
         scales = _draw_scales(self._columns, target.cells)
         if self._columns.standardizes and self._columns.kept:
-            mapped = mapped.standardised(draw_standard(plan, moments, self._columns.reach))
+            mapped = self._columns.standardised(draw_standard(plan, moments, self._columns.reach))
         return _first_round(self._columns, mapped, scales)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 
@@ -37,6 +38,7 @@ from dpsql.statistics.regression import (
     STANDARD_ONE,
     RowMap,
     Scales,
+    Standard,
     cross_sensitivity,
     gram_sensitivity,
     largest_norm,
@@ -230,12 +232,27 @@ class Columns:
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
         found = [column.interval for column in features if column.interval is not None]
-        flags = [is_few(pair, call.kinds[place]) for place, pair in zip(self.kept, found, strict=True)]
+        flags = [
+            features[place].flag or is_few(pair, call.kinds[place])
+            for place, pair in zip(self.kept, found, strict=True)
+        ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
         whole = np.array([features[place].whole for place in self.kept], dtype=bool)
+        self._whole = whole
         self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
+
+    def standardised(self, standard: Standard) -> RowMap:
+        """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
+        import os
+        mapped = self.mapped.standardised(standard)
+        clipped = [
+            0.0 if seen is None else seen.clipped(*ends, hidden=0.0)[0]
+            for seen, ends in zip((self._bounds[place].seen for place in self.kept), mapped.counted(*self._ends), strict=True)
+        ]
+        light = np.array(clipped) <= float(os.environ.get("L",".125"))
+        return replace(mapped, whole=light | self._whole)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -253,6 +270,7 @@ class Columns:
             sizes = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float64).tiny)  # squares overflow
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
+            errors = self._with_clips(errors, coefficients[1:], mapped)
         places = [0, *(1 + place for place in self.kept)]
         bounds: list[Interval | None] = [None] * len(self._bounds)
         for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
@@ -267,6 +285,19 @@ class Columns:
                 shapes[place] = one
             clips = {**clips, "steps": shapes}
         return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
+
+    def _with_clips(
+        self, errors: NDArray[np.float64], slopes: NDArray[np.float64], mapped: RowMap
+    ) -> NDArray[np.float64]:
+        """Return standard errors, intercept first, that also hold what clipping moves if the truth is linear."""
+        found = np.square(errors)
+        for place, slope, ends in zip(self.kept, slopes.tolist(), mapped.counted(*self._ends), strict=True):
+            seen = self._bounds[place].seen
+            if seen is not None:
+                share, level = seen.clipped(*ends)
+                found[1 + self.kept.index(place)] += (slope * share) ** 2
+                found[0] += (slope * level) ** 2
+        return np.sqrt(found)
 
 
 def _spread(values: NDArray[np.float64], places: list[int], width: int) -> NDArray[np.float64]:
