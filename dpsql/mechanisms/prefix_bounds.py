@@ -36,8 +36,8 @@ and its chance of failure, is of clear intervals alone; an interval that is not 
 
 *Atoms.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
 Where all of them are in at most `FEW` cells, but for what noise explains, the column has few values, whatever its type;
-where these are two, much narrower than they are far apart, it is a flag. Noise explains `_SEEN_ATOM` standard deviations of what is in one cell, or in all
-others together.
+where these are two, much narrower than they are far apart, it is a flag. Noise explains `_SEEN_ATOM` standard
+deviations of what is in one cell, or in all others together.
 
 *Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
 the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
@@ -115,6 +115,25 @@ _FLAG = 1.0 / 3.0
 TARGET_WEIGHT = Fraction(4)
 
 
+@dataclass(frozen=True)
+class ClippedShare:
+    """How far clipping a column moves the coefficients of a linear truth.
+
+    Attributes
+    ----------
+    slope : float
+        >= 0, as a share of the column's slope; 0 where nothing within the interval is clipped.
+    level : float
+        >= 0: how far the intercept moves, over the slope.
+    spread : float
+        >= 0: the mean square of what is cut off, which is like noise to the other columns.
+    """
+
+    slope: float = 0.0
+    level: float = 0.0
+    spread: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class SeenRows:
     """How the rows of a column are spread over the cells of its interval, with noise; post-processing.
@@ -140,7 +159,7 @@ class SeenRows:
     few: bool
     flag: bool
 
-    def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> tuple[float, float]:
+    def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> ClippedShare:
         """Return how far clipping moves the coefficients of a linear truth, see the module's text.
 
         Parameters
@@ -149,27 +168,21 @@ class SeenRows:
             Between which values are clipped.
         hidden : float
             So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide.
-
-        Returns
-        -------
-        slope : float
-            >= 0, as a share of the slope; 0 where nothing within the interval is clipped.
-        level : float
-            >= 0: how far the intercept moves, over the slope.
         """
         if low <= self.low[0] and high >= self.high[-1]:
-            return 0.0, 0.0
+            return ClippedShare()
         middle, count = (self.low + self.high) / 2.0, float(self.rows.sum())
         kept = np.clip(middle, low, high)
         mean = float(kept @ self.rows) / count if count > 0.0 else 0.0
         variance = float(np.square(kept - mean) @ self.rows)
         if not variance > 0.0:
-            return math.inf, math.inf
+            return ClippedShare(math.inf, math.inf, math.inf)
         cut = (middle - kept) * self.rows
         deviation = math.sqrt(variance / count)
         more = hidden * self.unit * deviation
         slope = (float(np.abs(cut) @ np.abs(kept - mean)) + more * max(high - mean, mean - low)) / variance
-        return slope, (abs(float(cut.sum())) + more) / count + slope * abs(mean)
+        level = (abs(float(cut.sum())) + more) / count + slope * abs(mean)
+        return ClippedShare(slope, level, float((middle - kept) @ cut) / count)
 
 
 @dataclass(frozen=True)
@@ -391,7 +404,9 @@ def _seen(
     each = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
     held = each > _SEEN_ATOM * own
     count = int(np.count_nonzero(held))
-    few = 0 < count <= FEW and float(ascending[-1] - each[held].sum()) <= _SEEN_ATOM * math.hypot(unit, own * count**0.5)
+    few = 0 < count <= FEW and float(ascending[-1] - each[held].sum()) <= _SEEN_ATOM * math.hypot(
+        unit, own * count**0.5
+    )
     low, high = cells.low[within], cells.high[within]
     flag = few and count == 2 and bool((high - low)[held].max() <= _FLAG * (low[held][1] - high[held][0]))
     return SeenRows(low, high, rows, unit, few, flag)

@@ -32,7 +32,7 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.kernels.typed_cells import is_few
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ColumnBounds
+from dpsql.mechanisms.prefix_bounds import ClippedShare, ColumnBounds
 from dpsql.statistics.regression import (
     DEVIATIONS,
     STANDARD_ONE,
@@ -45,6 +45,8 @@ from dpsql.statistics.regression import (
     standard_radius,
 )
 
+# Where a clip would move a column's slope by at most this share of it, by released numbers, the column is not clipped.
+LIGHT = 0.125
 # Share of the fit's budget for the squares of the target, where sampling counts.
 _SQUARES = Fraction(1, 10)
 
@@ -245,14 +247,9 @@ class Columns:
 
     def standardised(self, standard: Standard) -> RowMap:
         """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
-        import os
         mapped = self.mapped.standardised(standard)
-        clipped = [
-            0.0 if seen is None else seen.clipped(*ends, hidden=0.0)[0]
-            for seen, ends in zip((self._bounds[place].seen for place in self.kept), mapped.counted(*self._ends), strict=True)
-        ]
-        light = np.array(clipped) <= float(os.environ.get("L",".125"))
-        return replace(mapped, whole=light | self._whole)
+        light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
+        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -289,15 +286,25 @@ class Columns:
     def _with_clips(
         self, errors: NDArray[np.float64], slopes: NDArray[np.float64], mapped: RowMap
     ) -> NDArray[np.float64]:
-        """Return standard errors, intercept first, that also hold what clipping moves if the truth is linear."""
-        found = np.square(errors)
-        for place, slope, ends in zip(self.kept, slopes.tolist(), mapped.counted(*self._ends), strict=True):
-            seen = self._bounds[place].seen
-            if seen is not None:
-                share, level = seen.clipped(*ends)
-                found[1 + self.kept.index(place)] += (slope * share) ** 2
-                found[0] += (slope * level) ** 2
-        return np.sqrt(found)
+        """Return standard errors, intercept first, that also hold what clipping moves if the truth is linear.
+
+        A column's slope is off by a share of itself; what is cut off of it is noise of the rows to the other columns.
+        """
+        shares = self._clipped(mapped)
+        if mapped.standard is None or mapped.standard.weight is None or not any(share.slope for share in shares):
+            return errors
+        moved = np.square(slopes * np.array([share.slope for share in shares]))
+        level = np.square(slopes * np.array([share.level for share in shares])).sum()
+        cut = np.square(slopes) * np.array([share.spread for share in shares])
+        deviations = mapped.standard.deviation * FIXED_POINT_ONE / mapped.scales.scale
+        rows = np.maximum(mapped.standard.weight, 1.0) * np.square(deviations)
+        return np.sqrt(np.square(errors) + np.concatenate(([level], moved + (cut.sum() - cut) / rows)))
+
+    def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
+        """Return how far the clips of a map move the coefficients of each column that is kept."""
+        columns = [self._bounds[place].seen for place in self.kept]
+        pairs = zip(columns, mapped.counted(*self._ends), strict=True)
+        return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
 
 def _spread(values: NDArray[np.float64], places: list[int], width: int) -> NDArray[np.float64]:
