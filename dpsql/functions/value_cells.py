@@ -136,14 +136,14 @@ class EvenCells(FormulaCells):
         self.edges = edges
         self.ends = lower, upper
 
-    def _smallest(self, wanted: NDArray[np.int64], lower: float, upper: float) -> NDArray[np.float64]:
+    def _smallest(self, numbers: NDArray[np.int64], lower: float, upper: float) -> NDArray[np.float64]:
         """Return the smallest double of each cell, by halving the doubles between the bounds."""
         # Integers in the order of the doubles that have these bits.
-        first, last = (_ordered(np.full(len(wanted), end)) for end in (lower, upper))
+        first, last = (_ordered(np.full(len(numbers), end)) for end in (lower, upper))
         for _ in range(64):
             half = (first >> 1) + (last >> 1) + (first & last & 1)
-            reached = self.of(_doubles(half)) >= wanted
-            first, last = np.where(reached, first, np.minimum(half + 1, last)), np.where(reached, half, last)
+            enough = self.of(_doubles(half)) >= numbers
+            first, last = np.where(enough, first, np.minimum(half + 1, last)), np.where(enough, half, last)
         return _doubles(last)
 
     def middle(self, cell: int) -> float:
@@ -178,8 +178,8 @@ class EvenCells(FormulaCells):
 def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return integers that are in the order of doubles."""
     bits = values.view(np.int64)
-    found: NDArray[np.int64] = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
-    return found
+    ordered: NDArray[np.int64] = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
+    return ordered
 
 
 def _doubles(ordered: NDArray[np.int64]) -> NDArray[np.float64]:

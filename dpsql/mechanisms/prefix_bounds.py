@@ -34,10 +34,10 @@ standard deviations, but for the chance `failure`. So where the noisy T exceeds 
 the column's rows are in the interval, mostly nearly all. For that a DOUBLE needs about ``56 / mu`` rows. The statement,
 and its chance of failure, is of clear intervals alone; an interval that is not clear may be anywhere.
 
-*Atoms.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
-Where all of them are in at most `FEW` cells, but for what noise explains, the column has few values, whatever its type;
-where these are two, much narrower than they are far apart, it is a flag. Noise explains `_SEEN_ATOM` standard
-deviations of what is in one cell, or in all others together.
+*Flags.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
+Where all of them are in two cells, but for what noise explains, and these are much narrower than they are far apart,
+the column is a flag, whatever its type. Noise explains `_SEEN_ATOM` standard deviations of what is in one cell, or in
+all others together.
 
 *Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
 the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
@@ -146,17 +146,14 @@ class SeenRows:
         Noisy, >= 0.
     unit : float
         Standard deviation of the noise in a prefix sum, in rows.
-    few : bool
-        Whether all rows are in at most `FEW` cells, but for what noise explains.
     flag : bool
-        Whether these are two, much narrower than they are far apart.
+        Whether all rows are in two cells, but for what noise explains, much narrower than they are far apart.
     """
 
     low: Doubles
     high: Doubles
     rows: Doubles
     unit: float
-    few: bool
     flag: bool
 
     def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> ClippedShare:
@@ -172,17 +169,17 @@ class SeenRows:
         if low <= self.low[0] and high >= self.high[-1]:
             return ClippedShare()
         middle, count = (self.low + self.high) / 2.0, float(self.rows.sum())
-        kept = np.clip(middle, low, high)
-        mean = float(kept @ self.rows) / count if count > 0.0 else 0.0
-        variance = float(np.square(kept - mean) @ self.rows)
+        inner = np.clip(middle, low, high)
+        mean = float(inner @ self.rows) / count if count > 0.0 else 0.0
+        variance = float(np.square(inner - mean) @ self.rows)
         if not variance > 0.0:
             return ClippedShare(math.inf, math.inf, math.inf)
-        cut = (middle - kept) * self.rows
+        cut = (middle - inner) * self.rows
         deviation = math.sqrt(variance / count)
         more = hidden * self.unit * deviation
-        slope = (float(np.abs(cut) @ np.abs(kept - mean)) + more * max(high - mean, mean - low)) / variance
+        slope = (float(np.abs(cut) @ np.abs(inner - mean)) + more * max(high - mean, mean - low)) / variance
         level = (abs(float(cut.sum())) + more) / count + slope * abs(mean)
-        return ClippedShare(slope, level, float((middle - kept) @ cut) / count)
+        return ClippedShare(slope, level, float((middle - inner) @ cut) / count)
 
 
 @dataclass(frozen=True)
@@ -389,27 +386,34 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
-    seen = _seen(sums, ascending, sigma, matrix, cells, first, last)
-    whole = upper - lower <= FEW * cells.step or seen.few
+    seen = _seen(sums, ascending, sigma, matrix, cells, first, last, (lower, upper))
+    whole = upper - lower <= FEW * cells.step or seen.flag
     return ColumnBounds((lower, upper), clear, whole, flag=seen.flag, seen=seen)
 
 
 def _seen(
-    sums: Doubles, ascending: Doubles, sigma: float, matrix: PrefixMatrix, cells: TypedCells, first: int, last: int
+    sums: Doubles,
+    ascending: Doubles,
+    sigma: float,
+    matrix: PrefixMatrix,
+    cells: TypedCells,
+    first: int,
+    last: int,
+    ends: Interval,
 ) -> SeenRows:
-    """Return the rows in the cells first to last; `ascending` is the fit to the noisy prefix sums."""
+    """Return the rows in the cells first to last, with the ends of the interval; `ascending` is fitted to `sums`."""
     within = slice(first, last + 1)
     unit, own = sigma * matrix.prefix_deviation, sigma * matrix.cell_deviation
     rows = np.diff(ascending[within], prepend=ascending[first - 1] if first else 0.0)
-    each = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
-    held = each > _SEEN_ATOM * own
-    count = int(np.count_nonzero(held))
-    few = 0 < count <= FEW and float(ascending[-1] - each[held].sum()) <= _SEEN_ATOM * math.hypot(
-        unit, own * count**0.5
-    )
-    low, high = cells.low[within], cells.high[within]
-    flag = few and count == 2 and bool((high - low)[held].max() <= _FLAG * (low[held][1] - high[held][0]))
-    return SeenRows(low, high, rows, unit, few, flag)
+    counts = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
+    full = counts > _SEEN_ATOM * own
+    count = int(np.count_nonzero(full))
+    beside = float(ascending[-1] - counts[full].sum())
+    two = count == 2 and beside <= _SEEN_ATOM * math.hypot(unit, math.sqrt(2.0) * own)
+    low, high = cells.low[within].copy(), cells.high[within].copy()
+    low[0], high[-1] = ends
+    flag = two and bool((high - low)[full].max() <= _FLAG * (low[full][1] - high[full][0]))
+    return SeenRows(low, high, rows, unit, flag)
 
 
 def _ends(cells: TypedCells, first: int, middle: int, last: int) -> Interval:

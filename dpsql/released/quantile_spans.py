@@ -153,12 +153,18 @@ def _run_reaches(bins: int, failure: float) -> Doubles:
     times = np.arange(1.0, bins + 1.0)
     if bins > _MOST_EXACT:
         return np.sqrt(2.0 * times) * widest(failure)
-    found: Doubles = np.sqrt(2.0 * times) * combined_quantile(np.ones((bins, 1)), times[:, np.newaxis], failure)
-    return found
+    reach: Doubles = np.sqrt(2.0 * times) * combined_quantile(np.ones((bins, 1)), times[:, np.newaxis], failure)
+    return reach
 
 
 def among_rows(
-    noisy: Longs, cuts: Longs, found: Sequence[int], at: Sequence[Fraction], scale: Fraction, astray: float, even: float
+    noisy: Longs,
+    cuts: Longs,
+    selected: Sequence[int],
+    at: Sequence[Fraction],
+    scale: Fraction,
+    astray: float,
+    even: float,
 ) -> list[int | None]:
     """Return the cell that stands for each quantile without bounds, see the module's text; None where there is none.
 
@@ -166,7 +172,7 @@ def among_rows(
     ----------
     noisy, cuts, scale
         As of `span`.
-    found : sequence of int
+    selected : sequence of int
         The drawn cells, ascending; both ends of each are cuts.
     at : sequence of Fraction
         The quantiles.
@@ -191,20 +197,20 @@ def among_rows(
         return holds.any(axis=0), holds.any(axis=1)
 
     fewest = float(total[-1]) - _rows_reach(bins, scale)
-    places = {int(cut): place for place, cut in enumerate(cuts)}
+    number_of = {int(cut): number for number, cut in enumerate(cuts)}
     below, beyond = ends(_RUN)
     near_below, near_beyond = ends(_NEAR_RUN)
     sure = set()
-    for cell, one in zip(found, at, strict=True):
-        share, start, stop = float(min(one, 1 - one)), places[cell], places[cell + 1]
+    for cell, quantile in zip(selected, at, strict=True):
+        share, start, stop = float(min(quantile, 1 - quantile)), number_of[cell], number_of[cell + 1]
         is_near = bool(near_below[stop] and near_beyond[start]) and even < _LIKELY * share * float(total[-1])
         if astray < share * fewest or is_near:
             sure.add(cell)
-    for cut, place in places.items():
-        if below[place] and beyond[place]:
+    for cut, number in number_of.items():
+        if below[number] and beyond[number]:
             sure.update((cut - 1, cut))
-    sure.update(cell for cell in found if below[places[cell + 1]] and beyond[places[cell]])
-    return [min(sure, key=lambda one: (abs(one - cell), one)) if sure else None for cell in found]
+    sure.update(cell for cell in selected if below[number_of[cell + 1]] and beyond[number_of[cell]])
+    return [min(sure, key=lambda other: (abs(other - cell), other)) if sure else None for cell in selected]
 
 
 def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction, failure: float = FAILURE) -> Span:

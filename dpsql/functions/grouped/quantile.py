@@ -267,6 +267,10 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
         candidates = cells * parts_of_a_cell(cells, len(self.at))
         return math.log(candidates / failure) * float(spread * self.levels / self.selection.epsilon)
 
+    def astray(self, cells: int) -> tuple[float, float]:
+        """Return the rows that `among_rows` needs to know, where there are so many cells."""
+        return self.off(BEYOND, cells), self.off(1.0, cells)
+
     @property
     def rows_needed(self) -> int:
         """Rows from which that error leaves rows on both sides of every quantile, and noise no interval open."""
@@ -478,20 +482,19 @@ def _records(
     for drawn, between, rows in zip(found, cuts, noisy, strict=True):
         own: dict[str, list[Json]] = {}
         among = (
-            [*drawn]
-            if bounded
-            else among_rows(
-                rows, between, drawn, plan.at, part.scale, *(plan.off(one, len(groups[0])) for one in (BEYOND, 1.0))
-            )
+            [*drawn] if bounded else among_rows(rows, between, drawn, plan.at, part.scale, *plan.astray(len(groups[0])))
         )
-        standing = [cell if other is None else other for cell, other in zip(drawn, among, strict=True)]
+        standing = [cell if near is None else near for cell, near in zip(drawn, among, strict=True)]
         each = [cells.middle(cell) for cell in standing]
         for number, failure in enumerate(plan.failures, start=1):
-            pairs = zip(standing, plan.at, strict=True)
-            spans = [span(rows, between, cell, at, part.scale, failure) for cell, at in pairs]
             spans = [
-                replace(one, moved=other != cell, off=math.inf if other is None else one.off)
-                for one, cell, other in zip(spans, drawn, among, strict=True)
+                replace(interval, moved=near != cell, off=math.inf if near is None else interval.off)
+                for cell, near, interval in zip(
+                    drawn,
+                    among,
+                    (span(rows, between, *pair, part.scale, failure) for pair in zip(standing, plan.at, strict=True)),
+                    strict=True,
+                )
             ]
             ends = [cells.ends(one.first, one.last) for one in spans]
             record = span_record(each, spans, ends, bounds)

@@ -235,8 +235,8 @@ class Columns:
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
         found = [column.interval for column in features if column.interval is not None]
         flags = [
-            features[place].flag or is_few(pair, call.kinds[place])
-            for place, pair in zip(self.kept, found, strict=True)
+            features[column].flag or is_few(pair, call.kinds[column])
+            for column, pair in zip(self.kept, found, strict=True)
         ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self._ends = np.array(found).reshape(-1, 2).T
@@ -298,11 +298,13 @@ class Columns:
         cut = np.square(slopes) * np.array([share.spread for share in shares])
         deviations = mapped.standard.deviation * FIXED_POINT_ONE / mapped.scales.scale
         rows = np.maximum(mapped.standard.weight, 1.0) * np.square(deviations)
-        return np.sqrt(np.square(errors) + np.concatenate(([level], moved + (cut.sum() - cut) / rows)))
+        moves = np.concatenate(([level], moved + (cut.sum() - cut) / rows))
+        combined: NDArray[np.float64] = np.sqrt(np.square(errors) + moves)
+        return combined
 
     def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
         """Return how far the clips of a map move the coefficients of each column that is kept."""
-        columns = [self._bounds[place].seen for place in self.kept]
+        columns = [self._bounds[feature].seen for feature in self.kept]
         pairs = zip(columns, mapped.counted(*self._ends), strict=True)
         return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
