@@ -36,8 +36,8 @@ and its chance of failure, is of clear intervals alone; an interval that is not 
 
 *Flags.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
 Where all of them are in two cells, but for what noise explains, and these are much narrower than they are far apart,
-the column is a flag, whatever its type. Noise explains `_SEEN_ATOM` standard deviations of what is in one cell, or in
-all others together.
+the column is a flag, whatever its type. Noise explains `_SEEN_CELL` standard deviations of what is in one cell, and
+`_SEEN_BESIDE` of what is in all others together.
 
 *Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
 the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
@@ -103,8 +103,8 @@ _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
-# A cell holds rows, and others hold none, by so many standard deviations of the noise.
-_SEEN_ATOM = 3.0
+# A cell holds rows, and all others together hold none, by so many standard deviations of the noise.
+_SEEN_CELL, _SEEN_BESIDE = 4.5, 3.0
 # So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
 _HIDDEN = 1.0
 
@@ -406,10 +406,10 @@ def _seen(
     unit, own = sigma * matrix.prefix_deviation, sigma * matrix.cell_deviation
     rows = np.diff(ascending[within], prepend=ascending[first - 1] if first else 0.0)
     counts = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
-    full = counts > _SEEN_ATOM * own
+    full = counts > _SEEN_CELL * own
     count = int(np.count_nonzero(full))
     beside = float(ascending[-1] - counts[full].sum())
-    two = count == 2 and beside <= _SEEN_ATOM * math.hypot(unit, math.sqrt(2.0) * own)
+    two = count == 2 and beside <= _SEEN_BESIDE * math.hypot(unit, math.sqrt(2.0) * own)
     low, high = cells.low[within].copy(), cells.high[within].copy()
     low[0], high[-1] = ends
     flag = two and bool((high - low)[full].max() <= _FLAG * (low[full][1] - high[full][0]))

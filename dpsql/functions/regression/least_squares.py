@@ -290,7 +290,10 @@ class Columns:
 
         A column's slope is off by a share of itself; what is cut off of it is noise of the rows to the other columns.
         """
-        shares = self._clipped(mapped)
+        shares = [
+            share if share.slope else replace(share, slope=unseen)
+            for share, unseen in zip(self._clipped(mapped), self._unseen(mapped), strict=True)
+        ]
         if mapped.standard is None or mapped.standard.weight is None or not any(share.slope for share in shares):
             return errors
         moved = np.square(slopes * np.array([share.slope for share in shares]))
@@ -301,6 +304,19 @@ class Columns:
         moves = np.concatenate(([level], moved + (cut.sum() - cut) / rows))
         combined: NDArray[np.float64] = np.sqrt(np.square(errors) + moves)
         return combined
+
+    def _unseen(self, mapped: RowMap) -> list[float]:
+        """Return how far rows beyond the bounds of a column that is not clipped may move its slope, as a share of it.
+
+        A row far out weighs as much as one at `DEVIATIONS`. Noise hides a standard deviation of a prefix sum of them.
+        They move the slope by no more than the tail within the bounds would, if that were clipped.
+        """
+        tails = self._clipped(replace(mapped, whole=self._whole), hidden=0.0)
+        columns = [self._bounds[feature].seen for feature in self.kept]
+        return [
+            0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
+            for seen, tail in zip(columns, tails, strict=True)
+        ]
 
     def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
         """Return how far the clips of a map move the coefficients of each column that is kept."""
