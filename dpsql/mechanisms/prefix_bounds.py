@@ -168,12 +168,13 @@ class SeenRows:
         """
         if low <= self.low[0] and high >= self.high[-1]:
             return ClippedShare()
-        middle, count = (self.low + self.high) / 2.0, float(self.rows.sum())
+        # A cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
+        middle, count = (self.low + self.high) / 2.0, max(1.0, float(self.rows.sum()))
+        middle = np.where((self.high > low) & (self.low < high), np.clip(middle, low, high), middle)
         inner = np.clip(middle, low, high)
-        mean = float(inner @ self.rows) / count if count > 0.0 else 0.0
-        variance = float(np.square(inner - mean) @ self.rows)
-        if not variance > 0.0:
-            return ClippedShare(math.inf, math.inf, math.inf)
+        mean = float(inner @ self.rows) / count
+        # A clip is at three deviations, or nearer where the interval ends.
+        variance = max(float(np.square(inner - mean) @ self.rows), count * ((high - low) / 6.0) ** 2)
         cut = (middle - inner) * self.rows
         deviation = math.sqrt(variance / count)
         more = hidden * self.unit * deviation
