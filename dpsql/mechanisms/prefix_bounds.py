@@ -168,9 +168,11 @@ class SeenRows:
         """
         if low <= self.low[0] and high >= self.high[-1]:
             return ClippedShare()
-        # A cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
+        low, high = max(low, float(self.low[0])), min(high, float(self.high[-1]))
+        # A wide cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
         middle, count = (self.low + self.high) / 2.0, max(1.0, float(self.rows.sum()))
-        middle = np.where((self.high > low) & (self.low < high), np.clip(middle, low, high), middle)
+        wide = (self.high > low) & (self.low < high) & (self.high - self.low > (high - low) / 2.0)
+        middle = np.where(wide, np.clip(middle, low, high), middle)
         inner = np.clip(middle, low, high)
         mean = float(inner @ self.rows) / count
         # A clip is at three deviations, or nearer where the interval ends.
