@@ -126,12 +126,25 @@ class EvenCells(FormulaCells):
             if not high.any():
                 break
             edges[high] = below[high]
+        # Beside zero doubles are finer than what they are added to, so that thousands of steps change nothing.
+        far = (self.of(edges) < wanted) | ((self.of(np.maximum(below, lower)) >= wanted) & (below >= lower))
+        edges[far] = self._smallest(wanted[far], lower, upper)
         if (self.of(edges) != wanted).any():
             raise ParameterError(
                 "P036", f"{cells} cells between {lower} and {upper} are finer than doubles. Widen the bounds."
             )
         self.edges = edges
         self.ends = lower, upper
+
+    def _smallest(self, numbers: NDArray[np.int64], lower: float, upper: float) -> NDArray[np.float64]:
+        """Return the smallest double of each cell, by halving the doubles between the bounds."""
+        # Integers in the order of the doubles that have these bits.
+        first, last = (_ordered(np.full(len(numbers), end)) for end in (lower, upper))
+        for _ in range(64):
+            half = (first >> 1) + (last >> 1) + (first & last & 1)
+            enough = self.of(_doubles(half)) >= numbers
+            first, last = np.where(enough, first, np.minimum(half + 1, last)), np.where(enough, half, last)
+        return _doubles(last)
 
     def middle(self, cell: int) -> float:
         """Return the middle of a cell: rounded once, and in the cell."""
@@ -160,6 +173,19 @@ class EvenCells(FormulaCells):
         """Return the cells."""
         positions = np.floor((values * self._unit - self._start) * self._per_unit)
         return np.minimum(positions, self._cells - 1).astype(np.int64)
+
+
+def _ordered(values: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return integers that are in the order of doubles."""
+    bits = values.view(np.int64)
+    ordered: NDArray[np.int64] = np.where(bits < 0, np.iinfo(np.int64).min - bits, bits)
+    return ordered
+
+
+def _doubles(ordered: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the doubles of integers of `_ordered`."""
+    bits = np.where(ordered < 0, np.iinfo(np.int64).min - ordered, ordered)
+    return bits.view(np.float64)
 
 
 class LearnedCells(ValueCells):

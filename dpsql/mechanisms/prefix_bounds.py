@@ -34,6 +34,16 @@ standard deviations, but for the chance `failure`. So where the noisy T exceeds 
 the column's rows are in the interval, mostly nearly all. For that a DOUBLE needs about ``56 / mu`` rows. The statement,
 and its chance of failure, is of clear intervals alone; an interval that is not clear may be anywhere.
 
+*Flags.* The numbers that were released also tell how the rows are spread over the cells of an interval (`SeenRows`).
+Where all of them are in two cells, but for what noise explains, and these are much narrower than they are far apart,
+the column is a flag, whatever its type. Noise explains `_SEEN_CELL` standard deviations of what is in one cell, and
+`_SEEN_BESIDE` of what is in all others together.
+
+*Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
+the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
+slope is ``1 + cov(c, e) / var(c)`` times too large, in a fit of several columns as well if the others depend on e by
+way of c alone. `SeenRows.clipped` estimates that share from the cells, with the rows that noise may hide added.
+
 **Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
 fitted.
 
@@ -93,9 +103,86 @@ _RELATIVE, _NEAR = 2.0**-20, 2.0**-14
 # Noise of a fraction of a row is negligible; less would only need more bits.
 _LARGEST_SQUARED_MU = Fraction(64)
 
+# A cell holds rows, and all others together hold none, by so many standard deviations of the noise.
+_SEEN_CELL, _SEEN_BESIDE = 4.5, 3.0
+# So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
+_HIDDEN = 1.0
+
 Interval = tuple[float, float]
+# The values of a flag are known to so large a share of their distance, at most.
+_FLAG = 1.0 / 3.0
 # Share of the loss that the bounds of a target get, over that of a feature's bounds.
 TARGET_WEIGHT = Fraction(4)
+
+
+@dataclass(frozen=True)
+class ClippedShare:
+    """How far clipping a column moves the coefficients of a linear truth.
+
+    Attributes
+    ----------
+    slope : float
+        >= 0, as a share of the column's slope; 0 where nothing within the interval is clipped.
+    level : float
+        >= 0: how far the intercept moves, over the slope.
+    spread : float
+        >= 0: the mean square of what is cut off, which is like noise to the other columns.
+    """
+
+    slope: float = 0.0
+    level: float = 0.0
+    spread: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRows:
+    """How the rows of a column are spread over the cells of its interval, with noise; post-processing.
+
+    Attributes
+    ----------
+    low, high : ndarray of float64, shape (k,)
+        The ends of the cells.
+    rows : ndarray of float64, shape (k,)
+        Noisy, >= 0.
+    unit : float
+        Standard deviation of the noise in a prefix sum, in rows.
+    flag : bool
+        Whether all rows are in two cells, but for what noise explains, much narrower than they are far apart.
+    """
+
+    low: Doubles
+    high: Doubles
+    rows: Doubles
+    unit: float
+    flag: bool
+
+    def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> ClippedShare:
+        """Return how far clipping moves the coefficients of a linear truth, see the module's text.
+
+        Parameters
+        ----------
+        low, high : float
+            Between which values are clipped.
+        hidden : float
+            So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide.
+        """
+        if low <= self.low[0] and high >= self.high[-1]:
+            return ClippedShare()
+        low, high = max(low, float(self.low[0])), min(high, float(self.high[-1]))
+        # A wide cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
+        middle, count = (self.low + self.high) / 2.0, max(1.0, float(self.rows.sum()))
+        wide = (self.high > low) & (self.low < high) & (self.high - self.low > (high - low) / 2.0)
+        middle = np.where(wide, np.clip(middle, low, high), middle)
+        inner = np.clip(middle, low, high)
+        mean = float(inner @ self.rows) / count
+        # A clip is at three deviations, or nearer where the interval ends.
+        variance = max(float(np.square(inner - mean) @ self.rows), count * ((high - low) / 6.0) ** 2)
+        cut = (middle - inner) * self.rows
+        deviation = math.sqrt(variance / count)
+        more = hidden * self.unit * deviation
+        slope = (float(np.abs(cut) @ np.abs(inner - mean)) + more * max(high - mean, mean - low)) / variance
+        level = (abs(float(cut.sum())) + more) / count + slope * abs(mean)
+        return ClippedShare(slope, level, float((middle - inner) @ cut) / count)
 
 
 @dataclass(frozen=True)
@@ -111,7 +198,11 @@ class ColumnBounds:
         true of public bounds.
     whole : bool
         Whether values count as they are, all the way to the bounds: true of public bounds, and of drawn ones that hold
-        few discrete values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+        few values, such as those of a 0/1 column. Elsewhere what is rare within the bounds may be clipped.
+    flag : bool
+        Whether the released cells show no more than two values.
+    seen : SeenRows or None
+        How the rows are spread over the interval; None of public bounds.
     mean, deviation : float
         Of the values, clipped to drawn bounds, as the noisy prefix sums show them; NaN of public bounds.
     """
@@ -119,6 +210,8 @@ class ColumnBounds:
     interval: Interval | None
     clear: bool = True
     whole: bool = True
+    flag: bool = False
+    seen: SeenRows | None = field(default=None, compare=False, repr=False)
     mean: float = field(default=math.nan, compare=False)
     deviation: float = field(default=math.nan, compare=False)
 
@@ -182,6 +275,12 @@ class PrefixMatrix:
         """The standard deviation of the rows in an octave of cells, for noise of variance 1 on the products."""
         within, before = self.back[:OCTAVE], self.back[OCTAVE:] - self.back[:-OCTAVE]
         return float(np.sqrt(within @ within + before @ before))
+
+    @cached_property
+    def cell_deviation(self) -> float:
+        """The largest standard deviation of the rows in a cell, for noise of variance 1 on the products."""
+        steps = np.diff(self.back, prepend=0.0)
+        return float(np.sqrt(steps @ steps))
 
     def deviation(self, first: int, last: int) -> float:
         """Return the standard deviation of T for the cells first to last, for noise of variance 1 on the products."""
@@ -294,11 +393,37 @@ def interval_from_sums(sums: Doubles, sigma: float, farthest: float, cells: Type
     alone, near = first == last == cells.zero, max(abs(lower), abs(upper)) <= _NEAR
     if cells.step < 1.0 and (alone or (near and (middle == cells.zero or not clear))):
         return UNDETERMINED
+    seen = _seen(sums, ascending, sigma, matrix, cells, first, last, (lower, upper))
     rows = np.diff(ascending, prepend=0.0)
     rows[first], rows[last] = ascending[first], total - (ascending[last - 1] if last else 0.0)
     mean, deviation = _spread(rows[first : last + 1], cells.low[first : last + 1], cells.high[first : last + 1])
-    whole = upper - lower <= FEW * cells.step
-    return ColumnBounds((lower, upper), clear=clear, whole=whole, mean=mean, deviation=deviation)
+    whole = upper - lower <= FEW * cells.step or seen.flag
+    return ColumnBounds((lower, upper), clear, whole, seen.flag, seen, mean, deviation)
+
+
+def _seen(
+    sums: Doubles,
+    ascending: Doubles,
+    sigma: float,
+    matrix: PrefixMatrix,
+    cells: TypedCells,
+    first: int,
+    last: int,
+    ends: Interval,
+) -> SeenRows:
+    """Return the rows in the cells first to last, with the ends of the interval; `ascending` is fitted to `sums`."""
+    within = slice(first, last + 1)
+    unit, own = sigma * matrix.prefix_deviation, sigma * matrix.cell_deviation
+    rows = np.diff(ascending[within], prepend=ascending[first - 1] if first else 0.0)
+    counts = np.diff(sums[within], prepend=sums[first - 1] if first else 0.0)
+    full = counts > _SEEN_CELL * own
+    count = int(np.count_nonzero(full))
+    beside = float(ascending[-1] - counts[full].sum())
+    two = count == 2 and beside <= _SEEN_BESIDE * math.hypot(unit, math.sqrt(2.0) * own)
+    low, high = cells.low[within].copy(), cells.high[within].copy()
+    low[0], high[-1] = ends
+    flag = two and bool((high - low)[full].max() <= _FLAG * (low[full][1] - high[full][0]))
+    return SeenRows(low, high, rows, unit, flag)
 
 
 def _spread(rows: Doubles, low: Doubles, high: Doubles) -> tuple[float, float]:

@@ -13,13 +13,25 @@ makes an interval wide and not false.
 One row of the tolerance is for the definition of a quantile: each of the nine usual ones lies between the values of
 ranks that are less than one row from q n (Hyndman and Fan 1996). The half is for noise that is discrete.
 
+*Among the rows.* Without bounds, a selection from few rows may draw a cell far beyond all of them. The value is among
+the rows, neither below all of them nor beyond them,
+
+- where the selection draws no such cell, but for a chance of `BEYOND`, from as many rows as there are with 95 %; or
+- where a run of bins that ends at its cell, and a run that begins there, hold more than `TOLERANCE` rows, but for noise
+  of a chance of `_RUN` for each of all runs. Where a selection from `_LIKELY` times the noisy rows prefers one cell
+  among them to all cells beyond, a chance of `_NEAR_RUN` is enough for the drawn cell.
+
+Where it is not known to be, the nearest cell stands for the quantile that is: a drawn one, or one at a cut. Where there
+is none, the quantile is undetermined. A value that moved so is never `clear`, and its interval holds its cell.
+
 An end is *open* where noise leaves it at an end of the cells although the drawn cell is not there.
 
 ==============  ==================================================================================================
 verdict         meaning
 ==============  ==================================================================================================
 undetermined    the interval is all that was public before, both ends open without bounds; or the noisy number of
-                rows is not above 0 with 95 %; or no bounds were found: value and ends are NULL
+                rows is not above 0 with 95 %; or no bounds were found, or no cell among the rows: value and ends are
+                NULL
 clear           between bounds: the interval is at most half as wide. Without: neither end is open, and the value is
                 within 5 % of its rank, with the confidence of the interval
 unclear         the rest; an open end is at the bound, or NULL without bounds
@@ -41,6 +53,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
 from dpsql.contract.json import Json
@@ -57,6 +70,9 @@ _WIDEST = 2.125
 _BETWEEN = 1.02
 # Rows, for the definition of a quantile and for noise that is discrete.
 TOLERANCE = 1.5
+# Chance that a selection draws a cell beyond all rows, and that noise alone makes a run of bins hold rows.
+BEYOND, _RUN, _NEAR_RUN = 1e-2, 1e-6, 2e-2
+_LIKELY = 1.5
 # How far, as a share of the rows, the rank of a value without bounds may be off.
 MOST_OFF = 0.05
 Ends = tuple[float | None, float | None]
@@ -104,7 +120,10 @@ class Span:
     lower_open, upper_open : bool
         Whether noise leaves the end at an end of the cells.
     off : float
-        How far the rank of the value may be off, as a share of the rows; infinite where these may be none.
+        How far the rank of the value may be off, as a share of the rows; infinite where these may be none, or where no
+        cell is among them.
+    moved : bool
+        Whether another cell than the drawn one stands for the quantile.
     """
 
     first: int
@@ -112,6 +131,7 @@ class Span:
     lower_open: bool
     upper_open: bool
     off: float = math.inf
+    moved: bool = False
 
     def verdict(self, ends: Ends, bounds: Ends) -> str:
         """Return what is said of the quantile, from the values at the ends of its interval and the public bounds."""
@@ -119,12 +139,78 @@ class Span:
         if None in (lower, upper, low, high):
             if self.lower_open and self.upper_open:
                 return UNDETERMINED
-            told = not self.lower_open and not self.upper_open and self.off <= MOST_OFF
+            told = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF
         elif lower <= low and upper >= high:  # type: ignore[operator]
             return UNDETERMINED
         else:
             told = upper - lower <= (high - low) / 2  # type: ignore[operator]
         return UNDETERMINED if math.isinf(self.off) else CLEAR if told else UNCLEAR
+
+
+@lru_cache(maxsize=1024)
+def _run_reaches(bins: int, failure: float) -> Doubles:
+    """Return what the noise in a run of 1, 2, … bins exceeds with a chance of at most `failure`, in scales."""
+    times = np.arange(1.0, bins + 1.0)
+    if bins > _MOST_EXACT:
+        return np.sqrt(2.0 * times) * widest(failure)
+    reach: Doubles = np.sqrt(2.0 * times) * combined_quantile(np.ones((bins, 1)), times[:, np.newaxis], failure)
+    return reach
+
+
+def among_rows(
+    noisy: Longs,
+    cuts: Longs,
+    selected: Sequence[int],
+    at: Sequence[Fraction],
+    scale: Fraction,
+    astray: float,
+    even: float,
+) -> list[int | None]:
+    """Return the cell that stands for each quantile without bounds, see the module's text; None where there is none.
+
+    Parameters
+    ----------
+    noisy, cuts, scale
+        As of `span`.
+    selected : sequence of int
+        The drawn cells, ascending; both ends of each are cuts.
+    at : sequence of Fraction
+        The quantiles.
+    astray : float
+        Rows that a drawn cell is off by with a chance of at most `BEYOND`.
+    even : float
+        Rows off at which all cells together are as likely as a single cell at the quantile.
+
+    Returns
+    -------
+    cells : list of int or None
+        Ascending: the drawn cell where it is among the rows, else the nearest one that is.
+    """
+    total = np.concatenate([[0.0], np.cumsum(noisy.astype(np.float64))])
+    bins = len(noisy)
+    run = np.maximum(np.arange(bins + 1) - np.arange(bins + 1)[:, np.newaxis], 0)
+
+    def ends(failure: float) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Return at which cuts a run ends that holds rows, and at which one begins."""
+        reach = np.concatenate([[math.inf], _run_reaches(bins, failure) * float(scale) + TOLERANCE])
+        holds = total - total[:, np.newaxis] > reach[run]
+        return holds.any(axis=0), holds.any(axis=1)
+
+    fewest = float(total[-1]) - _rows_reach(bins, scale)
+    number_of = {int(cut): number for number, cut in enumerate(cuts)}
+    below, beyond = ends(_RUN)
+    near_below, near_beyond = ends(_NEAR_RUN)
+    sure = set()
+    for cell, quantile in zip(selected, at, strict=True):
+        share, start, stop = float(min(quantile, 1 - quantile)), number_of[cell], number_of[cell + 1]
+        is_near = bool(near_below[stop] and near_beyond[start]) and even < _LIKELY * share * float(total[-1])
+        if astray < share * fewest or is_near:
+            sure.add(cell)
+    for cut, number in number_of.items():
+        if below[number] and beyond[number]:
+            sure.update((cut - 1, cut))
+    sure.update(cell for cell in selected if below[number_of[cell + 1]] and beyond[number_of[cell]])
+    return [min(sure, key=lambda other: (abs(other - cell), other)) if sure else None for cell in selected]
 
 
 def span(noisy: Longs, cuts: Longs, cell: int, quantile: Fraction, scale: Fraction, failure: float = FAILURE) -> Span:

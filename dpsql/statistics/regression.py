@@ -173,7 +173,7 @@ class RowMap:
         Rows in deviations from the mean, with `STANDARD_ONE` for 1, the intercept included; None for rows in half
         widths of the bounds, with S for 1.
     whole : ndarray of bool, shape (d,), or None
-        Which features are not clipped when they are standardised; None if all are. Public.
+        Which features are not clipped when they are standardised; None if all are. Public, or by released numbers.
     """
 
     scales: Scales

@@ -110,7 +110,7 @@ def test_bounds_hold_the_bulk(name: str, neighbours: str) -> None:
         assert found == UNDETERMINED
         return
     assert found.clear
-    assert not found.whole or name == "binary"
+    assert not found.whole or name in ("binary", "signs")
     lower, upper = found.interval
     known = np.clip(values[~np.isnan(values)], fine_edges()[0], fine_edges()[-1])
     assert np.mean((known >= lower) & (known <= upper)) > 0.98
@@ -270,3 +270,48 @@ def test_what_is_refused(changed: dict[str, Any]) -> None:
     cells = [TypedCells.of(DOUBLE)]
     with pytest.raises(ParameterError, match="P018"):
         prefix_bounds(counted([[1.0]], cells), cells, **given)
+
+
+def test_two_values_are_a_flag_whatever_the_type() -> None:
+    """A rare 0/1 column of doubles is whole, as one of integers is; what lies in few cells is no flag."""
+    rng = np.random.default_rng(3)
+    rare = (rng.random(ROWS) < 0.05).astype(float)
+    for kind, column in (
+        (DOUBLE, rare),
+        (DOUBLE, 100 * rare),
+        (DOUBLE, 1 - 2 * rare),
+        (pa.decimal128(9, 2), 40 * rare),
+    ):
+        [found] = drawn(column, kind=kind, source=SeededBits(1))
+        assert (found.flag, found.whole) == (True, True)
+    [years] = drawn(rng.integers(1990, 2021, ROWS).astype(float), source=SeededBits(1))
+    assert (years.flag, years.whole) == (False, False)
+    [skewed] = drawn(rng.exponential(1, ROWS), source=SeededBits(1))
+    assert (skewed.flag, skewed.whole) == (False, False)
+    # Where noise may hide a third value, there is no flag.
+    [few] = drawn(rare[:400], source=SeededBits(1), mu=Fraction(1, 4))
+    assert not few.flag
+
+
+@pytest.mark.parametrize("name", ["exponential", "lognormal", "mostly zeros"])
+def test_what_a_clip_moves_is_told_by_the_cells(name: str) -> None:
+    """The share of a slope by which a clip moves it is that of the values, but for the width of the cells and noise."""
+    rng = np.random.default_rng(4)
+    values = {
+        "exponential": rng.exponential(1, ROWS),
+        "lognormal": rng.lognormal(0, 1, ROWS),
+        "mostly zeros": np.where(rng.random(ROWS) < 0.1, rng.normal(5, 1, ROWS), 0.0),
+    }[name]
+    [found] = drawn(values, mu=20, source=SeededBits(2))
+    high = values.mean() + 3 * values.std()
+    kept = np.clip(values, -10, high)
+    covariance = np.cov(kept, values - kept, bias=True)
+    told = found.seen.clipped(-10, high)
+    assert told.slope == pytest.approx(covariance[0, 1] / covariance[0, 0], rel=0.25, abs=0.005)
+    assert told.spread == pytest.approx(np.square(values - kept).mean(), rel=0.5, abs=0.005)
+    intercept = values.mean() - (1 + covariance[0, 1] / covariance[0, 0]) * kept.mean()
+    assert told.level >= 0.75 * abs(intercept)
+    assert found.seen.clipped(*found.interval) == module.ClippedShare()
+    # Noise may hide rows beyond the clip: more of it, and the clip may move more.
+    [noisy] = drawn(values, mu=Fraction(1, 2), source=SeededBits(2))
+    assert noisy.seen.clipped(-10, high).slope > noisy.seen.clipped(-10, high, hidden=0.0).slope

@@ -57,7 +57,7 @@ from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection,
 from dpsql.mechanisms.rank_counts import RankCounts, bins_between, cuts_around
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record
-from dpsql.released.quantile_spans import rank_reach, rows_needed, span, span_record
+from dpsql.released.quantile_spans import BEYOND, among_rows, rank_reach, rows_needed, span, span_record
 from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
@@ -253,13 +253,23 @@ class QuantilePlan(ColumnPlan, DrawnBoundsPlan):
     @property
     def ranks(self) -> float:
         """Rows that the first quantile drawn is off by, in 95 % of calls."""
+        return self.off(1 / 20, self.group_cells if self.by else most_cells(self.cells, bounded=self.lower is not None))
+
+    def off(self, failure: float, cells: int) -> float:
+        """Return the rows that the first quantile drawn of so many cells is off by with a chance of at most `failure`.
+
+        A cell r ranks off is ``exp(-c r)`` times as likely as one at the quantile, and all cells together are so
+        likely as their number says: the error is below ``log(cells / failure) / c`` but for that chance.
+        """
         middle = self.at[len(self.at) // 2]
         rows = self.contribution.rows
         spread = rank_utility_range(middle, self.neighbours, whole=not self.by, max_rows_per_unit=rows)
-        # A cell r ranks off is exp(-c r) times as likely. With a chance of 95 %, the error is below log(20 cells) / c.
-        cells = self.group_cells if self.by else most_cells(self.cells, bounded=self.lower is not None)
         candidates = cells * parts_of_a_cell(cells, len(self.at))
-        return math.log(20 * candidates) * float(spread * self.levels / self.selection.epsilon)
+        return math.log(candidates / failure) * float(spread * self.levels / self.selection.epsilon)
+
+    def astray(self, cells: int) -> tuple[float, float]:
+        """Return the rows that `among_rows` needs to know, where there are so many cells."""
+        return self.off(BEYOND, cells), self.off(1.0, cells)
 
     @property
     def rows_needed(self) -> int:
@@ -461,20 +471,31 @@ def _records(
     plan: QuantilePlan, cells: CellCounts | GroupCells, groups: Sequence[Longs], found: Sequence[Sequence[int]]
 ) -> list[dict[str, list[Json]]]:
     """Return the values of each group, and what its intervals are, for which counts are drawn."""
-    values = [[cells.middle(cell) for cell in group] for group in found]
     part = plan.rank_part
     if part is None:
-        return [{"values": [*group]} for group in values]
+        return [{"values": [cells.middle(cell) for cell in group]} for group in found]
     cuts = [cuts_around(group, len(counts)) for group, counts in zip(found, groups, strict=True)]
     noisy = part.draw([bins_between(counts, between) for counts, between in zip(groups, cuts, strict=True)])
     bounded = plan.public_bounds is not None or plan.draws_bounds or bool(plan.by)
     bounds = cells.ends(0, len(groups[0]) - 1) if bounded and len(groups) else (None, None)
     records = []
-    for each, drawn, between, rows in zip(values, found, cuts, noisy, strict=True):
+    for drawn, between, rows in zip(found, cuts, noisy, strict=True):
         own: dict[str, list[Json]] = {}
+        among = (
+            [*drawn] if bounded else among_rows(rows, between, drawn, plan.at, part.scale, *plan.astray(len(groups[0])))
+        )
+        standing = [cell if near is None else near for cell, near in zip(drawn, among, strict=True)]
+        each = [cells.middle(cell) for cell in standing]
         for number, failure in enumerate(plan.failures, start=1):
-            pairs = zip(drawn, plan.at, strict=True)
-            spans = [span(rows, between, cell, at, part.scale, failure) for cell, at in pairs]
+            spans = [
+                replace(interval, moved=near != cell, off=math.inf if near is None else interval.off)
+                for cell, near, interval in zip(
+                    drawn,
+                    among,
+                    (span(rows, between, *pair, part.scale, failure) for pair in zip(standing, plan.at, strict=True)),
+                    strict=True,
+                )
+            ]
             ends = [cells.ends(one.first, one.last) for one in spans]
             record = span_record(each, spans, ends, bounds)
             own |= record if number == 1 else {f"{end}_{number}": record[end] for end in ("lower", "upper")}

@@ -30,7 +30,11 @@ class AdaSsp(LeastSquares):
             return Waiting(Products(columns, columns.mapped))
         mapped = columns.mapped
         return Moments(
-            self.plan, columns.kept, mapped, columns.reach, lambda found: Products(columns, mapped.standardised(found))
+            self.plan,
+            columns.kept,
+            mapped,
+            columns.reach,
+            lambda standard: Products(columns, columns.standardised(standard)),
         )
 
 

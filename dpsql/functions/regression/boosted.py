@@ -278,7 +278,7 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     plan, method, mapped = columns.plan, columns.method, columns.mapped
     unit = plan.neighbours, plan.max_rows_per_unit
     if not method.ends_share:
-        return mapped.standardised(standard)
+        return columns.standardised(standard)
     part: GaussianNoise = plan.measurement["fit"]
     most, fit = part.spend(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
     far = far_bounds(standard, columns.narrowable)
@@ -295,7 +295,7 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
             break
     columns.more = 1 + (most - factor * sum(losses, Fraction(0))) / fit
     if not factor:
-        return mapped.standardised(standard)
+        return columns.standardised(standard)
     fine = magnitudes(positions, method.narrows_target)
     counts = [column.counts(rows) for column, rows in zip(cells, fine, strict=True)]
     ends = prefix_bounds(

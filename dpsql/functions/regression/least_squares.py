@@ -32,13 +32,14 @@ from dpsql.kernels.fixed_point import FIXED_POINT_ONE, affine_map, affine_maps
 from dpsql.kernels.typed_cells import OCTAVE, TypedCells, is_few
 from dpsql.mechanisms.ada_ssp import LinearFit
 from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
-from dpsql.mechanisms.prefix_bounds import ColumnBounds, within
+from dpsql.mechanisms.prefix_bounds import ClippedShare, ColumnBounds, within
 from dpsql.statistics.regression import (
     DEVIATIONS,
     STANDARD_ONE,
     QuantisedMagnitudes,
     RowMap,
     Scales,
+    Standard,
     cross_sensitivity,
     gram_sensitivity,
     largest_norm,
@@ -47,6 +48,8 @@ from dpsql.statistics.regression import (
 
 # The Gaussian release of ends within public bounds.
 ENDS = "ends"
+# Where a clip would move a column's slope by at most this share of it, by released numbers, the column is not clipped.
+LIGHT = 0.125
 # Share of the fit's budget for the squares of the target, where sampling counts.
 _SQUARES = Fraction(1, 10)
 
@@ -267,7 +270,10 @@ class Columns:
         self._bounds, self._of_target = features, target
         self.kept = [place for place, column in enumerate(features) if column.interval is not None]
         found = [column.interval for column in features if column.interval is not None]
-        flags = [is_few(pair, call.kinds[place]) for place, pair in zip(self.kept, found, strict=True)]
+        flags = [
+            features[column].flag or is_few(pair, call.kinds[column])
+            for column, pair in zip(self.kept, found, strict=True)
+        ]
         self.reach = [DEVIATIONS if flag else math.inf for flag in flags]
         self.narrowable = (
             [position for position, flag in enumerate(flags) if not flag] if method.narrows_features else []
@@ -276,6 +282,7 @@ class Columns:
         self._ends = np.array(found).reshape(-1, 2).T
         self.scales = Scales(*affine_maps(found), *affine_map(*self.target))
         whole = np.array([features[place].whole for place in self.kept], dtype=bool)
+        self._whole = whole
         self.mapped = RowMap(self.scales, method.longest(len(found)), whole=whole)
 
     @property
@@ -305,10 +312,16 @@ class Columns:
             self.target, self._of_target = ends, replace(column, interval=ends)
 
     def narrow(self, position: int, column: ColumnBounds) -> None:
-        """Note that a feature is measured, and clipped, by drawn ends: its verdict is that of a feature with these."""
+        """Note that a feature is measured, and clipped, by drawn ends: verdict and error are those of one with these."""
         bounds = list(self._bounds)
-        bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear)
+        bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear, seen=column.seen)
         self._bounds = bounds
+
+    def standardised(self, standard: Standard) -> RowMap:
+        """Return the map to standardised rows, in which light tails are not clipped, by released numbers alone."""
+        mapped = self.mapped.standardised(standard)
+        light = [share.slope <= LIGHT for share in self._clipped(mapped, hidden=0.0)]
+        return replace(mapped, whole=np.array(light, dtype=bool) | self._whole)
 
     def result(
         self, fit: LinearFit, mapped: RowMap, scales: Scales, steps: Sequence[Mapping[str, Json] | None] = ()
@@ -326,6 +339,7 @@ class Columns:
             sizes = np.maximum(np.abs(matrix).max(axis=1), np.finfo(np.float64).tiny)  # squares overflow
             scaled = matrix / sizes[:, None]
             errors = sizes * np.sqrt(np.clip(np.einsum("ij,jk,ik->i", scaled, fit.covariance, scaled), 0.0, None))
+            errors = self._with_clips(errors, coefficients[1:], mapped)
         places = [0, *(1 + place for place in self.kept)]
         bounds: list[Interval | None] = [None] * len(self._bounds)
         for place, pair in zip(self.kept, mapped.counted(*self._ends), strict=True):
@@ -340,6 +354,47 @@ class Columns:
                 shapes[place] = one
             clips = {**clips, "steps": shapes}
         return lambda: self.call.result(found, spread_errors, bounds, clips=clips, unclear=unclear)
+
+    def _with_clips(
+        self, errors: NDArray[np.float64], slopes: NDArray[np.float64], mapped: RowMap
+    ) -> NDArray[np.float64]:
+        """Return standard errors, intercept first, that also hold what clipping moves if the truth is linear.
+
+        A column's slope is off by a share of itself; what is cut off of it is noise of the rows to the other columns.
+        """
+        shares = [
+            share if share.slope else replace(share, slope=unseen)
+            for share, unseen in zip(self._clipped(mapped), self._unseen(mapped), strict=True)
+        ]
+        if mapped.standard is None or mapped.standard.weight is None or not any(share.slope for share in shares):
+            return errors
+        moved = np.square(slopes * np.array([share.slope for share in shares]))
+        level = np.square(slopes * np.array([share.level for share in shares])).sum()
+        cut = np.square(slopes) * np.array([share.spread for share in shares])
+        deviations = mapped.standard.deviation * FIXED_POINT_ONE / mapped.scales.scale
+        rows = np.maximum(mapped.standard.weight, 1.0) * np.square(deviations)
+        moves = np.concatenate(([level], moved + (cut.sum() - cut) / rows))
+        combined: NDArray[np.float64] = np.sqrt(np.square(errors) + moves)
+        return combined
+
+    def _unseen(self, mapped: RowMap) -> list[float]:
+        """Return how far rows beyond the bounds of a column that is not clipped may move its slope, as a share of it.
+
+        A row far out weighs as much as one at `DEVIATIONS`. Noise hides a standard deviation of a prefix sum of them.
+        They move the slope by no more than the tail within the bounds would, if that were clipped.
+        """
+        tails = self._clipped(replace(mapped, whole=self._whole), hidden=0.0)
+        columns = [self._bounds[feature].seen for feature in self.kept]
+        return [
+            0.0 if seen is None else min(tail.slope, DEVIATIONS**2 * seen.unit / max(1.0, float(seen.rows.sum())))
+            for seen, tail in zip(columns, tails, strict=True)
+        ]
+
+    def _clipped(self, mapped: RowMap, **more: float) -> list[ClippedShare]:
+        """Return how far the clips of a map move the coefficients of each column that is kept."""
+        columns = [self._bounds[feature].seen for feature in self.kept]
+        pairs = zip(columns, mapped.counted(*self._ends), strict=True)
+        return [ClippedShare() if seen is None else seen.clipped(*ends, **more) for seen, ends in pairs]
 
 
 def _spread(values: NDArray[np.float64], places: list[int], width: int) -> NDArray[np.float64]:
