@@ -18,7 +18,7 @@ the rows, neither below all of them nor beyond them,
 
 - where the selection draws no such cell, but for a chance of `BEYOND`, from as many rows as there are with 95 %; or
 - where a run of bins that ends at its cell, and a run that begins there, hold more than `TOLERANCE` rows, but for noise
-  of a chance of `_RUN` for each of all runs. Where a selection from `_LIKELY` times the noisy rows prefers one cell
+  of a chance of `_RUN` for each of all runs. Where a selection from the noisy rows prefers one cell
   among them to all cells beyond, a chance of `_NEAR_RUN` is enough for the drawn cell.
 
 Where it is not known to be, the nearest cell stands for the quantile that is: a drawn one, or one at a cut. Where there
@@ -71,8 +71,7 @@ _BETWEEN = 1.02
 # Rows, for the definition of a quantile and for noise that is discrete.
 TOLERANCE = 1.5
 # Chance that a selection draws a cell beyond all rows, and that noise alone makes a run of bins hold rows.
-BEYOND, _RUN, _NEAR_RUN = 1e-2, 1e-6, 2e-2
-_LIKELY = 1.5
+BEYOND, _RUN, _NEAR_RUN = 1e-2, 1e-6, 0.1
 # How far, as a share of the rows, the rank of a value without bounds may be off.
 MOST_OFF = 0.05
 Ends = tuple[float | None, float | None]
@@ -203,7 +202,7 @@ def among_rows(
     sure = set()
     for cell, quantile in zip(selected, at, strict=True):
         share, start, stop = float(min(quantile, 1 - quantile)), number_of[cell], number_of[cell + 1]
-        is_near = bool(near_below[stop] and near_beyond[start]) and even < _LIKELY * share * float(total[-1])
+        is_near = bool(near_below[stop] and near_beyond[start]) and even < share * float(total[-1])
         if astray < share * fewest or is_near:
             sure.add(cell)
     for cut, number in number_of.items():

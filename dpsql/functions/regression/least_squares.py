@@ -312,7 +312,7 @@ class Columns:
             self.target, self._of_target = ends, replace(column, interval=ends)
 
     def narrow(self, position: int, column: ColumnBounds) -> None:
-        """Note that a feature is measured, and clipped, by drawn ends: verdict and error are those of one with these."""
+        """Note that a feature is measured, and clipped, by drawn ends: its verdict and error are those of these."""
         bounds = list(self._bounds)
         bounds[self.kept[position]] = replace(bounds[self.kept[position]], clear=column.clear, seen=column.seen)
         self._bounds = bounds
