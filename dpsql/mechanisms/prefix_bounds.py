@@ -554,7 +554,7 @@ def draw_bounds(
 # Means and deviations are multiples of this.
 _RESOLUTION = 2.0**-40
 # Public bounds so many deviations from the mean are far wider than the bulk of the values.
-_WIDE = 4.0
+_WIDE = 8.0
 # Rows that are kept as integers within public bounds do not resolve a deviation below this share of a half width.
 _FINEST = 2.0**-14
 # A variance is known where it is so many times the noise in it.
