@@ -176,7 +176,8 @@ class TreeNoise(Part):
 
     def draw_parts(self, share: str, counts: Sequence[Longs], *, neighbours: str, rows: int) -> GaussianRelease:
         """Return the counts of the grains of some columns, or of their listed values; see `noisy_tables`."""
-        return noisy_tables(np.concatenate(counts), len(counts), self.spend(share), neighbours=neighbours, rows=rows)
+        rho = self.spend(share)
+        return noisy_tables(np.concatenate(counts), len(counts), rho, neighbours=neighbours, rows=rows)
 
     def draw_distances(self, distances: Sequence[int], *, neighbours: str, rows: int) -> GaussianRelease:
         """Return the distances of some pairs and columns, in units of ``2**-20`` rows, with Gaussian noise, in rows."""

@@ -103,8 +103,9 @@ PIPELINES: dict[str, tuple[str, Case]] = {
 ALL = {**CASES, **PIPELINES}
 INTERVAL = ["start", "scan", "scan", "rows"]
 _WITH_STEPS = [
+    "moments",
     *["rank"] * 3,
-    *["moments", "gram", "least eigenvalue"],
+    *["gram", "least eigenvalue"],
     *["cross products"] * 2,
     *["step bins", "sizes"],
     *["residuals"] * 4,
@@ -119,7 +120,7 @@ ROLES: dict[str, list[str]] = {
     "ada_ssp, private target bounds": ["cells", "gram", "least eigenvalue", "cross products"],
     "ada_ssp, sampling": ["moments", "gram", "least eigenvalue", "cross products", "target squares"],
     "ada_ssp, levels": ["cells"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
-    "boosted": ["rank"] * 3 + ["moments", "gram", "least eigenvalue"] + ["cross products"] * 7,
+    "boosted": ["moments"] + ["rank"] * 3 + ["gram", "least eigenvalue"] + ["cross products"] * 7,
     **dict.fromkeys(
         ("boosted, levels", "boosted, levels by type"), ["moments", "gram", "least eigenvalue"] + ["cross products"] * 4
     ),
@@ -143,8 +144,9 @@ ROLES: dict[str, list[str]] = {
     "kendall, ada_ssp": ["selection"] * 2 + ["moments", "gram", "least eigenvalue", "cross products"],
     "kendall, boosted": ["selection"] * 2
     + ["cells"] * 3
+    + ["moments"]
     + ["rank"] * 3
-    + ["moments", "gram", "least eigenvalue"]
+    + ["gram", "least eigenvalue"]
     + ["cross products"] * 4,
     "two_stage, tukey": ["selection", "count", *INTERVAL, "models"],
     "sis, ada_ssp": ["centre", "selection", "moments", "gram", "least eigenvalue", "cross products"],
@@ -211,6 +213,9 @@ def check_noise(connection: Any, name: str, neighbours: str, unit: Case) -> None
     if name.startswith("additive"):  # whether there are steps follows from released rows, how many rounds from the bins
         expected = [role for role in expected if "step bins" in roles or role not in ("step bins", "sizes")]
         expected = [role for role in expected if role != "residuals"] + ["residuals"] * roles.count("residuals")
+        if "moments" in roles:  # how many ends are drawn within public bounds follows from the moments
+            after = expected.index("moments") + 1
+            expected[after:after] = ["cells"] * roles[roles.index("moments") :].count("cells")
     undetermined = found.result[0][0] == "not released" and roles[-1] == "cells"
     if undetermined:
         expected = expected[: len(roles)]
