@@ -224,7 +224,7 @@ def test_knowing_more_is_never_worse(knowledge: str, name: str, epsilon: float) 
     assert not is_worse(without, told), (without.mean(), told.mean())
 
 
-@pytest.mark.parametrize("knowledge", ["regression, all bounds", "classes, bounds", "additive classes, bounds"])
+@cases("knowledge", ["regression, all bounds", "classes, bounds", "additive classes, bounds"], quick=1)
 def test_far_too_wide_bounds_are_no_worse(knowledge: str) -> None:
     """A sample of the long test."""
     without, told = errors(knowledge, table("money"), 1.0, 4)

@@ -212,6 +212,14 @@ def test_thresholds_are_those_of_the_discrete_law(epsilon: int, failure: str) ->
     assert noise.count_reach == 0 or both[noise.count_reach] > float(failure) / 2
 
 
+@pytest.mark.parametrize("tails", [False, True])
+def test_the_steps_spend_epsilon_together(tails: bool) -> None:
+    for relation, moved in (("add_remove", 2), ("replace", 3)):
+        noise = noise_of(2, relation, 5, tails=tails)
+        spent = noise.start_epsilon + moved * 5 / noise.scan_scale + (moved - 1) * 5 / noise.count_scale
+        assert spent == 2 == noise.event.cost.epsilon
+
+
 def test_rows_needed() -> None:
     assert 136 <= noise_of().rows_needed <= 142
     assert noise_of().rows_needed == noise_of().majority + math.ceil(8 * math.log((FINE_CELLS - 1) / 0.01))
