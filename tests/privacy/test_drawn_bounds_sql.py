@@ -198,17 +198,19 @@ def test_bounds_are_not_the_ends_of_the_data(connection: Any, fault: str | None)
 
     def bounds(source: str, answers: Observation | None = None) -> Observation:
         context = dpsql.Context(connection)
+
+        def ends() -> list[float]:
+            block = context.dp_sum(source, target="y", epsilon=EPSILON).result["blocks"][0]
+            return [*block["drawn"], *block["bounds"]]
+
         with exact_sums():
-            return observe(
-                lambda: context.dp_sum(source, target="y", epsilon=EPSILON).result["blocks"][0]["drawn"],
-                None if answers is None else answers.releases,
-            )
+            return observe(ends, None if answers is None else answers.releases)
 
     connection.execute(f"CREATE OR REPLACE TABLE one AS {BASE}")
     connection.execute(f"CREATE OR REPLACE TABLE other AS {BASE} UNION ALL SELECT 1000, 'b', 1e6, 0.0")
     if fault is None:
         first = bounds("one")
-        assert len(first.result) == 4
+        assert len(first.result) == 12
         assert pair_loss(first, bounds("other", first)).within(EPSILON / 4, 0)
         return
     with broken_fit(fault):

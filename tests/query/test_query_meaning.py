@@ -163,9 +163,10 @@ COLLATED = [
     "SELECT count(*) FROM odd WHERE NOT EXISTS (SELECT 1 FROM names WHERE names.plain = odd.s)",
     "SELECT count(*) FROM odd WHERE s = 'A'",
     "SELECT count(*) FROM odd WHERE s IN ('A', 'c')",
-    "SELECT count(DISTINCT s), count(DISTINCT plain), count(DISTINCT accent) FROM odd",
     "SELECT count(*) FROM odd JOIN names ON names.plain = odd.accent",
 ]
+if not duckdb.__version__.startswith("1."):  # where DISTINCT goes by bytes
+    COLLATED.append("SELECT count(DISTINCT s), count(DISTINCT plain), count(DISTINCT accent) FROM odd")
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import duckdb
 import pytest
 
 import dpsql
@@ -55,7 +56,8 @@ COUNTS = (
         "count(x) FILTER (even)",
         "count(CASE WHEN even THEN x END)",
     ),
-    *("count(DISTINCT x)", "count(DISTINCT f)", "count(DISTINCT x) FILTER (even)", "approx_count_distinct(x)"),
+    *("count(DISTINCT x)", "count(DISTINCT f)", "count(DISTINCT x) FILTER (even)"),
+    *(() if duckdb.__version__.startswith("1.") else ("approx_count_distinct(x)",)),  # which is 7 of 8 there
     *("regr_count(x, f)", "count_if(x > 3)", "count(*) FILTER (x IS NOT NULL)", "count(*) FILTER (x > 3)"),
     *("count(x), avg(x)", "count(x), count(*), sum(f)", "count(x), count(f)"),
 )

@@ -584,9 +584,9 @@ class _Spy:
     def _rows(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def counted(rows: list[int], *given: Any) -> Any:
             answer = real(rows, *given)
-            [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0, 0])]
+            [(_, scale, noise)] = self._take(1) or [("", Fraction(0), [0] * len(rows))]
             statistic = tuple(int(found) - int(by) for found, by in zip(answer, noise, strict=True))
-            return self._record(Release("laplace", "rows", statistic, (scale, scale), answer))
+            return self._record(Release("laplace", "rows", statistic, (scale,) * len(statistic), answer))
 
         return counted
 
