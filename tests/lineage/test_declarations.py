@@ -116,10 +116,10 @@ def test_keys_are_the_levels_of_columns(con: Any) -> None:
     )
     assert "keys {'label': ['n', 'y']}" in text
     assert con.execute(f"FROM dp_sis('labelled', target := 'Label', {fit})").fetchall() == [
-        (1, "a", None, None, "not measured")
+        (1, "a", None, None, "not measured", "not measured")
     ]
     assert con.execute(f"FROM dp_sis('labelled', target := 'y', {fit})").fetchall() == [
-        (1, "a", None, None, "not measured")
+        (1, "a", None, None, "not measured", "not measured")
     ]  # by its bounds
     for curve in ("dp_roc", "dp_auc", "dp_confusion"):
         threshold = ", thresholds := [0.5]" if curve == "dp_confusion" else ""
@@ -144,7 +144,7 @@ def test_public_tables_stated_with_the_budget(con: Any) -> None:
         refused(con, f"SELECT dp_protect('patients', epsilon := 10, public := {public})", code)
     assert len(ledger_of(con).entries()) == before
     assert say(con, "dp_protect('patients', epsilon := 10, public := ['main.airports'])").endswith("; public airports")
-    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a", None, None, "not measured")]
+    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a", None, None, "not measured", "not measured")]
     assert dpsql.Context(con).dp_protect("visits", epsilon=1, public=["airports"]).endswith("; public airports")
 
 
