@@ -144,7 +144,9 @@ def test_public_tables_stated_with_the_budget(con: Any) -> None:
         refused(con, f"SELECT dp_protect('patients', epsilon := 10, public := {public})", code)
     assert len(ledger_of(con).entries()) == before
     assert say(con, "dp_protect('patients', epsilon := 10, public := ['main.airports'])").endswith("; public airports")
-    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [(1, "a", None, None, "not measured", "not measured")]
+    assert con.execute(f"FROM dp_sis('airports', {FIT})").fetchall() == [
+        (1, "a", None, None, "not measured", "not measured")
+    ]
     assert dpsql.Context(con).dp_protect("visits", epsilon=1, public=["airports"]).endswith("; public airports")
 
 
