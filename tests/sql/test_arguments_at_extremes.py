@@ -555,6 +555,7 @@ QUERIES: list[dict[str, str]] = [
         "upper": "{'y': 1, 'a': 1}",
         "max_rows_per_unit": "2",
         "max_groups_per_unit": "2",
+        "left_out_share": "0",
         "confidence": "0.9",
         "release": "'r'",
         "max_age": "0",

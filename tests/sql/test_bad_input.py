@@ -492,7 +492,7 @@ def test_odd_names_work_where_they_exist(name: str) -> None:
         ctx.connection.execute(
             f'CREATE TABLE {quoted} AS SELECT 1.0 AS {quoted}, 2 AS "{name.replace(chr(34), "")}_2", true AS y'
         )
-        selected = [(1, name, None, None, "not measured")]
+        selected = [(1, name, None, None, "not measured", "not measured")]
         source = quoted if "." in name or name.startswith('"') else name
         arguments = {"target": "y", "features": [name], "k": 1, "epsilon": 1, "lower": 0, "upper": 1}
         assert ctx.connection.execute(sql(arguments, source)).fetchall() == selected
