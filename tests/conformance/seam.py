@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import duckdb
@@ -36,6 +36,7 @@ from dpsql.mechanisms.quantile import GroupQuantileSelection
 from dpsql.noise.entropy import OperatingSystemEntropy
 from dpsql.progress import Progress
 from dpsql.statistics.aggregates import Sums, Words
+from dpsql.statistics.auc import ClassScores, Concordance
 from dpsql.statistics.grouped_sums import GroupedSums, KeyedSums, Labels
 from dpsql.statistics.presence import NameCounts
 from dpsql.testing.bits import SeededBits
@@ -348,6 +349,8 @@ def _integers(statistic: Any) -> tuple[int, ...] | None:
         return _of_groups(statistic.inner.sums())
     if isinstance(statistic, GroupedSums):
         return _of_groups(statistic.sums())
+    if isinstance(statistic, ClassScores):  # of which SQL gives these integers
+        return astuple(Concordance.of_scores(*statistic.scores))
     if isinstance(statistic, KeyedSums):  # whose keys have numbers in any order
         sums = statistic.sums()
         groups = [_of_groups([one.taken(np.array([place])) for one in sums]) for place in range(len(sums[0].n))]
