@@ -62,8 +62,18 @@ def aggregate(call: str, part: str) -> str:
     return f"SELECT list_transform({call}, lambda entry: entry.{part}){GROUPS}"
 
 
-def quantile(more: str) -> str:
-    return aggregate(f"dp_quantile(y, lower := 0, upper := 3, cells := 3, dataset := 't', {more})", "value")
+def quantile(more: str, part: str = "value") -> str:
+    return aggregate(f"dp_quantile(y, lower := 0, upper := 8, cells := 8, dataset := 't', {more})", part)
+
+
+def around_the_middle(low: int, high: int) -> str:
+    """Return a table whose median is between two cells of ten rows each, far from both ends of the bounds."""
+    return steps((0.5, low), (3.5, 10), (4.5, 10), (7.5, high))
+
+
+def even(*rows: int) -> str:
+    """Return a table that has so many rows in each cell."""
+    return steps(*((cell + 0.5, count) for cell, count in enumerate(rows)))
 
 
 def regression(more: str) -> str:
@@ -78,40 +88,31 @@ def table_form(more: str) -> str:
 # Statement, two neighbouring tables, epsilon, delta, what the audit is to see of it in a long run.
 CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
     # A cell that is half a row off, and a whole one after the row.
-    "quantile": (
-        quantile("epsilon := 4"),
-        (steps((0.5, 1), (1.5, 1), (2.5, 1)), steps((0.5, 2), (1.5, 1), (2.5, 1))),
-        4.0,
-        0.0,
-        0.4,
-    ),
+    "quantile": (quantile("epsilon := 4"), (around_the_middle(15, 15), around_the_middle(16, 15)), 4.0, 0.0, 0.3),
     "quantile, replace": (
         quantile("epsilon := 4, neighbours := 'replace'"),
-        (steps((0.5, 1), (1.5, 1), (2.5, 1)), steps((0.5, 2), (1.5, 1))),
+        (around_the_middle(15, 15), around_the_middle(16, 14)),
         4.0,
         0.0,
-        0.4,
+        0.3,
     ),
     "quantile, its interval": (
-        aggregate(
-            "dp_quantile(y, lower := 0, upper := 3, cells := 3, interval_share := 0.9, epsilon := 6, dataset := 't')",
-            "upper",
-        ),
-        (steps((0.5, 3), (2.5, 1)), steps((0.5, 2), (2.5, 1))),
+        quantile("interval_share := 0.9, epsilon := 6", "upper"),
+        (even(2, 2, 2, 2, 2, 2, 2, 2), even(3, 2, 2, 2, 2, 2, 2, 2)),
         6.0,
         0.0,
-        0.1,
+        1.0,
     ),
     "quartiles": (
         quantile("quantiles := [0.25, 0.5, 0.75], epsilon := 6"),
-        (steps((0.5, 1), (1.5, 1), (2.5, 1)), steps((0.5, 2), (1.5, 1), (2.5, 1))),
+        (around_the_middle(15, 15), around_the_middle(16, 15)),
         6.0,
         0.0,
         0.1,
     ),
-    # The middle of the only cell tells the private bounds.
+    # The middle of a cell tells the private bounds.
     "quantile, private bounds": (
-        aggregate("dp_quantile(y, cells := 1, bounds_share := 0.9, epsilon := 6, dataset := 't')", "value"),
+        aggregate("dp_quantile(y, cells := 8, bounds_share := 0.9, epsilon := 6, dataset := 't')", "value"),
         (steps((3, 60), (1e6, 2)), steps((3, 60), (1e6, 3))),
         6.0,
         0.0,
