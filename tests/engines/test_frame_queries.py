@@ -309,7 +309,7 @@ def test_types_of_polars() -> None:
     for sql, keys, exact in (
         ("SELECT enum, count(*) AS n FROM self GROUP BY 1 ORDER BY 1 NULLS LAST", {"enum": ["a", "b", None]}, [("a", 2), ("b", 1), (None, 1)]),
         ("SELECT category, count(*) AS n FROM self GROUP BY 1 ORDER BY 1", {"category": ["a", "b"]}, [("a", 2), ("b", 1)]),
-        ("SELECT ill, count(*) AS n FROM self GROUP BY 1 ORDER BY 1", None, [(False, 1), (True, 2)]),
+        ("SELECT ill, count(*) AS n FROM self GROUP BY 1 ORDER BY 1", None, [(False, 1), (True, 2), (None, 1)]),
         ("SELECT count(*) AS n FROM self WHERE moment < TIMESTAMP '2026-02-02'", None, [(2,)]),
         ("SELECT sum(price) AS s FROM self", None, [(Decimal("4.00"),)]),
     ):  # fmt: skip
