@@ -234,7 +234,8 @@ def spark_session(name: str) -> Iterator[Callable[[Tables, int, Path], Engine]]:
     server = sail.SparkConnectServer("127.0.0.1", 0)
     server.start(background=True)
     host, port = server.listening_address
-    session = SparkSession.builder.remote(f"sc://{host}:{port}").getOrCreate()
+    # Not another test's session, whose server may have ended.
+    session = SparkSession.builder.remote(f"sc://{host}:{port}").create()
     session.conf.set("dpsql.exactParquet", "true")
     try:
         yield _of_spark(session)
