@@ -67,8 +67,8 @@ def quantile(more: str, part: str = "value") -> str:
 
 
 def around_the_middle(low: int, high: int) -> str:
-    """Return a table whose median is between two cells of ten rows each, far from both ends of the bounds."""
-    return steps((0.5, low), (3.5, 10), (4.5, 10), (7.5, high))
+    """Return a table whose median is between two cells of forty rows each, far from both ends of the bounds."""
+    return steps((0.5, low), (3.5, 40), (4.5, 40), (7.5, high))
 
 
 def even(*rows: int) -> str:
@@ -88,13 +88,19 @@ def table_form(more: str) -> str:
 # Statement, two neighbouring tables, epsilon, delta, what the audit is to see of it in a long run.
 CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
     # A cell that is half a row off, and a whole one after the row.
-    "quantile": (quantile("epsilon := 4"), (around_the_middle(15, 15), around_the_middle(16, 15)), 4.0, 0.0, 0.3),
-    "quantile, replace": (
-        quantile("epsilon := 4, neighbours := 'replace'"),
-        (around_the_middle(15, 15), around_the_middle(16, 14)),
+    "quantile": (
+        quantile("epsilon := 4, interval_share := 0.1"),
+        (around_the_middle(40, 40), around_the_middle(41, 40)),
         4.0,
         0.0,
-        0.3,
+        0.4,
+    ),
+    "quantile, replace": (
+        quantile("epsilon := 4, neighbours := 'replace', interval_share := 0.1"),
+        (around_the_middle(40, 40), around_the_middle(41, 39)),
+        4.0,
+        0.0,
+        0.4,
     ),
     "quantile, its interval": (
         quantile("interval_share := 0.9, epsilon := 6", "upper"),
@@ -105,7 +111,7 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
     ),
     "quartiles": (
         quantile("quantiles := [0.25, 0.5, 0.75], epsilon := 6"),
-        (around_the_middle(15, 15), around_the_middle(16, 15)),
+        (around_the_middle(40, 40), around_the_middle(41, 40)),
         6.0,
         0.0,
         0.1,
