@@ -59,7 +59,7 @@ lint() {
     .venv/bin/python -m mypy &&
     .venv/bin/python -m dpsql.generate --check &&
     .venv/bin/python .ci/mutants.py --check &&
-    .venv/bin/python -m pytest -q -m "not slow" tests/unit/test_rooms.py
+    .venv/bin/python -m pytest -q -n 2 -m "not slow" tests/unit/test_{rooms,orders,caches,codes,measurement,port}.py
 }
 
 dbt() {  # ARGUMENTS…: tests, in an environment that dbt can live in

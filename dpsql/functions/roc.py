@@ -8,13 +8,13 @@ counts. The curve, precision and recall, and calibration are derived from them (
 thresholds      how                                                                    spends on them
 ==============  =====================================================================  ===========================
 recursive       quantiles of all scores by recursive halving (`quantile`), out of      threshold_share of epsilon
-                some 300 candidates
+                some 260 candidates
 fixed           even steps between the bounds                                          nothing
 smooth_medians  medians of all scores and of halves by smooth sensitivity (`smooth`)   threshold_share of epsilon
 ==============  =====================================================================  ===========================
 
 Few candidates are better than many: the exponential mechanism errs by about ``log(candidates) / epsilon`` ranks. They
-are equally wide but at the ends of the bounds, where scores of classifiers crowd: there a candidate is one cell. If
+are equally wide but at the ends of the bounds, where scores of classifiers crowd: the last one there is one cell. If
 many rows share a score, thresholds on both sides set it apart, and those left over halve the widest gaps, so that a
 call always has `n_thresholds` of them. Scores in the same cell cannot be told apart: if those of naive Bayes are closer
 to 0 and 1 than a cell is wide, log odds with wider bounds show more of the curve than probabilities.
@@ -164,7 +164,7 @@ THRESHOLDS = ("recursive", "fixed", "smooth_medians")
 CURVES = ("auto", *STRATEGIES)
 _MOST_CELLS = 1 << 16
 _MOST_THRESHOLDS = 255
-# Candidates of drawn thresholds, and the parts into which the outermost ones are divided.
+# Candidates of drawn thresholds, and how much wider each further one within the outermost of them is.
 _CANDIDATES, _FINER = 256, 16
 
 
@@ -448,15 +448,15 @@ def chosen_cells(plan: RocPlan, counts: NDArray[np.int64]) -> NDArray[np.intp]:
 def candidate_ends(grid: int, n_thresholds: int) -> NDArray[np.intp]:
     """Return the ends of the candidates in cells, ascending, the last one `grid`; public.
 
-    Candidates are equally wide, and at least one more than thresholds. The first and the last one are divided into 16,
-    the outermost of these again, and so on down to one cell: there scores crowd.
+    Candidates are equally wide, and at least one more than thresholds. The first and the last one are divided at their
+    outermost cell, at 16 cells, at 256, and so on: there scores crowd. More candidates there draw thresholds away from
+    where they are needed, if epsilon is small.
     """
     step = max(1, grid // max(_CANDIDATES, n_thresholds + 1))
-    ends = {*range(step, grid, step), grid}
-    while step > 1:
-        inside = range(max(1, step // _FINER), step, max(1, step // _FINER))
-        ends |= {*inside, *(grid - end for end in inside)}
-        step = inside.step
+    ends, finer = {*range(step, grid, step), grid}, 1
+    while finer < step:
+        ends |= {finer, grid - finer}
+        finer *= _FINER
     return np.array(sorted(ends), dtype=np.intp)
 
 

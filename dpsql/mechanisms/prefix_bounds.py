@@ -535,17 +535,25 @@ def draw_bounds(
     counts: Sequence[Longs],
     cells: Sequence[TypedCells],
     *,
-    last: bool,
+    last: bool = False,
+    losses: Sequence[Fraction] | None = None,
     neighbours: str,
     max_rows_per_unit: int,
 ) -> list[ColumnBounds]:
-    """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds` and `column_losses`."""
+    """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds`.
+
+    The share of ``mu**2`` of each column is that of `column_losses`, or `losses`, which add up to no more.
+    """
     if not counts:
         return []
+    most = part.spend(share) ** 2
+    losses = column_losses(most, len(counts), last=last) if losses is None else losses
+    if sum(losses) > most:
+        raise AssertionError("bounds of columns spend more than their share")
     return prefix_bounds(
         counts,
         cells,
-        squared_mus=column_losses(part.spend(share) ** 2, len(counts), last=last),
+        squared_mus=losses,
         neighbours=neighbours,
         max_rows_per_unit=max_rows_per_unit,
     )

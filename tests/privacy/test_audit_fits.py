@@ -182,7 +182,7 @@ CASES: dict[str, tuple[str, tuple[str, str], float, float, float]] = {
     # The blocks with another model are so many that one more takes the test to its limit.
     "tukey": (
         table_form(f"{TUKEY}, epsilon := 4, delta := 0.01, blocks := 48"),
-        (blocks_of_one(8, 48), blocks_of_one(9, 48)),
+        (blocks_of_one(7, 48), blocks_of_one(8, 48)),
         4.0,
         0.01,
         0.7,

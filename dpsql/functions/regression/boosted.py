@@ -29,9 +29,9 @@ from dpsql.mechanisms.gaussian import MOST_COORDINATES, GaussianNoise
 from dpsql.mechanisms.prefix_bounds import (
     LEAST_SEEN,
     TARGET_WEIGHT,
+    draw_bounds,
     ends_factor,
     far_bounds,
-    prefix_bounds,
     spread_within,
 )
 from dpsql.mechanisms.quantile import QuantileSelection
@@ -280,7 +280,7 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
     if not method.ends_share:
         return columns.standardised(standard)
     part: GaussianNoise = plan.measurement["fit"]
-    most, fit = part.spend(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
+    most, fit = part.mu_of(ENDS) ** 2, sum((part.mu_of(name) ** 2 for name, _ in method.fit_parts), Fraction(0))
     far = far_bounds(standard, columns.narrowable)
     if method.numbers(len(columns.kept), len(far) + 1) > MOST_COORDINATES:
         far = []
@@ -298,10 +298,12 @@ def _narrowed(columns: Columns, standard: Standard, magnitudes: Counted) -> RowM
         return columns.standardised(standard)
     fine = magnitudes(positions, method.narrows_target)
     counts = [column.counts(rows) for column, rows in zip(cells, fine, strict=True)]
-    ends = prefix_bounds(
+    ends = draw_bounds(
+        part,
+        ENDS,
         counts,
         cells,
-        squared_mus=[factor * loss for loss in losses],
+        losses=[factor * loss for loss in losses],
         neighbours=plan.neighbours,
         max_rows_per_unit=plan.max_rows_per_unit,
     )
