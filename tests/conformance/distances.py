@@ -14,6 +14,8 @@ from group_distances import group_claims
 from seam import Pass, Seen
 
 from dpsql.contract.plan import Plan
+from dpsql.contract.relation import relation_of
+from dpsql.functions.auc import AucPlan
 from dpsql.functions.best_subset import BestSubsetPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
 from dpsql.functions.feature_moments import MomentsPlan
@@ -25,7 +27,7 @@ from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
-from dpsql.statistics import coded_columns, counts, feature_counts, feature_moments, xty
+from dpsql.statistics import auc, coded_columns, counts, feature_counts, feature_moments, xty
 
 Row = dict[str, Any]
 # What moved, by how much, and the most that it may.
@@ -127,6 +129,12 @@ def _pass(plan: Plan, relation: str, before: Pass, after: Pass) -> Iterator[Clai
         given = (relation, features, unit)
         yield "moments", total, feature_moments.UNIT * feature_moments.l1_sensitivity(*given)
         yield "squared moments", squares, feature_moments.UNIT**2 * feature_moments.squared_l2_sensitivity(*given)
+    elif isinstance(plan, AucPlan) and plan.grid is None:
+        between = relation_of(relation, unit)
+        scaled = [Fraction(part[0], max(1, part[1] + part[2] - 1)) for part in (before.integers, after.integers)]
+        yield "the scaled pairs", abs(scaled[1] - scaled[0]), auc.concordance_sensitivity(between)
+        yield "rows of classes", sum(map(abs, moves[1:])), auc.class_sensitivity(between)
+        yield "squared rows", sum(move**2 for move in moves[1:]), auc.squared_class_sensitivity(between)
     elif isinstance(plan, (ScorePlan, QuantilePlan, BoundsPlan)):
         yield "counts", total, counts.l1_sensitivity(relation, max_rows_per_unit=unit)
         yield "squared counts", squares, counts.squared_l2_sensitivity(relation, max_rows_per_unit=unit)

@@ -26,6 +26,7 @@ from dpsql.engines.duckdb.installation import install
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.engines.port import Engine
 from dpsql.engines.task import plain
+from dpsql.functions.regression.linear import RegressionPlan
 from support.arrow_engine import ArrowEngine
 from support.spark_servers import EXACT_SAIL
 
@@ -156,15 +157,21 @@ class Compared:
         if not (seen.error or reference.error) and (
             seen.plan.readings > len(reference.passes) or _keeps_rows(reference)
         ):
-            return self._answers(call, number)
+            return self._answers(call, seen.plan, number)
         return differs(seen, reference)
 
-    def _answers(self, call: Call, number: int) -> str | None:
-        """Compare what is released, with the same entropy, where DuckDB keeps rows of which an engine makes passes."""
+    def _answers(self, call: Call, plan: Plan, number: int) -> str | None:
+        """Compare what is released, with the same entropy, where DuckDB keeps rows of which an engine makes passes.
+
+        DuckDB is asked by the engine's method, which may be another one by default.
+        """
         session = install(self.connection)
         released = self.ask(call, number, through=True)
         session._released.clear()  # by ticket, and calls of one number have one
-        woven = self.watch.ask(self.connection, call.sql.format(source=call.table), number, through=True)
+        head, bracket, tail = call.sql.format(source=call.table).rpartition(")")
+        if isinstance(plan, RegressionPlan) and "method :=" not in head:
+            head += f", method := '{plan.method}'"
+        woven = self.watch.ask(self.connection, f"{head}{bracket}{tail}", number, through=True)
         session._released.clear()
         if call.function == "dp_logistic_regression" and _near(released, woven):
             return None

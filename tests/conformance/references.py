@@ -7,6 +7,7 @@ import sys
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -84,18 +85,22 @@ def _pairs(_: Seen) -> Any:
 
 def _scores(label: str, levels: tuple[Any, Any], score: str) -> Callable[[Seen], Any]:
     def reference(seen: Seen) -> Any:
-        plan = seen.call.plan
-        edges, count = plan.cells.edges.tolist(), plan.cells.count
-        counts = [0] * (2 * count)
+        plan, scores = seen.call.plan, ([], [])
         for row in _rows("wide"):
             if row[label] in levels and row[label] is not None:
                 value = row[score]
-                value = (
-                    plan.missing_score
-                    if value is None or math.isnan(value)
-                    else min(max(value, plan.lower), plan.upper)
+                missing = value is None or math.isnan(value)
+                scores[levels.index(row[label])].append(
+                    plan.missing_score if missing else min(max(value, plan.lower), plan.upper)
                 )
-                counts[levels.index(row[label]) * count + bisect_right(edges, value)] += 1
+        if getattr(plan, "grid", 0) is None:  # pairs of the scores themselves
+            balance = sum((high > low) - (high < low) for low, high in product(*scores))
+            return [balance, len(scores[1]), len(scores[0])]
+        edges, count = plan.cells.edges.tolist(), plan.cells.count
+        counts = [0] * (2 * count)
+        for level, values in enumerate(scores):
+            for value in values:
+                counts[level * count + bisect_right(edges, value)] += 1
         return counts
 
     return reference

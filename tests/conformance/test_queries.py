@@ -116,8 +116,9 @@ CAPPED = {"capped", "capped after a join", "groups of a person"}
 
 
 def call_of(name: str) -> str:
+    """Return a call whose means are not NULL, although a person may have all rows."""
     sql, more = ASKED[name]
-    return f"FROM dp_query({literal(sql)}, epsilon := 100, fresh := true{', ' * bool(more)}{more})"
+    return f"FROM dp_query({literal(sql)}, epsilon := 1e6, fresh := true{', ' * bool(more)}{more})"
 
 
 def digest(call: Call) -> str:
