@@ -93,7 +93,7 @@ def grains(values: Doubles, kind: str) -> Longs:
 
 
 def _rise(result: Longs, rows: Longs, values: Doubles, position: int, end: int, kind: str) -> None:
-    """Note the coarsest step before `end` for rows whose values are multiples of the one at `place`."""
+    """Note the coarsest step before `end` for rows whose values are multiples of the one at `position`."""
     steps = steps_of(kind)
     candidates = values[rows]
     while len(rows):

@@ -68,7 +68,7 @@ def released(con: Any, sql: str, keys: int) -> dict[Any, Any]:
     """Return the values of a release by target and key."""
     found: dict[Any, Any] = {}
     for row in con.execute(sql).fetchall():
-        target, aggregate, value, error, lower, upper, verdict, _ = row[keys:]
+        target, aggregate, value, error, lower, upper, verdict, _, _ = row[keys:]
         group = found.setdefault(target, {}).setdefault(tuple(row[:keys]), {})
         assert aggregate not in group
         group[aggregate] = value
@@ -118,6 +118,8 @@ def test_thin_forms(con: Any, name: str, noise: str) -> None:
             assert values[name] == pytest.approx(own, rel=1e-3, abs=0.05), group
 
 
+# The keys of a BOOLEAN by its type.
+ADULT = (False, True, None)
 KEYS = {
     "list": ("'h'", "['B', 'A', 'none']", [("B",), ("A",), ("none",)]),
     "NULL is a key": ("['h']", "['A', NULL]", [("A",), (None,)]),
@@ -131,8 +133,8 @@ KEYS = {
         "[{'h': 'A', 'ward': 5}, {'h': 'B', 'ward': 77}, {'ward': 1, 'h': 'B'}, {'h': NULL, 'ward': 3}]",
         [("A", 5), ("B", 77), ("B", 1), (None, 3)],
     ),
-    "by type": ("['sex', 'adult']", None, [(s, a) for s in ("F", "M", "X", "none") for a in (False, True)]),
-    "some by type": ("['adult', 'h']", "{'h': ['A']}", [(False, "A"), (True, "A")]),
+    "by type": ("['sex', 'adult']", None, [(s, a) for s in ("F", "M", "X", "none", None) for a in ADULT]),
+    "some by type": ("['adult', 'h']", "{'h': ['A']}", [(a, "A") for a in ADULT]),
     "a column in another case": ("['H', 'WARD']", "{'h': ['A'], 'Ward': [1]}", [("A", 1)]),
 }
 
@@ -186,7 +188,7 @@ def test_owners_keys_and_bounds() -> None:
             "SELECT dp_protect('t', epsilon := 1e15, keys := {'H': ['A', 'B']}, lower := {'x': -4}, upper := {'x': 4})"
         ).fetchall()
         found = released(con, f"SELECT * FROM dp_avg('t', target := 'x', by := ['h', 'adult'], {HUGE})", 2)
-        agree(found["x"], reference(con, "x", ["h", "adult"]), [(h, a) for h in "AB" for a in (False, True)])
+        agree(found["x"], reference(con, "x", ["h", "adult"]), [(h, a) for h in "AB" for a in ADULT])
         assert len(con.execute(f"SELECT * FROM dp_count('t', by := 'h', keys := ['C'], {HUGE})").fetchall()) == 1
 
 
@@ -400,7 +402,7 @@ def test_python(con: Any) -> None:
                 "value"
             ]
         for target, groups in found.items():
-            keys = [(h, a) for h in ("A", None) for a in (False, True)]
+            keys = [(h, a) for h in ("A", None) for a in ADULT]
             agree(groups, reference(con, target, ["h", "adult"]), keys)
         decimals = context.dp_count("t", by="price", keys=[Decimal("0.25"), 0.5, Decimal("1.00")], epsilon=1e12)
         table = decimals.arrow() if hasattr(decimals, "arrow") else decimals.value

@@ -78,8 +78,9 @@ def test_aggregates_are_those_within_the_bounds_that_are_told(context: dpsql.Con
     given = {"aggregates": ALL, "target": target, "epsilon": HUGE, **GROUPS[groups]}
     drawn = context.dp_aggregate("t", **given)
     [block] = drawn.result["blocks"]
-    lower, upper, inside, outside = block["drawn"]
-    assert block["bounds"] == [lower, upper]
+    least, most, inside, outside, *_ = block["drawn"]
+    lower, upper = block["bounds"]  # the interval that was found, and on either side what tails may need
+    assert lower <= least < most <= upper
     assert inside > 0 <= outside
     assert drawn.noise["bounds"] == [[lower, upper]]
     public = context.dp_aggregate("t", lower=lower, upper=upper, **given)
@@ -92,8 +93,8 @@ def test_aggregates_are_those_within_the_bounds_that_are_told(context: dpsql.Con
 def test_each_target_has_bounds_of_its_own(context: dpsql.Context) -> None:
     release = context.dp_aggregate("t", aggregates=["avg"], target=["price", "wide"], epsilon=HUGE)
     (low, high), (least, most) = release.noise["bounds"]  # type: ignore[misc]
-    assert (low, high) == pytest.approx((0, 1.75), rel=0.07, abs=1e-9)
-    assert (least, most) == (-(2.0**65), 2.0**65)
+    assert -0.5 <= low <= 0 < 1.75 <= high <= 2.25
+    assert (least, most) == pytest.approx((-(2.0**65), 2.0**65), rel=0.5)
 
 
 def test_frames_and_the_aggregate_form(context: dpsql.Context) -> None:

@@ -30,7 +30,7 @@ KINDS = ["a", "b", "c", "d", "e"]
 
 @dataclass(frozen=True)
 class Table:
-    """A table with columns x, z, y, label, kind and id; `public` has the true bounds of x."""
+    """A table with columns x, z, y, label, kind, id, noise and other; `public` has the true bounds of x."""
 
     columns: Mapping[str, np.ndarray]
     public: tuple[float, float]
@@ -59,7 +59,8 @@ def _table(name: str) -> Table:
     y = np.round(10 * (signal + 0.05 * (z - 50) + rng.normal(0, 0.5, n)), 3)
     label = (y + rng.normal(0, 3, n) > np.median(y)).astype(int)
     kind = rng.choice(KINDS, n, p=[0.5, 0.25, 0.15, 0.08, 0.02])
-    return Table({"x": x, "z": z, "y": y, "label": label, "kind": kind, "id": np.arange(n)}, public)
+    columns = {"x": x, "z": z, "y": y, "label": label, "kind": kind, "id": np.arange(n)}
+    return Table({**columns, "noise": rng.normal(50, 10, n), "other": rng.normal(50, 10, n)}, public)
 
 
 TABLES = ["money", "counts", "rare flag", "common flag", "tails", "categories", "dates", "small"]
@@ -120,6 +121,56 @@ def _classes(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[s
     return 1.0 - float(roc_auc_score(of.columns["label"], scores + np.zeros(len(rows))))
 
 
+def _spread(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+    value = context.dp_stddev("t", target="x", epsilon=epsilon, **known).to_arrow()["value"][0].as_py()
+    spread = of.columns["x"].std()
+    return 2.0 if value is None else min(2.0, abs(value - spread) / spread)
+
+
+def _groups(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+    found = context.dp_avg("t", target="x", by="kind", epsilon=epsilon, **_column(of), **known).to_arrow()
+    told = dict(zip(found["kind"].to_pylist(), found["value"].to_pylist(), strict=True))
+    x, kinds = of.columns["x"], of.columns["kind"]
+    exact = {kind: x[kinds == kind].mean() for kind in KINDS}
+    misses = (4.0 if told.get(kind) is None else abs(told[kind] - exact[kind]) / x.std() for kind in KINDS)
+    return float(np.mean([min(4.0, miss) for miss in misses]))
+
+
+def _area(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+    value = context.dp_auc("t", label="label", score="x", epsilon=epsilon, **_column(of), **known).to_arrow()["auc"][0]
+    exact = roc_auc_score(of.columns["label"], of.columns["x"])
+    return 0.5 if value.as_py() is None else min(0.5, abs(value.as_py() - exact))
+
+
+def _chosen(function: str) -> Call:
+    """Return a call that selects one of a real feature and two of noise; its error is whether it is not the real one."""
+
+    def call(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+        given = {"target": "y", "features": ["noise", "z", "other"], "k": 1, "epsilon": epsilon / 100, **known}
+        [row] = getattr(context, function)("t", **given).to_arrow().to_pylist()
+        return float(row["feature"] != "z")
+
+    return call
+
+
+def _synthetic(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+    given = {
+        "columns": ["x", "kind"],
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "release": f"s{context.dp_budget().num_rows}",
+    }
+    context.dp_synthetic("t", **given, **known)
+    made = context.dp_synthetic_rows(given["release"])
+    made_x = np.sort(np.array([math.inf if x is None else x for x in made["x"].to_pylist()], dtype=float))
+    x, made_kinds, kinds = np.sort(of.columns["x"]), made["kind"].to_pylist(), of.columns["kind"].tolist()
+    if not made_kinds:
+        return 2.0
+    below = [np.searchsorted(values, x, side="right") / len(values) for values in (made_x, x)]
+    shares = sum(abs(made_kinds.count(kind) / len(made_kinds) - kinds.count(kind) / len(kinds)) for kind in KINDS)
+    return float(np.abs(below[0] - below[1]).max() + shares / 2)
+
+
 def _features(of: Table) -> dict[str, Any]:
     return {"lower": {"x": of.public[0], "z": 0}, "upper": {"x": of.public[1], "z": 120}}
 
@@ -157,6 +208,7 @@ class Knowledge:
 
 PERSON = {"privacy_unit": "id", "max_rows_per_unit": 1}
 ADDITIVE = {"method": "additive"}
+WITHIN = {"lower": -200, "upper": 200, "target_lower": -100, "target_upper": 100}
 KNOWLEDGE = {
     "mean, bounds": Knowledge(_mean, _column),
     "mean, type": Knowledge(_mean, defined="types"),
@@ -174,6 +226,23 @@ KNOWLEDGE = {
     "classes, bounds": Knowledge(_classes, _features),
     "classes, type": Knowledge(_classes, defined="types"),
     "additive classes, bounds": Knowledge(_classes, _features, both=ADDITIVE),
+    "deviation, bounds": Knowledge(_spread, _column),
+    "deviation, type": Knowledge(_spread, defined="types"),
+    "deviation, not null": Knowledge(_spread, defined="not null"),
+    "groups, keys": Knowledge(_groups, lambda of: {"keys": KINDS}, {"keys": "private", "delta": DELTA}),
+    "groups, sizes": Knowledge(
+        _groups,
+        lambda of: {"group_sizes": [int(np.sum(of.columns["kind"] == kind)) for kind in KINDS]},
+        both={"keys": KINDS},
+    ),
+    "area, levels": Knowledge(_area, lambda of: {"target_levels": [0, 1]}),
+    "area, type": Knowledge(_area, defined="types"),
+    "ranks, size": Knowledge(_chosen("dp_kendall"), lambda of: {"n_rows": len(of.columns["x"])}),
+    "ranks, not null": Knowledge(_chosen("dp_kendall"), defined="not null"),
+    "scores, size": Knowledge(_chosen("dp_sis"), lambda of: {"n_rows": len(of.columns["x"])}, both=WITHIN),
+    "scores, primary key": Knowledge(_chosen("dp_sis"), both={**WITHIN, **PERSON}, defined="primary key"),
+    "synthetic, keys": Knowledge(_synthetic, lambda of: {"keys": {"kind": KINDS}}, {"private_keys": True}),
+    "synthetic, type": Knowledge(_synthetic, defined="types", both={"keys": {"kind": KINDS}}),
 }
 
 
@@ -186,7 +255,7 @@ def _opened(of: Table, defined: str) -> dpsql.Context:
     key = "PRIMARY KEY" if defined == "primary key" else ""
     context.connection.execute(
         f"SET threads = 1; CREATE TABLE t (x {kind} {null}, z DOUBLE {null}, y DOUBLE {null}, label INTEGER {null}, "
-        f"kind VARCHAR {null}, id BIGINT {key})"
+        f"kind VARCHAR {null}, id BIGINT {key}, noise DOUBLE {null}, other DOUBLE {null})"
     )
     context.connection.execute("INSERT INTO t FROM frame")
     return context
@@ -210,9 +279,14 @@ def is_worse(without: np.ndarray, told: np.ndarray) -> bool:
     return bool(told.mean() - without.mean() > CHANCE * deviation + SMALL * without.mean() + 1e-9)
 
 
-# A mean, and the ends that a mean is clipped to, trade noise for bias: within public bounds nothing is clipped, so the
-# noise is as wide as the bounds. Where these are far wider than the values, private ones have the smaller error.
-UNCLIPPED = {("mean, bounds", name) for name in ("money", "counts", "tails", "dates")}
+# A mean or deviation, and the ends that values are clipped to, trade noise for bias: within public bounds nothing is
+# clipped, so the noise is as wide as the bounds. Where these are far wider than the values, private ones have the
+# smaller error.
+UNCLIPPED = {
+    (knowledge, name)
+    for knowledge in ("mean, bounds", "deviation, bounds")
+    for name in ("money", "counts", "tails", "dates")
+}
 CASES = [(knowledge, name) for knowledge in KNOWLEDGE for name in TABLES if (knowledge, name) not in UNCLIPPED]
 
 
