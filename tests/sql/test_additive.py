@@ -13,7 +13,6 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.regression import boosted
 from dpsql.functions.regression.additive import WORTH_STEPS
 from dpsql.functions.regression.linear import RegressionPlan
 from dpsql.mechanisms import ada_ssp, prefix_bounds
@@ -205,7 +204,6 @@ def test_all_draws_together_spend_the_call(
 
         monkeypatch.setattr(owner, name, recorded)
 
-    spy(boosted, "prefix_bounds", lambda named: named["squared_mus"])
     spy(prefix_bounds, "prefix_bounds", lambda named: named["squared_mus"])
     spy(prefix_bounds, "released_standard", lambda named: [named["squared_mu"]])
     spy(ada_ssp, "boosted_ada_ssp", lambda named: [named["mu"] ** 2])
