@@ -153,24 +153,6 @@ def _chosen(function: str) -> Call:
     return call
 
 
-def _synthetic(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
-    given = {
-        "columns": ["x", "kind"],
-        "epsilon": epsilon,
-        "delta": DELTA,
-        "release": f"s{context.dp_budget().num_rows}",
-    }
-    context.dp_synthetic("t", **given, **known)
-    made = context.dp_synthetic_rows(given["release"])
-    made_x = np.sort(np.array([math.inf if x is None else x for x in made["x"].to_pylist()], dtype=float))
-    x, made_kinds, kinds = np.sort(of.columns["x"]), made["kind"].to_pylist(), of.columns["kind"].tolist()
-    if not made_kinds:
-        return 2.0
-    below = [np.searchsorted(values, x, side="right") / len(values) for values in (made_x, x)]
-    shares = sum(abs(made_kinds.count(kind) / len(made_kinds) - kinds.count(kind) / len(kinds)) for kind in KINDS)
-    return float(np.abs(below[0] - below[1]).max() + shares / 2)
-
-
 def _features(of: Table) -> dict[str, Any]:
     return {"lower": {"x": of.public[0], "z": 0}, "upper": {"x": of.public[1], "z": 120}}
 
@@ -241,8 +223,6 @@ KNOWLEDGE = {
     "ranks, not null": Knowledge(_chosen("dp_kendall"), defined="not null"),
     "scores, size": Knowledge(_chosen("dp_sis"), lambda of: {"n_rows": len(of.columns["x"])}, both=WITHIN),
     "scores, primary key": Knowledge(_chosen("dp_sis"), both={**WITHIN, **PERSON}, defined="primary key"),
-    "synthetic, keys": Knowledge(_synthetic, lambda of: {"keys": {"kind": KINDS}}, {"private_keys": True}),
-    "synthetic, type": Knowledge(_synthetic, defined="types", both={"keys": {"kind": KINDS}}),
 }
 
 
