@@ -74,7 +74,7 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Integers, Longs
 from dpsql.contract.parameters import show
-from dpsql.errors import ParameterError
+from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.typed_cells import FEW, MOST_CELLS, OCTAVE, TypedCells
 from dpsql.mechanisms.gaussian import GaussianNoise, gaussian_counts, gaussian_release
 from dpsql.noise.entropy import SYSTEM, BitSource
@@ -542,14 +542,19 @@ def draw_bounds(
 ) -> list[ColumnBounds]:
     """Return the intervals that a share of Gaussian noise pays for; see `prefix_bounds`.
 
-    The share of ``mu**2`` of each column is that of `column_losses`, or `losses`, which add up to no more.
+    The share of ``mu**2`` of each column is that of `column_losses`, or `losses`.
+
+    Raises
+    ------
+    InternalError
+        I034: `losses` add up to more than the share pays for.
     """
     if not counts:
         return []
     most = part.spend(share) ** 2
     losses = column_losses(most, len(counts), last=last) if losses is None else losses
     if sum(losses) > most:
-        raise AssertionError("bounds of columns spend more than their share")
+        raise InternalError("I034", f"{part.name} was to spend more than its share. Report it.")
     return prefix_bounds(
         counts,
         cells,
