@@ -37,7 +37,7 @@ def _one_sided(neighbours: str, *given: Any) -> int:
     return _residuals_sensitivity("add_remove", *given)
 
 
-def _whole(plan: LogisticPlan, steps: bool) -> Any:
+def _whole(plan: LogisticPlan, steps: bool, ends: Fraction = Fraction(0)) -> Any:
     return plan.rest
 
 
