@@ -27,10 +27,11 @@ from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.errors import InternalError, ParameterError, SourceError
 from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.kernels.cells import SUBCELLS
 from dpsql.kernels.columns import is_boolean
 from dpsql.kernels.typed_cells import TypedCells, decimals
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.mechanisms.private_tree import GRAINS, ONE, VALUES, NoisyTree, Pair, distance, draw_tree, key_reach
+from dpsql.mechanisms.private_tree import CROWDS, GRAINS, ONE, VALUES, NoisyTree, Pair, distance, draw_tree, key_reach
 from dpsql.noise.entropy import SYSTEM
 from dpsql.progress import Progress
 from dpsql.released.fitted_tree import FittedTree
@@ -51,6 +52,12 @@ from dpsql.statistics.counts import MagnitudeHistogram
 _MOST_CELLS = 1 << 24
 # Those in fine cells have so many at most, unless united cells are more.
 _MOST_FINE = 1 << 23
+# Of the cells of magnitudes those count that hold so many standard deviations of noise; they are divided so that parts
+# hold about one row of so many.
+_STANDS_OUT, _CROWDED = 3.0, 128
+# The share of the rows that such cells hold at least, and the size of a number, as a share of the largest one, below
+# which cells are so many that their noise hides the number of rows.
+_MOST, _SMALL = 0.75, 2.0**-14
 _TYPES = {
     pa.int8(): "TINYINT",
     pa.int16(): "SMALLINT",
@@ -115,13 +122,13 @@ class SyntheticCall(Call):
                 if name not in apart:
                     (positions if _is_taken(field.type) else left_out).append(position)
         names = tuple(row.field(position).name for position in positions)
-        told = ", ".join(row.field(position).name for position in left_out[:20])
+        names_left_out = ", ".join(row.field(position).name for position in left_out[:20])
         call = cls(
             plan,
             names,
             TargetCode(),
             (-1, *positions),
-            left_out=f"These columns are left out, because of their type: {told}." if left_out else "",
+            left_out=f"These columns are left out, because of their type: {names_left_out}." if left_out else "",
             kinds=tuple(row.field(position).type for position in positions),
         )
         call.check()
@@ -158,7 +165,7 @@ class SyntheticCall(Call):
                     "{'column': [...]} from public knowledge. Or pay for private ones: private_keys := true.",
                 )
             return CodedColumn(name, spelled, None, True, None, 0, draws_keys=True)
-        bounds = self._bounds(name)
+        bounds = self.public_bounds(name)
         if bounds is None and plan.bounds_share is None:
             raise ParameterError(
                 "P003",
@@ -167,50 +174,51 @@ class SyntheticCall(Call):
             )
         return CodedColumn(name, spelled, None, False, _grid(numbers, bounds), decimals(numbers) or 0)
 
-    def _bounds(self, name: str) -> tuple[float, float] | None:
+    def public_bounds(self, name: str) -> tuple[float, float] | None:
         """Return the public bounds of a column; None if it has none."""
-        found = []
+        ends = []
         for side in (self.plan.lower, self.plan.upper):
             if isinstance(side, float):
-                found.append(side)
+                ends.append(side)
             elif isinstance(side, Mapping):
                 folded = {fold(column): bound for column, bound in side.items()}
-                found.append(folded.get(fold(name), math.nan))
+                ends.append(folded.get(fold(name), math.nan))
             elif side is not None:
                 raise ParameterError("P037", "lower and upper must be structs by column, or one number each.")
-        if len(found) < 2 or math.isnan(found[0]) or math.isnan(found[1]):
+        if len(ends) < 2 or math.isnan(ends[0]) or math.isnan(ends[1]):
             return None
-        refuse_extremes([(found[0], found[1])])
-        return found[0], found[1]
+        refuse_extremes([(ends[0], ends[1])])
+        return ends[0], ends[1]
 
     @cached_property
-    def unbounded(self) -> list[int]:
-        """Positions of the numbers whose bounds are drawn."""
+    def spread(self) -> list[int]:
+        """Positions of the numbers whose bounds are drawn, and of those that have wide cells within public bounds."""
         return [
             place
             for place, column in enumerate(self.coded)
-            if column.grid is None and column.keys is None and not column.draws_keys
+            if column.keys is None and not column.draws_keys and (column.grid is None or column.steps)
         ]
 
     def start(self) -> Collector:
         """Return the collector of the first pass."""
-        if self.plan.bounds_share is None:
-            return ColumnCounts(self.coded)
-        return MagnitudeHistogram(len(self.unbounded), target=False)
+        return MagnitudeHistogram(len(self.spread), target=False)
 
     def collect(self, collector: Any, rows: pa.StructArray, batch: Batch) -> None:
         """Pass a batch of rows to a collector."""
         taken = self._columns(rows)
         if isinstance(collector, MagnitudeHistogram):
-            found = [to_numbers(taken[place]) for place in self.unbounded]
-            collector.add(np.zeros(len(rows)), np.array(found).reshape(len(found), len(rows)), batch)
+            numbers = [to_numbers(taken[place]) for place in self.spread]
+            collector.add(np.zeros(len(rows)), np.array(numbers).reshape(len(numbers), len(rows)), batch)
         else:
             collector.add_columns(taken)
 
     def read(self, rows: pa.StructArray) -> tuple[Doubles, Doubles]:
         """Return a batch of rows as doubles, which decide what rows of a privacy unit count; texts by a hash."""
-        found = [to_numbers(one) if number_type(one.type) is not None else hashed(one) for one in self._columns(rows)]
-        return np.full(len(rows), np.nan), np.array(found).reshape(len(found), len(rows))
+        numbers = [
+            to_numbers(column) if number_type(column.type) is not None else hashed(column)
+            for column in self._columns(rows)
+        ]
+        return np.full(len(rows), np.nan), np.array(numbers).reshape(len(numbers), len(rows))
 
     def _columns(self, rows: pa.StructArray) -> list[pa.Array]:
         """Return the columns of the table; NULL where a whole row is."""
@@ -220,7 +228,7 @@ class SyntheticCall(Call):
     def turn(self, collector: Any, progress: Progress) -> Collector:
         """Draw bounds, or the counts of the columns, and return the collector of the next pass."""
         if isinstance(collector, MagnitudeHistogram):
-            return ColumnCounts(draw_grids(self, list(collector.cells.counts)))
+            return ColumnCounts(draw_grids(self, dict(zip(self.spread, collector.cells.counts, strict=True))))
         return TreePass(draw_columns(self.plan, collector))
 
     def prepare(self, statistic: TreePass, progress: Progress) -> Callable[[], Json]:
@@ -251,25 +259,68 @@ def _grid(kind: pa.DataType, bounds: tuple[float, float] | None) -> ValueGrid | 
     return ValueGrid.of_integers(low, high)
 
 
-def draw_grids(call: SyntheticCall, fine: Sequence[Longs]) -> list[CodedColumn]:
-    """Draw the bounds of numbers without public ones; a column whose bounds are undetermined has NULL and 0 alone.
+def draw_grids(call: SyntheticCall, fine: Mapping[int, Longs]) -> list[CodedColumn]:
+    """Draw the bounds of numbers without public ones, and within public ones where the values crowd.
+
+    A column whose bounds are undetermined has NULL and 0 alone.
+
+    Parameters
+    ----------
+    call : SyntheticCall
+    fine : mapping of int to ndarray of int64
+        Rows in the fine cells of the columns at `SyntheticCall.spread`.
 
     Notes
     -----
-    - **Guarantee**: zCDP at the rho of this step.
+    - **Guarantee**: zCDP at the rho of these two steps.
     - **Neighbouring relation**: that of the plan.
-    - **Sensitivity**: see `dpsql.mechanisms.prefix_bounds`; the squared mu of the columns add up.
+    - **Sensitivity**: of bounds see `dpsql.mechanisms.prefix_bounds`; the squared mu of the columns add up. Of crowds
+      L2, of a table for each column: a row is in one of its cells.
     """
     plan, columns = call.plan, list(call.coded)
-    kinds = {place: number_type(call.kinds[place]) for place in call.unbounded}
-    cells = [TypedCells.of(kind) for kind in kinds.values()]
-    exact = [of.counts(counts) for of, counts in zip(cells, fine, strict=True)]
-    drawn = plan.noise_part.draw_bounds(exact, cells, **plan.unit)
-    for (place, kind), found in zip(kinds.items(), drawn, strict=True):
-        # Of undetermined bounds 0 alone is left, so that rows with values still have some.
-        grid = _grid(kind, found.interval) or ValueGrid((0.0,), 0.0, decimals(kind) is not None)
-        columns[place] = replace(columns[place], grid=grid, drawn=True)
+    kinds = {place: number_type(call.kinds[place]) for place in fine}
+    public = {place: call.public_bounds(call.features[place]) for place in fine}
+    cells = {
+        place: TypedCells.of(kind) if ends is None else TypedCells.of(kind, SUBCELLS).within(*ends)
+        for (place, kind), ends in zip(kinds.items(), public.values(), strict=True)
+    }
+    exact = {place: of.counts(fine[place]) for place, of in cells.items()}
+    unbounded = [place for place, ends in public.items() if ends is None]
+    if plan.bounds_share is not None:
+        drawn = plan.noise_part.draw_bounds(
+            [exact[place] for place in unbounded], [cells[place] for place in unbounded], **plan.unit
+        )
+        for place, bounds in zip(unbounded, drawn, strict=True):
+            # Of undetermined bounds 0 alone is left, so that rows with values still have some.
+            whole = decimals(kinds[place]) is not None
+            columns[place] = replace(
+                columns[place], grid=_grid(kinds[place], bounds.interval) or ValueGrid((0.0,), 0.0, whole), drawn=True
+            )
+    bounded = {place: grid for place in fine if (grid := columns[place].grid) is not None and place not in unbounded}
+    if bounded:
+        noisy = plan.noise_part.draw_parts(CROWDS, [exact[place] for place in bounded], **plan.unit)
+        lengths = [len(exact[place]) for place in bounded]
+        for (place, grid), counts in zip(bounded.items(), np.split(noisy.values, np.cumsum(lengths)[:-1]), strict=True):
+            crowds = _crowds(cells[place], counts, noisy.sigma, plan.deviations(len(columns))[0])
+            columns[place] = replace(columns[place], grid=grid.refined(crowds))
     return columns
+
+
+def _crowds(cells: TypedCells, noisy: Doubles, sigma: float, later: float) -> list[tuple[float, float, int]]:
+    """Return the cells that hold many rows and those beside them, and into how many parts to divide each.
+
+    Parts hold more than the noise, of standard deviation `later`, with which they are counted. Where most rows are in
+    no such cell, there are none. Ends are in units of the column's last digit.
+    """
+    held = np.where(noisy >= _STANDS_OUT * sigma, noisy, 0.0)
+    sizes = np.maximum(np.abs(cells.low), np.abs(cells.high))
+    if held.sum() < _MOST * noisy[(sizes >= sizes.max() * _SMALL) | (held > 0.0)].sum():
+        return []
+    beside = np.pad(held, 1)
+    parts = np.minimum(_CROWDED * held / max(1.0, held.sum()), held / (_STANDS_OUT * later))
+    parts = np.maximum(np.ceil(parts), beside[:-2] + beside[2:] > 0.0).astype(np.int64)
+    unit = 10.0 ** (cells.digits or 0)
+    return [(unit * cells.low[cell], unit * cells.high[cell], int(parts[cell])) for cell in np.flatnonzero(parts)]
 
 
 def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumns:
@@ -306,12 +357,12 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         counts = parts[place]
         kept = np.flatnonzero(counts[1:] >= 2 * most + reach * noisy.sigma)
         held = counts[1:][kept]
-        keys = tuple(names[one] for one in kept.tolist())
+        keys = tuple(names[key] for key in kept.tolist())
         columns[place] = replace(columns[place], keys=keys, draws_keys=False)
         others = float(total - counts[0] - held.sum())
         # It has the noise of all that it is a difference of.
-        seen = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
-        parts[place] = np.concatenate([counts[:1], held, [others if seen else 0.0]])
+        stand_out = others >= 3.0 * noisy.sigma * math.sqrt(len(held) + 2)
+        parts[place] = np.concatenate([counts[:1], held, [others if stand_out else 0.0]])
     united = max(2, math.isqrt(2 * _MOST_CELLS) // width)
     grains = {}
     if statistic.grains:
@@ -319,8 +370,8 @@ def draw_columns(plan: SyntheticPlan, statistic: ColumnCounts) -> ReleasedColumn
         lengths = [len(counts) for counts in statistic.grains.values()]
         for place, counts in zip(statistic.grains, np.split(counted.values, np.cumsum(lengths)[:-1]), strict=True):
             grains[place] = ColumnGrains(counts, counted.sigma)
-    found = ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
-    return replace(found, total_sigma=noisy.sigma / math.sqrt(weights.sum()))
+    released = ReleasedColumns.of(columns, parts[:width], noisy.sigma, total, united, grains)
+    return replace(released, total_sigma=noisy.sigma / math.sqrt(weights.sum()))
 
 
 def draw_values(plan: SyntheticPlan, released: ReleasedColumns, tables: PairTables) -> tuple[ReleasedColumns, Fraction]:
@@ -399,10 +450,10 @@ def slot_tables(released: ReleasedColumns, tables: PairTables, fit: FittedTree) 
     rows = int(tables.fine_table((0, 1)).sum())
     for number in released.slots:
         parts, counts = released.slot_model(number, fit.margins[number])
-        found = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.add.at(found, parts, tables.values(number))
-        found[-1] = rows - found.sum()
-        exact.append(found)
+        slots = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.add.at(slots, parts, tables.values(number))
+        slots[-1] = rows - slots.sum()
+        exact.append(slots)
         model.append(np.append(counts, max(0.0, released.total - counts.sum())))
     return exact, model
 
@@ -422,8 +473,8 @@ def draw_report(plan: SyntheticPlan, exact: Sequence[Longs], model: Sequence[Dou
     - **Neighbouring relation**: that of the plan.
     - **Sensitivity**: L2, `distance_sensitivity`.
     """
-    found = [
+    distances = [
         distance(table, np.rint(counts * ONE).astype(np.int64)) for table, counts in zip(exact, model, strict=True)
     ]
-    noisy = plan.noise_part.draw_distances(found, **plan.unit)
+    noisy = plan.noise_part.draw_distances(distances, **plan.unit)
     return noisy.values, noisy.sigma

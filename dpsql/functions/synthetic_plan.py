@@ -35,6 +35,7 @@ from dpsql.errors import ParameterError, SourceError
 from dpsql.mechanisms.private_tree import (
     BOUNDS,
     CELLS,
+    CROWDS,
     EDGES,
     GRAINS,
     REPORT,
@@ -59,6 +60,8 @@ _WEIGHTS = {
     EDGES: Fraction(52, 100),
 }
 _BOUNDS_SHARE = Fraction(1, 10)
+# What tells within public bounds where the values crowd.
+_CROWDS_SHARE = Fraction(3, 100)
 # With drawn keys under 'replace' the chance of a failure grows with exp(epsilon).
 _LARGEST_EPSILON = 100
 
@@ -75,15 +78,15 @@ def _keys(given: object) -> FrozenMapping[tuple[str, ...]]:
     hint = "Give keys := {'column': [...]} from public knowledge."
     if not isinstance(given, Mapping):
         raise ParameterError("P066", f"keys must be a struct of lists by column; got {show(given)}. {hint}")
-    found = {}
+    keys = {}
     for name, values in given.items():
         items = parameters.list_items(values, _MOST_KEYS)
         if items is None or not 1 <= len(items) <= _MOST_KEYS:
             raise ParameterError("P066", f"keys of {show(name)} must be a list of 1 to {_MOST_KEYS} values. {hint}")
         texts = tuple(text for text in map(key_text, items) if text is not None)
         parameters.refuse_duplicates(f"keys of {show(name)}", texts, fold_case=False)
-        found[fold(str(name))] = texts
-    return FrozenMapping(found)
+        keys[fold(str(name))] = texts
+    return FrozenMapping(keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +125,9 @@ class SyntheticPlan(Plan):
         ),
         *(
             replace(
-                one, doc=one.doc.replace("of the features", "of the numbers, dates and timestamps"), statistic=False
+                bound, doc=bound.doc.replace("of the features", "of the numbers, dates and timestamps"), statistic=False
             )
-            for one in FEATURE_BOUNDS
+            for bound in FEATURE_BOUNDS
         ),
         Argument(
             "keys",
@@ -207,18 +210,24 @@ class SyntheticPlan(Plan):
         }
 
     def _passes(self) -> tuple[Pass, ...]:
-        return (Pass(),) * (2 + (self.bounds_share is not None))
+        return (Pass(),) * 3
 
     @cached_property
     def noise_part(self) -> TreeNoise:
         """All that is drawn."""
         bounds, report = self.bounds_share or Fraction(0), self.report_share or Fraction(0)
-        left = 1 - bounds - report
+        crowds = _CROWDS_SHARE if self.lower is not None or self.upper is not None else Fraction(0)
+        left = 1 - bounds - crowds - report
         if not left > 0:
             raise ParameterError(
                 "P045", "bounds_share and report_share leave nothing for the table. Lower one of them."
             )
-        weights = {BOUNDS: bounds, REPORT: report, **{name: left * weight for name, weight in _WEIGHTS.items()}}
+        weights = {
+            BOUNDS: bounds,
+            CROWDS: crowds,
+            REPORT: report,
+            **{name: left * weight for name, weight in _WEIGHTS.items()},
+        }
         return TreeNoise.of("tree", self.epsilon, self.delta, weights, draws_keys=self.private_keys)
 
     @cached_property

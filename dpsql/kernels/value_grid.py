@@ -147,6 +147,28 @@ class ValueGrid:
             edges |= {edge, -edge}
         return cls(tuple(sorted(edge + 0.0 for edge in edges if lower <= edge <= upper)), upper, discrete=False)
 
+    def refined(self, crowds: Sequence[tuple[float, float, int]]) -> ValueGrid:
+        """Return narrower cells where values crowd, and elsewhere those of whole powers of two.
+
+        Parameters
+        ----------
+        crowds : sequence of (float, float, int)
+            Closed intervals, and into how many equal parts to divide each; without any the cells stay.
+        """
+        if not crowds:
+            return self
+        starts, edges = np.array(self.starts), {*self.starts[:2], self.starts[-1]}
+        powers = [starts, 1.0 - starts] if self.discrete else [starts, -starts]
+        kept = (starts == 0.0) | (starts == (1.0 if self.discrete else math.nextafter(0.0, math.inf)))
+        kept |= np.logical_or(*(np.frexp(of)[0] == 0.5 for of in powers))
+        for low, high, parts in crowds:
+            kept |= (low <= starts) & (starts <= high)
+            ends = (low + (high - low) * (part / parts) for part in range(parts + 1))
+            edges |= {float(math.ceil(edge)) if self.discrete else edge + 0.0 for edge in ends}
+        edges |= set(starts[kept].tolist())
+        inside = sorted(edge for edge in edges if self.starts[0] <= edge <= self.upper)
+        return ValueGrid(tuple(inside), self.upper, self.discrete)
+
     @property
     def count(self) -> int:
         """Number of cells."""

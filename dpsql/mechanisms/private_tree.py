@@ -3,6 +3,9 @@
 Every column has cells, and a row is in one cell of each. What is released, in this order, each step from the numbers
 that the steps before released and from public ones:
 
+0. **Ends and crowds.** Bounds of columns that have no public ones (`dpsql.mechanisms.prefix_bounds`). Of each of c
+   columns with cells of several numbers within public bounds the counts of 16 parts of every octave, with Gaussian
+   noise: they decide where its cells are narrow.
 1. **Columns.** The counts of all cells of all d columns, with Gaussian noise. Of the w columns with cells of several
    numbers also the counts of the grains of their values, with Gaussian noise of their own
    (`dpsql.statistics.coded_columns`).
@@ -28,7 +31,8 @@ that the steps before released and from public ones:
 ========  =============================  ==========================================================================
 step      add/remove                     replace
 ========  =============================  ==========================================================================
-columns   L2 squared ``m**2 d``          ``2 m**2 d``: both units move by vectors of norm ``m sqrt(d)`` at most, with
+crowds    L2 squared ``m**2 c``          ``2 m**2 c``: a row has one magnitude of each column, or none
+columns   ``m**2 d``                     ``2 m**2 d``: both units move by vectors of norm ``m sqrt(d)`` at most, with
                                          an inner product of at least 0
 grains    ``m**2 w``                     ``2 m**2 w``: a row has one grain of each column, or none
 values    ``m**2 w``                     ``2 m**2 w``: a row has one listed value of each column, or none
@@ -88,7 +92,7 @@ from dpsql.mechanisms.select import select
 from dpsql.statistics.counts import squared_l2_sensitivity
 
 # The shares of rho.
-BOUNDS, CELLS, GRAINS, VALUES = "bounds", "cells", "grains", "values"
+BOUNDS, CROWDS, CELLS, GRAINS, VALUES = "bounds", "crowds", "cells", "grains", "values"
 TREE, EDGES, REPORT = "tree", "edges", "report"
 # Qualities and distances are integers in units of 2**-20 rows.
 ONE = 1 << 20
@@ -175,7 +179,7 @@ class TreeNoise(Part):
         return noisy_tables(counts, tables, self.spend(CELLS), neighbours=neighbours, rows=rows)
 
     def draw_parts(self, share: str, counts: Sequence[Longs], *, neighbours: str, rows: int) -> GaussianRelease:
-        """Return the counts of the grains of some columns, or of their listed values; see `noisy_tables`."""
+        """Return counts of some columns: where they crowd, grains, or listed values; see `noisy_tables`."""
         rho = self.spend(share)
         return noisy_tables(np.concatenate(counts), len(counts), rho, neighbours=neighbours, rows=rows)
 

@@ -135,9 +135,9 @@ def _density(widths: Doubles, total: float, before: tuple[float, float] | None) 
     if before is None or not (total > 0.0 and before[0] > 0.0 and before[1] > 0.0 and width > 0.0):
         return even
     rate = _decay(before[0] / total, before[1], width)
-    # What an exponential density leaves beyond each edge.
-    remaining = np.exp(-rate * np.append(0.0, np.cumsum(widths)))
-    return even if rate <= 0.0 else np.diff(-remaining) / (1.0 - remaining[-1])
+    # What an exponential density holds up to each edge; nothing is lost where it is nearly even.
+    held = -np.expm1(-rate * np.append(0.0, np.cumsum(widths)))
+    return np.diff(held) / held[-1] if held[-1] > 0.0 else even
 
 
 def _decay(ratio_: float, before: float, width: float) -> float:
@@ -433,7 +433,7 @@ class ReleasedColumns:
                 result[cells] = 1.0
                 continue
             filled = self._filled(number, counts, even, able, runs, at)
-            result[able] = filled if filled.any() else even[able]
+            result[able] = filled if filled.any() else even[able] / even[able].sum()
         if number in self.atoms:
             atoms = self.atoms[number]
             owners = 1 + self.slots[number].owners[atoms.slots]

@@ -20,6 +20,7 @@ from dpsql.mechanisms import private_tree
 from dpsql.mechanisms.private_tree import (
     BOUNDS,
     CELLS,
+    CROWDS,
     EDGES,
     GRAINS,
     ONE,
@@ -43,14 +44,14 @@ CALL = (
 DRAWN = CALL.replace("lower := {{'a': 0, 'b': -1}}, upper := {{'a': 40, 'b': 1}}, ", "")
 HUB = CALL.replace("target := 'g', ", "")
 ROWS = {
-    "t": "SELECT (i * 7) % 41 AS a, CASE WHEN (i * 53) % 97 < 48 THEN 0.25 ELSE 0.26 END::DOUBLE AS b, ['x', 'y', 'z'][1 + (i * 7) % 41 // 14] AS g, (i * 53) % 97 < 48 AS f, "
+    "t": "SELECT (i * 7) % 41 AS a, CASE WHEN (i * 53) % 97 < 48 THEN 0.25 ELSE 0.2501 END::DOUBLE AS b, ['x', 'y', 'z'][1 + (i * 7) % 41 // 14] AS g, (i * 53) % 97 < 48 AS f, "
     "100 + i // 3 AS u FROM range(600) AS r(i)",
     "row": "FROM t UNION ALL SELECT 40, 0.25, 'x', true, 0",
-    "other": "FROM t UNION ALL SELECT 0, 0.26, 'y', false, 0",
+    "other": "FROM t UNION ALL SELECT 0, 0.2501, 'y', false, 0",
     "missing": "FROM t UNION ALL SELECT NULL, 'nan'::DOUBLE, NULL, NULL, 0",
     "far": "FROM t UNION ALL SELECT 1000000000, '-inf'::DOUBLE, 'unknown', true, 0",
     "person": "FROM t UNION ALL SELECT 40, 0.25, 'x', true, 0 FROM range(5)",
-    "other_person": "FROM t UNION ALL SELECT 0, 0.26, 'y', false, 0 FROM range(5)",
+    "other_person": "FROM t UNION ALL SELECT 0, 0.2501, 'y', false, 0 FROM range(5)",
 }
 CASES: dict[str, tuple[tuple[str, str], str]] = {
     "row": (("t", "row"), ""),
@@ -94,8 +95,8 @@ def over(connection: Any, case: str, *, call: str = CALL) -> float:
         return math.inf
     losses = first.losses(second)
     part = plan(more, drawn=call is DRAWN).noise_part
-    # Of a and b the latter has cells of several numbers, and lists its multiples of a hundredth.
-    steps = [BOUNDS] * (2 if call is DRAWN else 0) + [CELLS, GRAINS, VALUES]
+    # Of a and b the latter has cells of several numbers, and lists its multiples of a ten-thousandth.
+    steps = [*([BOUNDS] * 2 if call is DRAWN else [CROWDS]), CELLS, GRAINS, VALUES]
     rounds = [loss for kind, loss in losses if kind != "gaussian"]
     others = [loss for kind, loss in losses if kind == "gaussian"]
     spent = {step: 0.0 for step, _ in part.shares}
@@ -157,7 +158,7 @@ def test_with_private_keys_all_rows_are_one_table_more(connection: Any) -> None:
         return observe(lambda: connection.execute(text).fetchall(), first)
 
     first = asked("t")
-    loss = next(loss for kind, loss in first.losses(asked("row", first)) if kind == "gaussian")
+    _, loss = [loss for kind, loss in first.losses(asked("row", first)) if kind == "gaussian"][:2]  # after crowds
     given = {"columns": ["a", "b", "g", "f"], "epsilon": 4, "delta": 1e-5, "private_keys": True}
     part = SyntheticPlan.from_arguments(
         "t", {**given, "lower": {"a": 0, "b": -1}, "upper": {"a": 40, "b": 1}}
@@ -259,7 +260,8 @@ def test_every_fault_is_caught_by_something() -> None:
 
 
 def test_shares_add_up() -> None:
-    for given in ({}, {"private_keys": True}, {"report_share": 0, "bounds_share": 0.2}):
+    bounds = {"lower": {"a": 0}, "upper": {"a": 9}}
+    for given in ({}, bounds, {"private_keys": True}, {**bounds, "report_share": 0, "bounds_share": 0.2}):
         part = SyntheticPlan.from_arguments("t", {"epsilon": 1, "delta": 1e-5, **given}).noise_part
         assert sum(rho for _, rho in part.shares) == part.rho
         assert zcdp_epsilon(part.rho, part.delta) <= part.epsilon == 1

@@ -8,6 +8,7 @@ difference of two means of bounded errors would have to exceed five of its stand
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,7 @@ def _table(name: str) -> Table:
     return Table({**columns, "noise": rng.normal(50, 10, n), "other": rng.normal(50, 10, n)}, public)
 
 
+NUMBERS = itertools.count()
 TABLES = ["money", "counts", "rare flag", "common flag", "tails", "categories", "dates", "small"]
 table = lru_cache(_table)
 Call = Callable[[dpsql.Context, Table, float, Mapping[str, Any]], float]
@@ -153,6 +155,21 @@ def _chosen(function: str) -> Call:
     return call
 
 
+def _synthetic(context: dpsql.Context, of: Table, epsilon: float, known: Mapping[str, Any]) -> float:
+    """Return the greatest differences of the shares of rows up to a value of x, summed over the kinds."""
+    release = f"release {next(NUMBERS)}"
+    context.dp_synthetic("t", columns=["x", "kind"], epsilon=epsilon, delta=DELTA, release=release, **known)
+    made = context.dp_synthetic_rows(release)
+    made_x = np.array([math.inf if x is None else x for x in made["x"].to_pylist()], dtype=float)
+    made_kinds, x, kinds = np.array(made["kind"].to_pylist()), of.columns["x"], of.columns["kind"]
+    error = 0.0
+    for kind in KINDS:
+        held = np.sort(x[kinds == kind])
+        below = np.searchsorted(np.sort(made_x[made_kinds == kind]), held, side="right") / max(1, len(made_x))
+        error += float(np.abs(below - np.searchsorted(held, held, side="right") / len(x)).max(initial=0.0))
+    return error
+
+
 def _features(of: Table) -> dict[str, Any]:
     return {"lower": {"x": of.public[0], "z": 0}, "upper": {"x": of.public[1], "z": 120}}
 
@@ -223,6 +240,13 @@ KNOWLEDGE = {
     "ranks, not null": Knowledge(_chosen("dp_kendall"), defined="not null"),
     "scores, size": Knowledge(_chosen("dp_sis"), lambda of: {"n_rows": len(of.columns["x"])}, both=WITHIN),
     "scores, primary key": Knowledge(_chosen("dp_sis"), both={**WITHIN, **PERSON}, defined="primary key"),
+    "synthetic, bounds": Knowledge(
+        _synthetic,
+        lambda of: {side: {"x": end} for side, end in _column(of).items()},
+        both={"keys": {"kind": KINDS}},
+    ),
+    "synthetic, keys": Knowledge(_synthetic, lambda of: {"keys": {"kind": KINDS}}, {"private_keys": True}),
+    "synthetic, type": Knowledge(_synthetic, defined="types", both={"keys": {"kind": KINDS}}),
 }
 
 

@@ -18,6 +18,7 @@ from dpsql.functions.synthetic import draw_report
 from dpsql.functions.synthetic_plan import SyntheticPlan
 from dpsql.mechanisms.private_tree import (
     CELLS,
+    CROWDS,
     EDGES,
     GRAINS,
     ONE,
@@ -60,11 +61,11 @@ def test_counts_of_columns(neighbours: str, rows: int, squared: int) -> None:
     assert noisy.sigma == pytest.approx(asked.deviations(3)[0])
 
 
-@pytest.mark.parametrize("share", [GRAINS, VALUES])
+@pytest.mark.parametrize("share", [CROWDS, GRAINS, VALUES])
 @pytest.mark.parametrize(("neighbours", "rows", "squared"), UNITS)
-def test_counts_of_grains_and_of_values(neighbours: str, rows: int, squared: int, share: str) -> None:
-    """A row has one grain and one listed value of each of three columns: three times the squared sensitivity of one."""
-    asked = plan(neighbours, rows)
+def test_counts_of_parts(neighbours: str, rows: int, squared: int, share: str) -> None:
+    """A row has one magnitude, grain and listed value of each of three columns: three times the squared sensitivity."""
+    asked = plan(neighbours, rows, lower={"a": 0}, upper={"a": 1})
     exact = [np.arange(2000)] * 3
     with Permit(asked.measurement).drawing():
         noisy = asked.noise_part.draw_parts(share, exact, **asked.unit)

@@ -216,12 +216,35 @@ def test_grids() -> None:
         ValueGrid.of_doubles(-2.5, 1e4),
         ValueGrid.of_doubles(3.0, 4.0),
         ValueGrid.of_doubles(0.0, 1e-300),
+        ValueGrid.of_doubles(0.0, 4e4).refined([(18432.0, 19456.0, 100)]),
+        ValueGrid.of_doubles(-9.0, 9.0).refined([(-5.0, -4.75, 3), (9.0, 9.0, 1)]),
+        wide.refined([(18432.0, 18440.0, 100), (0.0, 0.0, 1)]),
     ):
         assert list(grid.starts) == sorted(set(grid.starts))
         inside = grid.values(np.arange(grid.count), SeededWords("w").take(grid.count))
         assert (grid.cells(inside) == np.arange(grid.count)).all()
         assert (inside <= grid.upper).all()
         assert grid.cells(np.array([np.nan, -np.inf, np.inf])).tolist() == [-1, 0, grid.count - 1]
+
+
+def test_a_crowd_has_narrower_cells_and_the_rest_wider_ones() -> None:
+    whole = ValueGrid.of_doubles(0.0, 4e4)
+    assert whole.refined([]) == whole
+    found = whole.refined([(18432.0, 19456.0, 64)])
+    assert found.upper == whole.upper
+    inside = [start for start in found.starts if 18432.0 <= start <= 19456.0]
+    assert set(np.linspace(18432.0, 19456.0, 65)) <= set(inside)
+    outside = [start for start in found.starts if start not in inside]
+    assert outside == [0.0, math.nextafter(0.0, 1.0), *(2.0**power for power in range(2, 16)), 4e4]
+
+
+def test_a_column_whose_noise_hides_all_rows_has_rows_in_any_bounds() -> None:
+    """Cells without a count above 0 are filled by their widths, whatever these are."""
+    column = CodedColumn("x", "DOUBLE", None, False, ValueGrid.of_doubles(0.0, 2.0**64), 0, drawn=True)
+    counts = np.full(column.count, -9.0)
+    released = ReleasedColumns.of([column], [counts], 5.0, 7.0, 32, {})
+    assert np.isfinite(released.shares[0]).all()
+    assert 0.0 < released.shares[0].sum() <= 2.0
 
 
 def test_union_of_cells() -> None:

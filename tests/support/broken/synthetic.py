@@ -68,7 +68,7 @@ def _with_exact_total(plan: Any, statistic: Any) -> Any:
 
 def _bounds_of_the_data(call: Any, fine: Any) -> Any:
     found = list(call.coded)
-    for place, counts in zip(call.unbounded, fine, strict=True):
+    for place, counts in fine.items():
         cells = TypedCells.of(call.kinds[place])
         seen = np.flatnonzero(cells.counts(counts))
         bounds = max(-1e6, float(cells.low[seen[0]])), min(1e6, float(cells.high[seen[-1]]))
