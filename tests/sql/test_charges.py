@@ -85,7 +85,7 @@ def test_free(con: Any, shape: str) -> None:
 @cases("shape", PAID, quick=1, alone=True)
 def test_paid(con: Any, shape: str) -> None:
     expected, statement = PAID[shape]
-    con.execute("CREATE TABLE kept(rank BIGINT, feature VARCHAR, score DOUBLE, std_error DOUBLE, verdict VARCHAR)")
+    con.execute(f"CREATE TABLE kept AS FROM {CALL} LIMIT 0")
     con.execute(f"CREATE TEMP VIEW view_of_it AS FROM {CALL}")
     con.execute(statement.format(call=CALL)).fetchall()
     assert charges(con) == expected

@@ -57,8 +57,8 @@ def test_models_are_those_of_duckdb(case: str, monkeypatch: pytest.MonkeyPatch) 
     noises: list[tuple[ObjectiveNoise, int]] = []
     calibrated = logistic.LogisticPlan.calibrated
 
-    def noted(plan: Any, count: int, *, steps: bool = False) -> ObjectiveNoise:
-        noises.append((calibrated(plan, count, steps=steps), 1 + count))
+    def noted(plan: Any, count: int, **spent_before: Any) -> ObjectiveNoise:
+        noises.append((calibrated(plan, count, **spent_before), 1 + count))
         return noises[-1][0]
 
     monkeypatch.setattr(logistic.LogisticPlan, "calibrated", noted)

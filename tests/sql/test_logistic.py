@@ -374,9 +374,8 @@ def test_a_flag_is_left_out_by_what_is_released_alone(con: duckdb.DuckDBPyConnec
     object.__setattr__(call, "plan", plan)
 
     def kept(*weights: float) -> list[int]:
-        return call._worth_fitting(
-            Standard(np.zeros(len(weights)), np.ones(len(weights)), np.array(weights)), steps=False
-        )
+        standard = Standard(np.zeros(len(weights)), np.ones(len(weights)), np.array(weights))
+        return call._worth_fitting(standard, steps=False, ends=Fraction(0))
 
     assert kept(1, 1, 0.6, 1, 1, 0.9) == [0, 1, 2, 3, 4, 5]
     assert kept(10, 1e5, 20, 30, 1e5, 0) == [1, 4]

@@ -82,7 +82,7 @@ def test_steps_are_those_of_duckdb(asked: dict[str, Any]) -> None:
 
 @pytest.mark.long
 def test_an_engine_reads_for_the_solver_and_then_for_every_round() -> None:
-    """Weights, and 3 features twice; what a worker gets knows no rounds."""
+    """Ends, weights, and 3 features twice; what a worker gets knows no rounds."""
     sent: list[Any] = []
     fold = Sending.fold
 
@@ -95,7 +95,7 @@ def test_an_engine_reads_for_the_solver_and_then_for_every_round() -> None:
         assert "steps" in found.result
         assert spent(opened) == 8.0
     kinds = [type(work.zero).__name__ for work in sent]
-    assert kinds[0] == "Moments"
+    assert kinds[0] == "Spreads"
     assert 3 <= kinds.count("FitStep") <= 20
     assert kinds[-7:] == ["FirstWeights", *["StepRound"] * 6]
     last: Any = sent[-1].zero

@@ -134,7 +134,7 @@ def test_scores_are_those_of_plain_counts(con: Any, score: str, layout: str) -> 
         assert {feature: value for _, feature, value, *_ in found} == pytest.approx(expected, abs=0.6)
         values = [value for _, _, value, *_ in found]
         assert values == sorted(values, reverse=True)
-        assert all((error is None) == (score == "information_gain") for *_, error, _ in found)
+        assert all((error is None) == (score == "information_gain") for _, _, _, error, *_ in found)
     # A threshold in the widest gap.
     order = sorted(expected, key=lambda name: -expected[name])
     gaps = [expected[a] - expected[b] for a, b in itertools.pairwise(order)]
