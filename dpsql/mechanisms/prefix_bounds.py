@@ -42,7 +42,9 @@ the column is a flag, whatever its type. Noise explains `_SEEN_CELL` standard de
 *Clipping.* A fit may clip a column within its interval. If the target goes on along a straight line beyond the clip,
 the slope of the clipped values is not that of the line. With c the clipped values and e what the clip cuts off, the
 slope is ``1 + cov(c, e) / var(c)`` times too large, in a fit of several columns as well if the others depend on e by
-way of c alone. `SeenRows.clipped` estimates that share from the cells, with the rows that noise may hide added.
+way of c alone. `SeenRows.clipped` estimates that share from the cells, with the rows that noise may hide added. More
+rows than noise explains may be beyond an end: a tail of few rows over many octaves, or a sentinel. How far is not
+known, so each counts as lying one width of the interval beyond it.
 
 **Standardisation.** Private means and standard deviations of features, by which rows are scaled before a model is
 fitted.
@@ -107,6 +109,8 @@ _LARGEST_SQUARED_MU = Fraction(64)
 _SEEN_CELL, _SEEN_BESIDE = 4.5, 3.0
 # So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
 _HIDDEN = 1.0
+# So many rows beyond an end, in standard deviations of a prefix sum, noise explains.
+_EXPLAINED = 1.5
 
 Interval = tuple[float, float]
 # The values of a flag are known to so large a share of their distance, at most.
@@ -148,6 +152,8 @@ class SeenRows:
         Standard deviation of the noise in a prefix sum, in rows.
     flag : bool
         Whether all rows are in two cells, but for what noise explains, much narrower than they are far apart.
+    below, above : float
+        Noisy rows beyond either end, over those that noise explains.
     """
 
     low: Doubles
@@ -155,6 +161,8 @@ class SeenRows:
     rows: Doubles
     unit: float
     flag: bool
+    below: float = 0.0
+    above: float = 0.0
 
     def clipped(self, low: float, high: float, hidden: float = _HIDDEN) -> ClippedShare:
         """Return how far clipping moves the coefficients of a linear truth, see the module's text.
@@ -164,10 +172,14 @@ class SeenRows:
         low, high : float
             Between which values are clipped.
         hidden : float
-            So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide.
+            So many rows beyond the clip are added, in standard deviations of a prefix sum, as noise may hide. With 0
+            rows beyond the interval are left out, too; else each lies a width of the interval beyond it.
         """
-        if low <= self.low[0] and high >= self.high[-1]:
+        beyond = (self.below, self.above) if hidden else (0.0, 0.0)
+        if low <= self.low[0] and high >= self.high[-1] and not any(beyond):
             return ClippedShare()
+        width = float(self.high[-1] - self.low[0])
+        far = width + max(0.0, low - float(self.low[0])), width + max(0.0, float(self.high[-1]) - high)
         low, high = max(low, float(self.low[0])), min(high, float(self.high[-1]))
         # A wide cell that reaches into the clip is not cut: values far from zero are in cells wider than they spread.
         middle, count = (self.low + self.high) / 2.0, max(1.0, float(self.rows.sum()))
@@ -179,10 +191,12 @@ class SeenRows:
         variance = max(float(np.square(inner - mean) @ self.rows), count * ((high - low) / 6.0) ** 2)
         cut = (middle - inner) * self.rows
         deviation = math.sqrt(variance / count)
-        more = hidden * self.unit * deviation
-        slope = (float(np.abs(cut) @ np.abs(inner - mean)) + more * max(high - mean, mean - low)) / variance
-        level = (abs(float(cut.sum())) + more) / count + slope * abs(mean)
-        return ClippedShare(slope, level, float((middle - inner) @ cut) / count)
+        more = hidden * self.unit * deviation * max(high - mean, mean - low)
+        more += beyond[0] * far[0] * (mean - low) + beyond[1] * far[1] * (high - mean)
+        slope = (float(np.abs(cut) @ np.abs(inner - mean)) + more) / variance
+        level = abs(float(cut.sum())) + hidden * self.unit * deviation + float(np.dot(beyond, far))
+        spread = float((middle - inner) @ cut) + float(np.dot(beyond, np.square(far)))
+        return ClippedShare(slope, level / count + slope * abs(mean), spread / count)
 
 
 @dataclass(frozen=True)
@@ -423,7 +437,9 @@ def _seen(
     low, high = cells.low[within].copy(), cells.high[within].copy()
     low[0], high[-1] = ends
     flag = two and bool((high - low)[full].max() <= _FLAG * (low[full][1] - high[full][0]))
-    return SeenRows(low, high, rows, unit, flag)
+    outside = sums[first - 1] if first else 0.0, sums[-1] - sums[last]
+    below, above = (max(0.0, float(rows_outside) - _EXPLAINED * unit) for rows_outside in outside)
+    return SeenRows(low, high, rows, unit, flag, below, above)
 
 
 def _spread(rows: Doubles, low: Doubles, high: Doubles) -> tuple[float, float]:

@@ -293,6 +293,23 @@ def test_two_values_are_a_flag_whatever_the_type() -> None:
     assert not few.flag
 
 
+def test_more_rows_beyond_an_end_than_noise_explains_may_move_a_slope_far() -> None:
+    """A thin tail over many octaves is beyond the end where noise hides each of them, and shows in all together."""
+    rng = np.random.default_rng(4)
+    thin = np.where(rng.random(ROWS) < 0.1, rng.lognormal(5, 1, ROWS), 0.0)
+    moved, untouched = list[tuple[float, float]](), list[tuple[float, float]]()
+    for number in range(20):
+        for values, shares in ((thin, moved), (rng.normal(50, 10, ROWS), untouched)):
+            [found] = drawn(values, mu=Fraction(1, 80), source=SeededBits(number))
+            kept = np.clip(values, *found.interval)
+            true = np.cov(kept, values - kept, bias=True)[0, 1] / kept.var()
+            shares.append((true, found.seen.clipped(*found.interval).slope))
+    far, shares = np.array([of for of in moved if of[0] > 0.5]).T
+    assert len(far) >= 10
+    assert shares.mean() > far.mean() / 4
+    assert np.median([share for _, share in untouched]) < 0.05
+
+
 @pytest.mark.parametrize("name", ["exponential", "lognormal", "mostly zeros"])
 def test_what_a_clip_moves_is_told_by_the_cells(name: str) -> None:
     """The share of a slope by which a clip moves it is that of the values, but for the width of the cells and noise."""
