@@ -32,8 +32,9 @@ verdict         meaning
 undetermined    the interval is all that was public before, both ends open without bounds; or the noisy number of
                 rows is not above 0 with 95 %; or no bounds were found, or no cell among the rows: value and ends are
                 NULL
-clear           between bounds: the interval is at most half as wide. Without: neither end is open, and the value is
-                within 5 % of its rank, with the confidence of the interval
+clear           between bounds: the interval is at most half as wide. Without: neither end is open, the value is
+                within 5 % of its rank, with the confidence of the interval, and this is no wider than half of its
+                larger end, or a cell and those beside it, or holds at most a quarter of the rows
 unclear         the rest; an open end is at the bound, or NULL without bounds
 not measured    no share was paid for an interval
 ==============  ==================================================================================================
@@ -74,6 +75,8 @@ TOLERANCE = 1.5
 BEYOND, _RUN, _NEAR_RUN = 1e-2, 1e-6, 0.1
 # How far, as a share of the rows, the rank of a value without bounds may be off.
 MOST_OFF = 0.05
+# The share of the rows that an interval without bounds may hold if it is wide.
+MOST_HELD = 0.25
 Ends = tuple[float | None, float | None]
 
 
@@ -123,6 +126,8 @@ class Span:
         cell is among them.
     moved : bool
         Whether another cell than the drawn one stands for the quantile.
+    held : float
+        Noisy share of the rows between its ends, where neither is open.
     """
 
     first: int
@@ -131,6 +136,7 @@ class Span:
     upper_open: bool
     off: float = math.inf
     moved: bool = False
+    held: float = 0.0
 
     def verdict(self, ends: Ends, bounds: Ends) -> str:
         """Return what is said of the quantile, from the values at the ends of its interval and the public bounds."""
@@ -138,12 +144,18 @@ class Span:
         if None in (lower, upper, low, high):
             if self.lower_open and self.upper_open:
                 return UNDETERMINED
-            told = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF
+            narrow = self.held <= MOST_HELD or self.last - self.first <= 2 or _is_narrow(ends)
+            told = not (self.lower_open or self.upper_open or self.moved) and self.off <= MOST_OFF and narrow
         elif lower <= low and upper >= high:  # type: ignore[operator]
             return UNDETERMINED
         else:
             told = upper - lower <= (high - low) / 2  # type: ignore[operator]
         return UNDETERMINED if math.isinf(self.off) else CLEAR if told else UNCLEAR
+
+
+def _is_narrow(ends: Ends) -> bool:
+    lower, upper = ends
+    return lower is None or upper is None or upper - lower <= max(abs(lower), abs(upper)) / 2.0
 
 
 @lru_cache(maxsize=1024)
@@ -261,7 +273,8 @@ def span_within(distance: Doubles, reach: Doubles, cuts: Longs, cell: int, fewes
     if beyond < bins - 1:
         rows_off.append(float(reach[beyond] - distance[beyond]))
     off = max(rows_off) / fewest if fewest > 0 else math.inf
-    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off)
+    held = float(distance[end - 1] - distance[start - 1]) / max(fewest, 1.0) if start > 0 and end < bins else 0.0
+    return Span(first, last, start == 0 and cell > 0, end == bins and cell < int(cuts[-1]) - 1, off, held=held)
 
 
 def rows_needed(at: Sequence[Fraction], scale: Fraction, *, bounded: bool) -> float:

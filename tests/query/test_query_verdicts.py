@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.contract.query.errors import verdict_sql
 from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
+from dpsql.contract.verdicts import COUNTED, DOUBTED, NARROWED
 from dpsql.functions import query_parts
 from dpsql.functions.grouped.left_out import LeftOutPlan
 from dpsql.functions.query_parts import SOURCE
@@ -241,3 +243,36 @@ def test_what_keys_choose_is_not_wider(con: Any) -> None:
     assert max(row["v_upper"] - row["v_lower"] for row in first) == pytest.approx(
         max(row["v_upper"] - row["v_lower"] for row in all_groups), rel=1e-6
     )
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "standing", "word"),
+    [
+        (None, None, COUNTED, "not measured"),
+        (None, 2.0, DOUBTED, "unclear"),
+        (1.0, None, DOUBTED, "unclear"),
+        (None, 2.0, COUNTED, "unclear"),
+        (1.0, None, COUNTED, "clear"),
+        (1.0, 2.0, NARROWED, "clear"),
+    ],
+)
+def test_an_open_end_is_not_an_unknown_error(
+    con: Any, lower: float | None, upper: float | None, standing: int, word: str
+) -> None:
+    ends = ("NULL" if end is None else str(end) for end in (lower, upper))
+    assert con.execute(f"SELECT {verdict_sql('1.5', *ends, str(standing))}").fetchall() == [(word,)]
+
+
+@pytest.mark.long
+def test_a_quantile_with_an_open_end_is_unclear() -> None:
+    """In plain SQL as in `dp_quantile`; noise leaves an end open in nine of ten answers, and in none of 20 with 1e-18."""
+    with dpsql.Context() as context:
+        con = context.connection
+        con.execute(
+            "CREATE TABLE near AS SELECT 0.2 + 20 * tan(pi() * (i + 0.5) / 10000) AS x FROM range(10000) AS r(i)"
+        )
+        con.execute("SELECT dp_protect('near', epsilon := 1e9)").fetchall()
+        asked = "FROM dp_query('SELECT median(x) AS q FROM near', epsilon := 0.3, errors := true, fresh := true)"
+        rows = [con.execute(f"SELECT q, q_lower, q_upper, q_verdict {asked}").fetchall()[0] for _ in range(20)]
+    open_ends = [word for _, lower, upper, word in rows if (lower is None) != (upper is None)]
+    assert set(open_ends) == {"unclear"}

@@ -436,11 +436,11 @@ def named_ends(sql: Sequence[str], place: int, numbers: NoisyNumbers) -> list[st
 
 
 def verdict_sql(sql: str, lower: str, upper: str, standing: str) -> str:
-    """Return SQL of the verdict of a column by its interval and its standing."""
+    """Return SQL of the verdict of a column by its interval, of which one end may be open, and its standing."""
     words = (
         (f"{sql} IS NULL OR {standing} = {UNDIVIDED}", UNDETERMINED),
         (f"{standing} = {LEFT_OUT}", BIASED),
-        (f"{lower} IS NULL OR {upper} IS NULL", NOT_MEASURED),
+        (f"{lower} IS NULL AND {upper} IS NULL", NOT_MEASURED),
         (f"{standing} = {DOUBTED}", UNCLEAR),
         (f"{standing} = {NARROWED} OR {lower} > 0 OR {upper} < 0", CLEAR),
     )
