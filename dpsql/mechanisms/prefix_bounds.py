@@ -110,7 +110,7 @@ _SEEN_CELL, _SEEN_BESIDE = 4.5, 3.0
 # So many rows that noise hides, in standard deviations of a prefix sum, are beyond a clip by one deviation.
 _HIDDEN = 1.0
 # So many rows beyond an end, in standard deviations of a prefix sum, noise explains.
-_EXPLAINED = 1.5
+_EXPLAINED = 2.0
 
 Interval = tuple[float, float]
 # The values of a flag are known to so large a share of their distance, at most.
