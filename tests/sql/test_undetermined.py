@@ -13,6 +13,7 @@ import pytest
 import dpsql
 from dpsql.released.model import LinearModel
 from support.cases import cases
+from support.twins import same_draws
 
 METHODS = ["boosted_ada_ssp", "ada_ssp"]
 BUDGET = "epsilon := 2, delta := 1e-5"
@@ -55,14 +56,15 @@ def spent(con: Any) -> float:
 
 @cases("method", METHODS, quick=1)
 def test_a_feature_that_noise_hides_is_left_out(con: Any, method: str) -> None:
-    model, rows = next(
-        (f"rare {method} {call}", rows)
-        for call, rows in enumerate(several(con, "'a', 'rare', 'b'", method, release=f"rare {method}"))
-        if rows[2][1:] == (0.0, None)
-    )
+    with same_draws():  # noise alone may take rows for some beyond an end, which widens an error
+        model, rows = next(
+            (f"rare {method} {call}", rows)
+            for call, rows in enumerate(several(con, "'a', 'rare', 'b'", method, release=f"rare {method}"))
+            if rows[2][1:] == (0.0, None)
+        )
     assert [row[0] for row in rows] == ["intercept", "a", "rare", "b"]
     assert [rows[1][1], rows[3][1]] == pytest.approx([3, -1], abs=0.1)
-    assert all(0 < rows[place][2] < 1 for place in (0, 1, 3))
+    assert all(0 < rows[place][2] < 0.1 for place in (0, 1, 3))
     # Its values are not read: neither NULL nor a number changes a prediction.
     for value in ("NULL", "1e9"):
         con.execute(f"CREATE OR REPLACE TABLE one AS SELECT 2.0 AS a, {value}::DOUBLE AS rare, 1.0 AS b")
