@@ -51,7 +51,7 @@ from dpsql.mechanisms.private_tree import (
 # A release keeps a table for each pair on its tree, and a number for each pair.
 MOST_COLUMNS = 100
 _MOST_KEYS = 10_000
-# What each step gets of rho that bounds and the report leave.
+# What each step gets of rho that bounds, crowds and the report leave.
 _WEIGHTS = {
     CELLS: Fraction(28, 100),
     GRAINS: Fraction(2, 100),
@@ -60,7 +60,7 @@ _WEIGHTS = {
     EDGES: Fraction(52, 100),
 }
 _BOUNDS_SHARE = Fraction(1, 10)
-# What tells within public bounds where the values crowd.
+# Of what bounds and the report leave: what tells within public bounds where the values crowd.
 _CROWDS_SHARE = Fraction(3, 100)
 # With drawn keys under 'replace' the chance of a failure grows with exp(epsilon).
 _LARGEST_EPSILON = 100
@@ -216,17 +216,17 @@ class SyntheticPlan(Plan):
     def noise_part(self) -> TreeNoise:
         """All that is drawn."""
         bounds, report = self.bounds_share or Fraction(0), self.report_share or Fraction(0)
-        crowds = _CROWDS_SHARE if self.lower is not None or self.upper is not None else Fraction(0)
-        left = 1 - bounds - crowds - report
+        left = 1 - bounds - report
         if not left > 0:
             raise ParameterError(
                 "P045", "bounds_share and report_share leave nothing for the table. Lower one of them."
             )
+        crowds = left * _CROWDS_SHARE if self.lower is not None or self.upper is not None else Fraction(0)
         weights = {
             BOUNDS: bounds,
             CROWDS: crowds,
             REPORT: report,
-            **{name: left * weight for name, weight in _WEIGHTS.items()},
+            **{name: (left - crowds) * weight for name, weight in _WEIGHTS.items()},
         }
         return TreeNoise.of("tree", self.epsilon, self.delta, weights, draws_keys=self.private_keys)
 

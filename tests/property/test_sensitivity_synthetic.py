@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from dpsql.contract.fold import Batch
+from dpsql.functions.synthetic import draw_grids
 from dpsql.kernels.value_grid import ValueGrid
-from dpsql.mechanisms.private_tree import ONE, distance, distance_sensitivity, quality_sensitivity, table_sensitivity
-from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables, ValueSlots
+from dpsql.mechanisms.private_tree import (
+    CROWDS,
+    ONE,
+    distance,
+    distance_sensitivity,
+    quality_sensitivity,
+    table_sensitivity,
+)
+from dpsql.statistics.coded_columns import CodedColumn, ColumnCounts, PairTables, ValueSlots, to_numbers
+from dpsql.statistics.counts import MagnitudeHistogram
 from support.cases import cases
 
 WIDTH = 4
@@ -46,6 +57,26 @@ def random_rows(generator: np.random.Generator, count: int) -> list[tuple[Any, .
 def arrays(rows: list[tuple[Any, ...]]) -> list[pa.Array]:
     kinds = (pa.int64(), pa.string(), pa.bool_(), pa.float64())
     return [pa.array([row[place] for row in rows], type=kind) for place, kind in enumerate(kinds)]
+
+
+def crowds(rows: list[tuple[Any, ...]], ends: tuple[float, float]) -> np.ndarray:
+    """Return the counts that tell where the numbers of two columns crowd within public bounds."""
+    numbers = np.array([to_numbers(column) for column in arrays(rows)[::3]])
+    histogram, drawn = MagnitudeHistogram(2, target=False), []
+    histogram.add(np.zeros(len(rows)), numbers, Batch(None, None, b""))
+
+    def draw_parts(share: str, counts: list[np.ndarray]) -> SimpleNamespace:
+        assert (share, len(counts)) == (CROWDS, 2)
+        drawn.append(np.concatenate(counts))
+        return SimpleNamespace(values=drawn[0].astype(np.float64), sigma=1.0)
+
+    noise = SimpleNamespace(draw_parts=draw_parts)
+    plan = SimpleNamespace(bounds_share=None, noise_part=noise, unit={}, deviations=lambda columns: (1.0,))
+    given = {"coded": COLUMNS[::3], "kinds": [pa.int64(), pa.float64()], "features": ["a", "x"]}
+    draw_grids(
+        SimpleNamespace(plan=plan, public_bounds=lambda name: ends, **given), dict(enumerate(histogram.cells.counts))
+    )  # type: ignore[arg-type]
+    return drawn[0]
 
 
 def counted(rows: list[tuple[Any, ...]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -111,6 +142,18 @@ def test_the_cells_of_values_are_those_of_the_first_pass() -> None:
     listed = (values * 2 == np.rint(values * 2)) & (SLOTS.counts[at] > 0) & wide & ~beyond
     assert found.tolist() == np.sort(values[listed]).tolist()
     assert len(slots) == (wide | beyond).sum()
+
+
+@cases("relation", ["add_remove", "replace"], quick=2)
+@cases("ends", [(-1.0, 9.0), (-4.0, 4.0), (0.0, 1e9), (5.0, 6.0)], quick=2)
+def test_a_row_is_in_one_cell_of_each_crowd(relation: str, ends: tuple[float, float]) -> None:
+    generator, largest = np.random.default_rng(4), 0
+    for _ in range(100):
+        shared = random_rows(generator, int(generator.integers(0, 6)))
+        one, two = (random_rows(generator, 1) * rows for rows in (2, 2 if relation == "replace" else 0))
+        moved = crowds(shared + one, ends) - crowds(shared + two, ends)
+        largest = max(largest, int(np.square(moved).sum()))
+    assert largest == table_sensitivity(2, relation, 2)  # attained
 
 
 @pytest.mark.parametrize(("relation", "attained"), [("add_remove", 1), ("replace", 2)])

@@ -61,7 +61,16 @@ CALLS: dict[str, tuple[dict[str, Any], list[dict[str, Any]]]] = {
             {"of": "auc", **SCORES, **BOUNDS, "sampling": False},
         ],
     ),
-    "dp_synthetic": ({**DELTA}, [{}, BOUNDS, {"private_keys": True}, {"report_share": 0}]),
+    "dp_synthetic": (
+        {**DELTA},
+        [
+            {},
+            BOUNDS,
+            {**BOUNDS, "bounds_share": 0.9, "report_share": 0.09},
+            {"private_keys": True},
+            {"report_share": 0},
+        ],
+    ),
     "dp_sis": (
         {"target": "y", **WIDE, "k": 2},
         [
