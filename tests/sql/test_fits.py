@@ -568,7 +568,7 @@ def test_a_correlated_subquery_reads_every_row_once_in_every_pass(
             assert sum(read) == (0 if case in CURVES else ROWS * PASSES[case])
             if case in CURVES:  # SQL counts the rows
                 [counted] = counts
-                assert counted.sum() == ROWS
+                assert counted[-2:].sum() == ROWS if case == "auc" else counted.sum() == ROWS  # pairs, then both labels
 
 
 @cases("case", CASES)
