@@ -26,7 +26,7 @@ import time
 from typing import Any
 
 import dpsql
-from dpsql.contract.query import stages, windows
+from dpsql.contract.query import stages
 from dpsql.contract.query.writer import frame_sql
 from support.answers import described
 from support.broken.planting import planted
@@ -135,7 +135,7 @@ def floor(con: Any, query: str, call: str, options: argparse.Namespace) -> None:
         print(f"Q1 {name:<15} {statistics.median(found):8.1f} ms of CPU, at least {min(found):8.1f} ms", flush=True)
 
 
-def _as_written(window: windows.Window, _: object) -> str:
+def _as_written(window: stages.Window, _: object) -> str:
     """Return a window with the caller's order alone."""
     expr, frame = window.expr, window.expr.frame
     orders = ", ".join(f"{sql} {words}" for sql, words in window.orders)
@@ -148,7 +148,7 @@ def _as_written(window: windows.Window, _: object) -> str:
 def ties(rows: int, runs: int) -> None:
     """Print the CPU time of queries that choose, and of others, and its ratio to that of the caller's order alone."""
     before = (
-        (windows.Window, "sql", _as_written),
+        (stages.Window, "sql", _as_written),
         (stages, "has_one_spelling", lambda kind: True),
         (stages, "one_of_equals", lambda sql, kind: sql),
     )

@@ -16,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.mechanisms.canonical_lipschitz import canonical_lipschitz
+from dpsql.mechanisms.one_shot import canonical_lipschitz
 from dpsql.mechanisms.select import select
 
 ROUNDS = 7

@@ -26,8 +26,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from dpsql.kernels.lasso import lasso
-from dpsql.kernels.lasso_votes import lasso_votes
+from dpsql.kernels.lasso_votes import lasso, lasso_votes
 
 ROUNDS = 7
 # (rows, columns, share of the smallest penalty without any vote)

@@ -27,9 +27,16 @@ from dpsql.engines.duckdb.past_releases import quantiles_asked, rows_asked, view
 from dpsql.engines.duckdb.planner import condition_queries
 from dpsql.engines.duckdb.prediction import predictions_sql
 from dpsql.engines.duckdb.query_frames import FrameRows, no_plain_sql, query_frame
-from dpsql.engines.duckdb.query_running import expected_query, planned_query, run_query
 from dpsql.engines.duckdb.query_statement import QueryStatement
-from dpsql.engines.duckdb.releasing import NAMING_ERRORS, Turns, run_release, unwrapped
+from dpsql.engines.duckdb.releasing import (
+    NAMING_ERRORS,
+    Turns,
+    expected_query,
+    planned_query,
+    run_query,
+    run_release,
+    unwrapped,
+)
 from dpsql.engines.duckdb.result_rows import stored_rows, stored_sql
 from dpsql.engines.duckdb.statements import release_sql
 from dpsql.errors import DpsqlError, ParameterError, SourceError

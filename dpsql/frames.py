@@ -21,8 +21,7 @@ from dpsql.contract.names import did_you_mean, on_frames
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.attached import Attached
-from dpsql.engines.duckdb.query_frames import FrameRows
-from dpsql.engines.duckdb.split import in_test
+from dpsql.engines.duckdb.query_frames import FrameRows, in_test
 from dpsql.engines.polars import PolarsEngine
 from dpsql.engines.provenance import made_from
 from dpsql.engines.task import read_columns

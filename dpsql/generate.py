@@ -1,20 +1,117 @@
 """Everything that is made of the lists of functions, of arguments and of error codes, and of the manual.
 
 ``python -m dpsql.generate`` writes it in a checkout; with ``--check`` it fails where something differs, and says what.
+
+**Stubs.** The stub of `dpsql.methods`: what checkers of types and editors are told of methods that are made at run
+time.
 """
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Callable, Iterator
+from inspect import Parameter
 from pathlib import Path
 
 import dpsql
-from dpsql import stubs
 from dpsql.contract import codes
 from dpsql.engines.duckdb import macros
 from dpsql.manual.__main__ import main as write_manual
 from dpsql.manual.catalogue import MANUAL
+from dpsql.methods import ContextMethods, FrameMethods
+
+METHODS = Path(__file__).with_name("methods.pyi")
+_WIDTH = 120
+# The words in which arguments say what a call may give (`dpsql.contract.arguments.Argument.kind`).
+_HEAD = '''"""The SQL functions as methods. Written by ``python -m dpsql.generate`` from the lists of arguments."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, SupportsFloat, SupportsInt, TypeAlias, overload
+
+import polars as pl
+import pyarrow as pa
+
+from dpsql.released.release import Release
+
+OF_FRAME: tuple[str, ...]
+
+# Numbers of Python, of `fractions` and `decimal`, and of NumPy; text is none. An integer may be written 1e6.
+Number: TypeAlias = SupportsFloat
+Integer: TypeAlias = SupportsInt
+Numbers: TypeAlias = Number | Iterable[Number]
+Names: TypeAlias = str | Iterable[str]
+# One number for all columns, one for each in their order, or by name.
+Bounds: TypeAlias = Number | Iterable[Number] | Mapping[str, Number]
+Keys: TypeAlias = str | Iterable[object] | Mapping[str, Iterable[object]]
+Features: TypeAlias = str | Iterable[str] | Mapping[str, object] | Release
+'''
+
+
+def stub() -> str:
+    """Return the text of ``methods.pyi``."""
+    return "\n".join([_HEAD, *_of_class(ContextMethods), "", *_of_class(FrameMethods, brief=True)]) + "\n"
+
+
+def _of_class(owner: type, *, brief: bool = False) -> Iterator[str]:
+    """Yield the lines of a class; where `brief`, its methods say what they do, and not what the arguments mean."""
+    yield f"class {owner.__name__}:"
+    yield from _docstring(owner)
+    for name, method in vars(owner).items():
+        if inspect.isfunction(method) and method.__name__ != name:
+            yield f"\n    {name} = {method.__name__}"
+        elif inspect.isfunction(method):
+            yield ""
+            yield from _of_method(name, method, brief=brief)
+
+
+def _of_method(name: str, method: Callable[..., object], *, brief: bool) -> Iterator[str]:
+    """Yield the lines of a method, of which the form with `release` alone returns a table."""
+    signature = inspect.signature(method)
+    parameters, returned = list(signature.parameters.values()), str(signature.return_annotation)
+    if " | " in returned:
+        parameters[1] = parameters[1].replace(default=Parameter.empty)
+        returned, alone = returned.split(" | ")
+        yield "    @overload"
+        yield f"    def {name}(self, *, release: str | int | Release, dataset: str | None = None) -> {alone}: ..."
+        yield "    @overload"
+    yield f"    def {name}("
+    named = False
+    for parameter in parameters:
+        if parameter.kind is Parameter.KEYWORD_ONLY and not named:
+            named = True
+            yield "        *,"
+        written = f"        {_written(parameter)},"
+        yield written if len(written) <= _WIDTH else written.replace(" | ", "\n        | ")
+    yield f"    ) -> {returned}:"
+    yield from _docstring(method, brief=brief)
+
+
+def _written(parameter: Parameter) -> str:
+    """Return a parameter with its type and its default."""
+    kind = "" if parameter.annotation is Parameter.empty else f": {parameter.annotation}"
+    if parameter.default is Parameter.empty:
+        return f"{parameter.name}{kind}"
+    default = parameter.default
+    shown = f'"{default}"' if isinstance(default, str) else repr(default)
+    return f"{parameter.name}{kind} = {shown}"
+
+
+def _docstring(documented: object, *, brief: bool = False) -> Iterator[str]:
+    """Yield the lines of a docstring, none longer than `_WIDTH`."""
+    text = inspect.getdoc(documented) or ""
+    lines = (text.partition("\n\nParameters\n")[0] if brief else text).splitlines()
+    first, *rest = lines
+    if not rest:
+        yield f'{" " * (4 if isinstance(documented, type) else 8)}"""{first}"""'
+        return
+    yield f'        """{first}'
+    for line in rest:
+        indent = " " * (len(line) - len(line.lstrip()) + 8)
+        yield from textwrap.wrap(line, _WIDTH, initial_indent=" " * 8, subsequent_indent=indent) or [""]
+    yield '        """'
+
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
@@ -22,7 +119,7 @@ SIGNATURES = ROOT / "tests" / "docs" / "signatures.txt"
 
 def generated() -> Iterator[tuple[Path, str]]:
     """Yield every file but the manual's, with the text that it should have; each may be made of those before it."""
-    yield stubs.METHODS, stubs.stub()
+    yield METHODS, stub()
     yield from macros.generated()
     yield SIGNATURES, signatures()
     yield ROOT / "docs" / "errors.md", codes.page()

@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dpsql.engines.duckdb.lineage.texts import catalogued
-from dpsql.engines.duckdb.query_answers import QueryAnswer, answers
 from dpsql.engines.duckdb.query_statement import CORES, GATE, shown
+from dpsql.engines.duckdb.result_rows import QueryAnswer, answers
 from dpsql.engines.duckdb.running import RunningCall, resolved
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import InternalError

@@ -43,8 +43,7 @@ from numpy.typing import NDArray
 
 import dpsql
 from dpsql.contract.measurement import draw_once
-from dpsql.functions.grouped.aggregate import draw_aggregates
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.aggregate import AggregatePlan, draw_aggregates
 from dpsql.kernels.fixed_point import quantise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from dpsql.released.covariance import estimates

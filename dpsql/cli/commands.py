@@ -1,10 +1,17 @@
-"""The `dpsql` commands: options and help; the modules beside this one do the work."""
+"""The `dpsql` commands: options and help; the modules beside this one do the work.
+
+**Grants.** The commands by which an owner lets others ask through the gateway: grant, revoke, token and principals.
+
+**Gateway.** The commands of the gateway: serve, and mcp for models.
+"""
 
 # ruff: noqa: D301 - click takes the character \b, not the two of a raw text, for "leave these lines alone".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -31,11 +38,181 @@ from dpsql.cli.options import (
     rows_option,
     runs,
 )
-from dpsql.cli.principal_commands import PRINCIPAL_COMMANDS
-from dpsql.cli.serve_commands import SERVE_COMMANDS
 from dpsql.cli.stopping import Terminated, raise_on_terminate
 from dpsql.contract.boundary import unshown
+from dpsql.contract.grant_fields import GRANT_FIELDS, USUAL_DAYS, GrantField
 from dpsql.version import __version__
+
+_agent_option = click.option(
+    "--agent-epsilon", metavar="EPSILON", help="All that a model may spend with one token until this program ends."
+)
+
+
+@click.command(short_help="Let others ask with a token: HTTP, Flight SQL, MCP.")
+@click.argument("database", required=False)
+@ledger_option
+@click.option(
+    "--demo", is_flag=True, help="Make the example tables, with budgets, if DATABASE is not there or not given."
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8642, show_default=True, help="0 for one that is free.")
+@click.option(
+    "--owner-port", type=click.IntRange(0, 65535), help="Pages for owners and auditors, on this machine alone."
+)
+@click.option(
+    "--flight-port", type=click.IntRange(0, 65535), help="For Arrow Flight SQL; the one after --port by default."
+)
+@click.option("--no-flight", is_flag=True, help="Do not speak Arrow Flight SQL.")
+@click.option("--tls-cert", metavar="FILE", help="Certificate, in PEM.")
+@click.option("--tls-key", metavar="FILE", help="Its key.")
+@click.option("--insecure-plaintext", is_flag=True, help="Listen on other addresses than this machine's without TLS.")
+@click.option("--public-name", "public_names", multiple=True, metavar="NAME", help="Name by which clients find it.")
+@click.option(
+    "--trusted-proxy",
+    "trusted_proxies",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Proxy whose X-Forwarded-For says who asks; any other's is ignored.",
+)
+@click.option("--oidc-issuer", metavar="URL", help="Identity provider whose tokens (JWT) are taken, too.")
+@click.option("--oidc-audience", metavar="NAME", help="What its tokens call this gateway.")
+@click.option(
+    "--oidc-keys", metavar="FILE|URL", help="Its public keys, a JWK Set; fetched from a URL every ten minutes."
+)
+@_agent_option
+@click.option("--seconds", type=click.FloatRange(1), default=120, show_default=True, help="The most for one release.")
+@click.option("--fixed-time", type=click.FloatRange(0.1), help="New answers all come after so many seconds.")
+@click.option(
+    "--least-epsilon",
+    metavar="EPSILON",
+    default="0.01",
+    show_default=True,
+    help="What a new question spends at least, so that its response time has a price; 0 for no such limit.",
+)
+@click.option("--serial", is_flag=True, help="No statement is read while another one's release runs.")
+@click.option("--log", metavar="FILE", help="Who asked what and when; x.duckdb.dpsql-audit beside x.duckdb by default.")
+@click.option("--log-refused", is_flag=True, help="Write there what was refused, as it was asked.")
+@click.option("--front-user", metavar="NAME", help="User of the processes without data; needs root, or its rights.")
+@click.option("--without-os-sandbox", is_flag=True, help="Where the system cannot lock processes (no Landlock).")
+@runs("serve.serve_database")
+def serve() -> None:
+    """Answer questions about DATABASE for those who have a token; nobody sees a row.
+
+    dpsql grant and dpsql token let somebody in. Where nobody was let in yet, one token for all datasets with a
+    budget is made, and shown this once. Ctrl-C ends it; what was charged is kept.
+
+    Needs pip install 'dpsql[serve]'.
+
+    \b
+    dpsql serve --demo
+    dpsql serve hospital.duckdb
+    dpsql serve hospital.duckdb --host 0.0.0.0 --tls-cert cert.pem --tls-key key.pem
+    """
+
+
+@click.command(short_help="Let a model on this machine ask a gateway.")
+@click.argument("url")
+@_agent_option
+@runs("serve.serve_models")
+def mcp() -> None:
+    """Speak MCP on standard input and output, and ask the gateway at URL with the token in DPSQL_TOKEN.
+
+    For programs that start a server of their own; others connect to URL/mcp. Needs pip install 'dpsql[serve]'.
+
+    \b
+    DPSQL_TOKEN=dpsql_... dpsql mcp http://127.0.0.1:8642
+    """
+
+
+SERVE_COMMANDS = (serve, mcp)
+
+
+Command = Callable[..., None]
+
+
+def _option(field: GrantField) -> Callable[[Command], Command]:
+    """Return the option that says one thing of a grant."""
+    if field.kind == "days":
+        return click.option(
+            "--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True, help=field.help or None
+        )
+    kinds: dict[str, dict[str, Any]] = {"number": {"type": float}, "names": {"metavar": "NAMES"}, "text": {}}
+    kinds["flag"] = {"is_flag": True}
+    if field.kind == "choice":
+        words = [one for one in field.choices if one]
+        usual = {} if "" in field.choices else {"default": words[0], "show_default": True}
+        kinds["choice"] = {"type": click.Choice(words), **usual}
+    name = field.name.replace("_", "-")
+    return click.option(f"--{name}", help=field.help or None, required=field.needed, **kinds[field.kind])
+
+
+def _grant_options(command: Command) -> Command:
+    """Give a command an option for all that is said of a grant."""
+    for field in reversed(GRANT_FIELDS):
+        command = _option(field)(command)
+    return command
+
+
+@click.command(short_help="Let somebody ask about a dataset through the gateway.")
+@click.argument("principal")
+@_grant_options
+@place_options
+@runs("principals.give_grant")
+def grant() -> None:
+    """Let PRINCIPAL ask about a dataset, in place of what was granted before; dpsql token makes a token.
+
+    Caps share out a budget: they may sum to more than it, and the budget decides last.
+
+    \b
+    dpsql grant ana --dataset visits --epsilon 5 --delta 1e-6 --db hospital.duckdb
+    dpsql grant ben --dataset visits --epsilon 1 --per month --db hospital.duckdb
+    dpsql grant board --dataset visits --functions dp_count,dp_query --share \\
+        --default-epsilon 0.1 --expires 30d --db hospital.duckdb
+    """
+
+
+@click.command(short_help="Take back a grant, a token, or everything.")
+@click.argument("principal")
+@click.option("--dataset", help="Only the grant on this dataset.")
+@click.option("--token", metavar="ID", help="Only the token whose first characters behind dpsql_ are these.")
+@place_options
+@runs("principals.take_back")
+def revoke() -> None:
+    """Take from PRINCIPAL a grant, a token, or all of them; it holds from the next request on.
+
+    \b
+    dpsql revoke ana --db hospital.duckdb
+    dpsql revoke ana --token BSyYEDuq --db hospital.duckdb
+    """
+
+
+@click.command(short_help="Make a token, which is shown this once.")
+@click.argument("principal")
+@click.option("--expires", metavar="DAYS", default=f"{USUAL_DAYS}d", show_default=True)
+@click.option("--now", is_flag=True, help="End earlier tokens at once; else they hold for 24 hours more.")
+@place_options
+@runs("principals.make_token")
+def token() -> None:
+    """Make a token of PRINCIPAL and print it. The ledger keeps its digest only, so it cannot be shown again.
+
+    \b
+    dpsql token ana --db hospital.duckdb
+    """
+
+
+@click.command(short_help="Who may ask for what, and what they have spent.")
+@place_options
+@rows_option
+@runs("principals.print_principals")
+def principals() -> None:
+    """Show every grant with what was spent of it, and the tokens of each principal.
+
+    \b
+    dpsql principals --db hospital.duckdb
+    """
+
+
+PRINCIPAL_COMMANDS = (grant, revoke, token, principals)
 
 
 class _Main(click.Group):

@@ -10,7 +10,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from dpsql.cli.dot_commands import DotCommand, split
-from dpsql.cli.known_names import KnownNames
+from dpsql.cli.prompted import KnownNames
 from dpsql.manual.catalogue import signature_of
 from dpsql.rendering import identifier
 

@@ -16,11 +16,10 @@ from typing import Protocol
 import click
 import duckdb
 
-from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import console, say_error
 from dpsql.cli.output import example_text
 from dpsql.cli.private import Private
-from dpsql.cli.prompted import Prompted
+from dpsql.cli.prompted import KnownNames, Prompted
 from dpsql.contract.names import did_you_mean
 from dpsql.manual.catalogue import WIDTH, columns, help_lines, suggestion
 from dpsql.manual.slips import mended

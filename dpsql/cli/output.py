@@ -28,8 +28,8 @@ from rich import box
 from rich.table import Table
 
 from dpsql.cli.messages import clean_message, is_from_duckdb, refuse_closed_output, silence
+from dpsql.contract.covers import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.periods import period_named, spans
-from dpsql.contract.verdicts import BIASED, CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.errors import LedgerError
 from dpsql.ledger.charge import Receipt
 from dpsql.ledger.file import beside

@@ -1,7 +1,12 @@
-"""What a prompt stands before: a database (`dpsql.cli.runner`), or a gateway (`dpsql.cli.remote_runner`)."""
+"""What a prompt stands before: a database (`dpsql.cli.runner`), or a gateway (`dpsql.cli.remote_runner`).
+
+**Names.** Names that can be completed and explained: functions with their arguments, tables, columns, keywords.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import duckdb
@@ -44,3 +49,85 @@ class Prompted(Protocol):
 
     def fill(self) -> list[str]:
         """Make the example tables."""
+
+
+_functions_sql = r"""
+SELECT DISTINCT function_name, function_type, parameters FROM duckdb_functions()
+WHERE regexp_matches(function_name, '^(dp|exact)_') AND function_type IN ('macro', 'table_macro')
+ORDER BY ALL
+"""
+_columns_sql = """
+SELECT schema_name, table_name, column_name, data_type FROM duckdb_columns()
+WHERE NOT internal AND database_name <> 'dpsql' AND NOT starts_with(table_name, '__dpsql__')
+AND NOT starts_with(schema_name, 'dpsql_ledger_')
+ORDER BY schema_name, table_name, column_index
+"""
+
+
+@dataclass(frozen=True)
+class KnownFunction:
+    """One SQL function of dpsql; a name may have a table form and an aggregate form."""
+
+    name: str
+    is_table: bool
+    arguments: tuple[str, ...]
+
+
+class KnownNames:
+    """What a connection knows by name, read when it is first asked for.
+
+    Parameters
+    ----------
+    runner : Prompted
+    """
+
+    def __init__(self, runner: Prompted) -> None:
+        self._runner = runner
+
+    def refresh(self) -> None:
+        """Forget tables and columns, because a statement may have changed them."""
+        self.__dict__.pop("columns", None)
+
+    @cached_property
+    def functions(self) -> list[KnownFunction]:
+        """Every ``dp_`` and ``exact_`` function."""
+        rows = self._read(_functions_sql)
+        return [KnownFunction(name, kind == "table_macro", tuple(arguments)) for name, kind, arguments in rows]
+
+    @cached_property
+    def keywords(self) -> list[str]:
+        """DuckDB's keywords, in capitals; not the unreserved ones, which would drown the others."""
+        rows = self._read("SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category <> 'unreserved'")
+        common = "BEGIN BY COMMIT COPY DELETE DROP EXPLAIN INSERT REPLACE ROLLBACK SET TEMP UPDATE VALUES VIEW"
+        return sorted({name.upper() for (name,) in rows} | set(common.split()))
+
+    @cached_property
+    def columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Tables and views, each with the names and types of its columns."""
+        return self._columns()
+
+    def _columns(self) -> dict[str, list[tuple[str, str]]]:
+        """Read tables and views with their columns."""
+        tables: dict[str, list[tuple[str, str]]] = {}
+        for schema, table, column, kind in self._read(_columns_sql):
+            name = table if schema in ("main", "temp") else f"{schema}.{table}"
+            tables.setdefault(name, []).append((column, kind))
+        return tables
+
+    def columns_of(self, table: str) -> list[str]:
+        """Return the columns of one table, or none when there is no such table."""
+        wanted = table.replace('"', "").lower()
+        return [name for key, columns in self.columns.items() if key.lower() == wanted for name, _ in columns]
+
+    def arguments_of(self, function: str, *, table: bool) -> list[str]:
+        """Return the argument names of a function's table form or aggregate form; of the only form if it has one."""
+        forms = [known for known in self.functions if known.name == function.lower()]
+        fitting = [form for form in forms if form.is_table == table] or forms
+        return [name for form in fitting for name in form.arguments]
+
+    def _read(self, sql: str) -> list[tuple[str, ...]]:
+        try:
+            found: list[tuple[str, ...]] = self._runner.connection.execute(sql).fetchall()
+        except duckdb.Error:  # an aborted transaction: nothing can be read until ROLLBACK
+            return []
+        return found

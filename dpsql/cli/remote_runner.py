@@ -11,9 +11,9 @@ import click
 import duckdb
 from rich.table import Table
 
-from dpsql.cli.known_names import KnownFunction, KnownNames
 from dpsql.cli.messages import say
 from dpsql.cli.output import Result, empty_view
+from dpsql.cli.prompted import KnownFunction, KnownNames
 from dpsql.errors import GatewayError
 from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.remote import Remote

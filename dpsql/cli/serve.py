@@ -64,7 +64,7 @@ def serve_database(
     _check_seconds(seconds, fixed_time)
     place = listening.Listening(**where)
     place.check()
-    user = None if front_user is None else import_module("dpsql.gateway.front_user").FrontUser.named(front_user)
+    user = None if front_user is None else import_module("dpsql.gateway.serving").FrontUser.named(front_user)
     if no_flight and flight_port is not None:
         raise click.UsageError("--flight-port has no effect beside --no-flight. Leave one of them out.")
     if flight_port is None:
@@ -83,7 +83,7 @@ def serve_database(
     if demo and not Path(database).exists():
         _make_demo(database, ledger)
     with Runner(database, ledger=ledger, create=False) as runner:  # refused here rather than in another process
-        import_module("dpsql.gateway.beginning").begin_time(runner.ledger, clock.system())
+        import_module("dpsql.gateway.broker").begin_time(runner.ledger, clock.system())
         datasets = [row.dataset for row in runner.ledger.budgets()]
         for name, parts in import_module("dpsql.gateway.raising").raising(runner.context).items():
             say(
@@ -159,7 +159,7 @@ def _check_provider(issuer: str | None, audience: str | None, keys: str | None) 
     if not all(map(find_spec, ("jwt", "cryptography"))):
         raise click.ClickException("tokens of an identity provider need more packages: pip install 'dpsql[oidc]'")
     try:
-        usable = "://" in keys or bool(import_module("dpsql.gateway.login").keys_of(Path(keys).read_bytes()))
+        usable = "://" in keys or bool(import_module("dpsql.gateway.keys").keys_of(Path(keys).read_bytes()))
     except (OSError, ValueError):
         usable = False
     if not usable:

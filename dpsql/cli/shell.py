@@ -23,11 +23,10 @@ from prompt_toolkit.output import ColorDepth
 
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.dot_commands import DOT_COMMANDS, check_syntax, is_blank, run_dot_command, split, split_all
-from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import DONE, FAILED, clean_message, console, exit_code_of, is_expected, say_error, stop_message
 from dpsql.cli.output import show
 from dpsql.cli.private import Private
-from dpsql.cli.prompted import Prompted
+from dpsql.cli.prompted import KnownNames, Prompted
 from dpsql.cli.runner import Runner, RunnerOptions
 from dpsql.version import __version__
 

@@ -55,7 +55,7 @@ class Argument:
         Whether NULL is no way to leave it out in SQL: a name that is put together is NULL where a part of it is. Its
         default there is false.
     kind : str
-        The type of what a call in Python may give, in the words of a stub (`dpsql.stubs`). It need not be stated
+        The type of what a call in Python may give, in the words of a stub (`dpsql.generate`). It need not be stated
         where `choices`, the default, `exact` or `names_column` say it.
     """
 

@@ -5,7 +5,7 @@ and commutative, and zero is neutral, to the last bit. So a result does not depe
 division into batches, or on the number of threads, processes or machines.
 
 A fold is not thread-safe. An engine gives each thread a fold of its own and merges the folds at the end
-(`dpsql.engines.duckdb.collecting`), or lets threads wait for each other.
+(`dpsql.engines.duckdb.running`), or lets threads wait for each other.
 """
 
 from __future__ import annotations

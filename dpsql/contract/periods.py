@@ -21,7 +21,7 @@ block change what another released; rows without a date that counted everywhere 
 
 **Undated tables.** Of several tables of the same people some may have no date. A call on their rows alone is charged to
 the block `UNDATED`, which is never renewed; a call on dated rows may look the undated ones of the same person up. What
-holds then, of a period and of a person, is in `dpsql.engines.duckdb.lineage.dates`.
+holds then, of a period and of a person, is in `dpsql.engines.duckdb.lineage.rows`.
 
 **Numbers.** The number of a period follows from parts of the date that are defined for every date: year, month and day,
 or the year and week of ISO 8601. So nothing that a row holds makes an error: the parts of NULL and of infinite dates

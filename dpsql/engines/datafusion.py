@@ -19,7 +19,7 @@ import pyarrow as pa
 from datafusion import DataFrame, SessionConfig, SessionContext, col, udf
 
 from dpsql.contract.parameters import show
-from dpsql.engines.delivery import JobNumbers, numbered_task
+from dpsql.engines.driver import JobNumbers, numbered_task
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, seen_through, union
 from dpsql.errors import SourceError

@@ -15,7 +15,7 @@ import polars
 import pyarrow as pa
 
 from dpsql.contract.parameters import show
-from dpsql.engines.delivery import JobNumbers, numbered_task
+from dpsql.engines.driver import JobNumbers, numbered_task
 from dpsql.engines.port import PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, Scan, UnseenError, scan_of_files, seen_through, union
 from dpsql.engines.task import plain

@@ -29,7 +29,7 @@ Rules for every engine:
   sends the task itself as a pickle; a worker trusts its driver.
 - **Each row counts once.** A state comes back as the result of the engine's own job, one record for every partition or
   part. No accumulators, side files or side tables, because they also see failed attempts. A result may lose a batch on
-  its way, or be read anew, so it is numbered where it is made (`dpsql.engines.delivery`); the driver refuses a result
+  its way, or be read anew, so it is numbered where it is made (`dpsql.engines.driver`); the driver refuses a result
   in which a record is missing or comes twice.
 - **Errors are wrapped in the worker**, before the engine logs them, and again on the driver: the text of an exception
   may contain a value. Running out of memory is charged like any other failure.
@@ -176,7 +176,7 @@ class Engine(Protocol):
         Returns
         -------
         records : iterable of pyarrow.RecordBatch
-            Numbered, and a last one behind them; see `dpsql.engines.delivery`.
+            Numbered, and a last one behind them; see `dpsql.engines.driver`.
         """
 
     def fold_parts(self, source: object, columns: Sequence[str], work: Work) -> Iterable[pa.RecordBatch]:

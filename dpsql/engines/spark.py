@@ -3,7 +3,7 @@
 Rows stay with Spark's workers. The driver asks for column types, for a plan's text, and for the records of tasks, which
 are the result of one job: Spark takes one attempt of each task into a result, however many it makes. A client that lost
 its connection may read a result anew, though, Sail does not say where in it a batch belongs, and neither says how many
-there are. So tasks end their records, and the server numbers them (`dpsql.engines.delivery`).
+there are. So tasks end their records, and the server numbers them (`dpsql.engines.driver`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DecimalType, LongType, StringType, StructField, StructType
 
 from dpsql.contract.parameters import positive_integer, show
-from dpsql.engines.delivery import END, NUMBER, OF_JOB, OF_TASK, PLACES, delivered, ended, ending, numbered
+from dpsql.engines.driver import END, NUMBER, OF_JOB, OF_TASK, PLACES, delivered, ended, ending, numbered
 from dpsql.engines.port import NODE, NODES, PART, Mapped, Work
 from dpsql.engines.provenance import Provenance, UnseenError, seen_through
 from dpsql.engines.spark_plan import ConnectReader, JvmReader

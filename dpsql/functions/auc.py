@@ -36,7 +36,7 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import known
 from dpsql.contract.plan import COLLECTED, SCORES, Pass, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.arguments import AUTO, COUNT_DELTA, NOISE
+from dpsql.functions.grouped.plan import AUTO, COUNT_DELTA, NOISE
 from dpsql.functions.roc import (
     AREA_CELLS,
     CURVE,

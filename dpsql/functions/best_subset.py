@@ -2,7 +2,7 @@
 
 Under 'exact' a branch and bound and rejections draw from all subsets at once, in a time that depends on the rows and
 has no bound. Under 'steps' columns are chosen by one or two, and a public number of subsets is scored
-(`dpsql.mechanisms.subset_steps`). Public numbers alone, those of features and of k, decide what 'auto' is: were it
+(`dpsql.mechanisms.subset_selection`). Public numbers alone, those of features and of k, decide what 'auto' is: were it
 decided by how a search goes, the rows would decide which law is drawn.
 """
 

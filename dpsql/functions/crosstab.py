@@ -39,8 +39,8 @@ from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.arguments import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOISE, UNIT, read_noise
 from dpsql.functions.grouped.counts import CountedCall, CountedPlan
+from dpsql.functions.grouped.plan import BY, CONFIDENCE, COUNT_DELTA, KEYS, NOISE, UNIT, read_noise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, drawable_mu, grouped_noise
 from dpsql.progress import Progress
 from dpsql.released.crosstab import crosstab_record, entry_weights

@@ -34,8 +34,7 @@ from dpsql.functions.selection_verdict import (
     rounds_certainty,
     scored_record,
 )
-from dpsql.mechanisms.lead import LeadNoise
-from dpsql.mechanisms.ranking import RankScoreNoise
+from dpsql.mechanisms.ranking import LeadNoise, RankScoreNoise
 from dpsql.mechanisms.select import SelectionRounds
 from dpsql.progress import Progress
 from dpsql.statistics.kendall import BlockScores, Pairs, WholeTable, exact_utilities, utility_range

@@ -31,18 +31,17 @@ from typing import Any, cast
 
 import numpy as np
 
+from dpsql.contract.covers import BIASED
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
 from dpsql.contract.plan import Plan
-from dpsql.contract.verdicts import BIASED
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.functions.sis import SisPlan
 from dpsql.functions.two_stage import TwoStagePlan
-from dpsql.released.aggregates import Aggregated, estimated
-from dpsql.released.glass_box import glass_box
-from dpsql.released.left_out import are_biased, left_out_statement
+from dpsql.released.aggregates import Aggregated, are_biased, estimated, left_out_statement
+from dpsql.released.model import glass_box
 from dpsql.released.shapes import SET_VERDICT, VERDICT, Shape
 from dpsql.released.verdicts import FAILURE, call_verdict, count_reach
 

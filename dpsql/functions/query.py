@@ -42,17 +42,13 @@ from dpsql.contract.measurement import Draw, Measurement, measurement_of
 from dpsql.contract.parameters import known
 from dpsql.contract.plan import Plan, Quantity
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.aggregate import AggregateCall
-from dpsql.functions.grouped.aggregate_plan import CountPlan
-from dpsql.functions.grouped.arguments import CONFIDENCE, MAX_GROUPS_PER_UNIT
+from dpsql.functions.grouped.aggregate import AggregateCall, CountPlan
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE, USUAL_SHARE, LeftOutPlan
+from dpsql.functions.grouped.plan import CONFIDENCE, MAX_GROUPS_PER_UNIT
 from dpsql.functions.query_bounds import CoreBoundsCall, CoreBoundsPlan
-from dpsql.functions.query_disjoint import DisjointCall, DisjointPlan
 from dpsql.functions.query_margins import MarginsCall, MarginsPlan
-from dpsql.functions.query_pairs import PairsCall, PairsPlan
-from dpsql.functions.query_quantile import CoreQuantileCall, CoreQuantilePlan
-from dpsql.functions.query_rows import RowsCall, RowsPlan
-from dpsql.functions.query_vector import VectorCall, VectorPlan
+from dpsql.functions.query_rows import CoreQuantileCall, CoreQuantilePlan, RowsCall, RowsPlan
+from dpsql.functions.query_vector import DisjointCall, DisjointPlan, PairsCall, PairsPlan, VectorCall, VectorPlan
 from dpsql.progress import Progress
 
 # The plans and calls of parts, by the names of their functions.

@@ -30,10 +30,9 @@ from dpsql.contract.json import Json
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import NOT_STATED, Pass, Quantity
 from dpsql.errors import InternalError
-from dpsql.functions.grouped.aggregate_arguments import TARGETS
-from dpsql.functions.grouped.arguments import UNIT
+from dpsql.functions.grouped.aggregate import TARGETS
 from dpsql.functions.grouped.drawn_bounds import DrawnBoundsCall, TargetMagnitudes, bounds_noise, drawn_of, read_share
-from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
+from dpsql.functions.grouped.plan import UNIT, GroupedCall, GroupedPlan
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval, ScannedInterval
 from dpsql.progress import Progress
 from dpsql.released.intervals import interval_record

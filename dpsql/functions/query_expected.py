@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dpsql.contract.query.split import QueryAggregate, Split
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.aggregate import AggregatePlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.query import QueryPart, QueryPlan
 from dpsql.functions.query_margins import MarginsPlan

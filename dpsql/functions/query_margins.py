@@ -1,7 +1,7 @@
 """The grouping sets of a query as one vector: all sets are groups of it, and count the same rows.
 
 The rows that count are those whose keys are all listed, sampled once for all sets. So the exact numbers of a coarse set
-add up those of the finest one, and what is released is fitted to that (`dpsql.released.margins`).
+add up those of the finest one, and what is released is fitted to that (`dpsql.released.query`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ from dpsql.contract.parameters import known
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.grouped.aggregate import ReleasedKeys
-from dpsql.functions.grouped.arguments import AUTO
+from dpsql.functions.grouped.plan import AUTO
 from dpsql.functions.query_vector import VectorCall, VectorPlan
 from dpsql.mechanisms.aggregates import log_errors
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise
-from dpsql.mechanisms.margins import MarginsNoise, margins_noise
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, MarginsNoise, margins_noise
 from dpsql.progress import Progress
 from dpsql.released.aggregates import record_of
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, UnitedGroups
 from dpsql.statistics.grouped_sums import GroupedSums
-from dpsql.statistics.margins import UnitedGroups
 
 
 def _sets(given: object) -> tuple[tuple[int, ...], ...]:

@@ -34,8 +34,7 @@ from dpsql.functions.best_subset import BestSubsetCall, BestSubsetPlan
 from dpsql.functions.compare import CompareCall, ComparePlan
 from dpsql.functions.covariance import CorrelationCall, CorrelationPlan, CovarianceCall, CovariancePlan
 from dpsql.functions.crosstab import CrosstabCall, CrosstabPlan
-from dpsql.functions.grouped.aggregate import AggregateCall
-from dpsql.functions.grouped.aggregate_plan import FORMS
+from dpsql.functions.grouped.aggregate import FORMS, AggregateCall
 from dpsql.functions.grouped.bounds import BoundsCall, BoundsPlan
 from dpsql.functions.grouped.histogram import HistogramCall, HistogramPlan
 from dpsql.functions.grouped.quantile import QuantileCall, QuantilePlan
@@ -44,16 +43,13 @@ from dpsql.functions.naive_bayes import NaiveBayesCall, NaiveBayesPlan
 from dpsql.functions.pipeline import PipelineCall, PipelinePlan
 from dpsql.functions.query import PARTS, QueryCall, QueryPlan
 from dpsql.functions.regression.linear import RegressionPlan
-from dpsql.functions.regression.logistic import LogisticCall
-from dpsql.functions.regression.logistic_plan import LogisticPlan
+from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
 from dpsql.functions.regression.method import RegressionCall
 from dpsql.functions.regression_metrics import MetricsCall, MetricsPlan
 from dpsql.functions.roc import RocCall, RocPlan
-from dpsql.functions.score_filter import ScoreFilterCall
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterCall, ScoreFilterPlan
 from dpsql.functions.sis import SisCall, SisPlan
-from dpsql.functions.synthetic import SyntheticCall
-from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.functions.synthetic import SyntheticCall, SyntheticPlan
 from dpsql.functions.two_stage import TwoStageCall, TwoStagePlan
 from dpsql.released.shapes import (
     AGGREGATED,

@@ -78,14 +78,13 @@ from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
 from dpsql.contract.arguments import Argument, Signature, optional_share, word
+from dpsql.contract.covers import CLEAR, UNCLEAR
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import known, positive_integer
 from dpsql.contract.plan import MOST_ROWS, Quantity
 from dpsql.contract.selection import SelectionPlan
-from dpsql.contract.verdicts import CLEAR, UNCLEAR
 from dpsql.errors import ParameterError
-from dpsql.mechanisms.lead import LeadNoise
-from dpsql.mechanisms.ranking import NoisyScores, RankScoreNoise
+from dpsql.mechanisms.ranking import LeadNoise, NoisyScores, RankScoreNoise
 from dpsql.statistics.lead import CHANCE
 
 # Chance to miss a feature that is called sure.

@@ -37,9 +37,8 @@ from dpsql.functions.selection_verdict import (
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.kernels.xty import vectors_to_matrix
 from dpsql.mechanisms.laplace import LaplaceNoise
-from dpsql.mechanisms.lead import LeadNoise
 from dpsql.mechanisms.one_shot import OneShotSelection
-from dpsql.mechanisms.ranking import RankScoreNoise
+from dpsql.mechanisms.ranking import LeadNoise, RankScoreNoise
 from dpsql.progress import Progress
 from dpsql.statistics.lead import exact_lead, shuffled_top
 from dpsql.statistics.rank_scores import RankScores, rank_spread

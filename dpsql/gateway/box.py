@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from dpsql.gateway import frames
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import WHOLE, PrivateCall, Statement
 
 

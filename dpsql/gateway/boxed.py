@@ -20,7 +20,7 @@ import pyarrow.ipc
 from dpsql.contract.parameters import show
 from dpsql.engines.duckdb.lineage import bound
 from dpsql.gateway import frames, sandbox
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import Statement, read
 
 _BATCH = 10_000

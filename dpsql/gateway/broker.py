@@ -2,9 +2,11 @@
 
 Frames come over a Unix socket with mode 0600 in a directory with mode 0700, from a process of the same user; or, where
 the front has a user of its own, over one with mode 0660 that is the group's of that user, from either. Each connection
-has a thread; `dpsql.gateway.desk` answers.
+has a thread; `Desk` answers.
 
     python -m dpsql.gateway.broker hospital.duckdb --socket /run/dpsql/broker
+
+**First start.** The time at which a broker begins: the system's, unless it is before the ledger's last entry.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from importlib import import_module
 from pathlib import Path
@@ -29,12 +32,52 @@ import pyarrow as pa
 from dpsql.context import Context
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
-from dpsql.gateway.beginning import begin_time
-from dpsql.gateway.desk import Desk
+from dpsql.gateway.desk import Desk, LeastEpsilon
 from dpsql.gateway.frames import receive, send
-from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Rates
 from dpsql.ledger import clock
+from dpsql.ledger.ledger import Ledger
+
+
+def begin_time(ledger: Ledger, system: datetime) -> tuple[datetime, str]:
+    """Return the time at which a broker begins, and what is said of the gap to the ledger's last entry.
+
+    The entries of a broker are at most an hour ahead of the time, so a system's clock that is behind them by an hour
+    was set right again, and the broker begins at the last entry.
+
+    Parameters
+    ----------
+    ledger : Ledger
+    system : datetime
+        The system's time.
+
+    Raises
+    ------
+    GatewayError
+        G027: the system's clock was set back by more than an hour.
+    """
+    last = ledger.last_recorded()
+    if last is None:
+        return system, ""
+    gap, at = system - last, f"the ledger's last entry is of {_text(last)}"
+    if gap < -clock.MOST_AHEAD:
+        raise GatewayError(
+            "G027",
+            f"the system's time is {_text(system)}, but {at}. Set the clock: sudo timedatectl set-ntp true. Grants and "
+            "tokens that have ended would hold again.",
+        )
+    if gap < timedelta(0):
+        return last, f"{at}, {_length(-gap)} after the system's time. Time begins there."
+    return system, f"{at}, {_length(gap)} before the system's time. If the gap is too long, the clock was set forwards."
+
+
+def _text(when: datetime) -> str:
+    return when.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _length(gap: timedelta) -> str:
+    return str(timedelta(seconds=round(gap.total_seconds())))
+
 
 _NO_NEW_PRIVS = 38
 _MOST_CONNECTIONS = 256
@@ -66,13 +109,13 @@ class BrokerSettings:
     rates : float
         By which the limits of `dpsql.gateway.limits` are multiplied.
     oidc_issuer, oidc_audience, oidc_keys : str or None
-        Of an identity provider (see `dpsql.gateway.login`), whose keys are in a file.
+        Of an identity provider (see `dpsql.gateway.keys`), whose keys are in a file.
     log_refused : bool
         Write what was refused as it was asked.
     fixed_time : float or None
         Seconds after which every answer to a new question leaves; by default there are a few such times.
     least_epsilon : str or None
-        What a new statement spends at least; by default `dpsql.gateway.least.USUAL`.
+        What a new statement spends at least; by default `dpsql.gateway.desk.USUAL`.
     front_uid : int or None
         Of the front, where it is not this process's user.
     """
@@ -95,7 +138,7 @@ class BrokerSettings:
         """Return what says whose a token of the identity provider is; None where there is none."""
         if not (self.oidc_issuer and self.oidc_audience and self.oidc_keys):
             return None
-        login = import_module("dpsql.gateway.login")  # it loads libraries that a broker does without
+        login = import_module("dpsql.gateway.keys")  # it loads libraries that a broker does without
         provider = login.Provider(self.oidc_issuer, self.oidc_audience, self.oidc_keys)
         found: Callable[[object], str | None] = login.Login(provider).subject
         return found

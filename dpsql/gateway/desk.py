@@ -2,43 +2,510 @@
 
 A request is a token, what is wanted, and JSON values. No SQL of a stranger comes this far: a query comes as the tree of
 its text, of which the desk writes a text of its own.
+
+**Synthetic tables.** Rows of synthetic tables for whoever released them: they are made of stored numbers, and no budget
+pays for them.
+
+**Watchdog.** Watches a release: what takes long is charged before its end, and what takes too long is ended.
+
+How long a release takes follows from rows, and so does whether it is ended. So its whole cost stands in the ledger, as
+a reservation, before anything of the watchdog shows:
+
+==================  =======================================================================
+after `CHARGED`     the release is reserved, if it was not when it began
+after its limit     it is interrupted: it fails, and costs what was reserved
+`PATIENCE` later    the broker's process is killed. The next one finds the reservation, and
+                    ends it; the question is charged again when it is asked again
+==================  =======================================================================
+
+**Requests.** What is asked of the broker: a request of a known principal, and the one private call that it may hold.
+
+**Cheapest answers.** The least epsilon of a new question: what all private calls of one statement spend together.
+
+How long an answer takes follows from rows. So a question that costs almost nothing could be asked again and again, and
+its response times would tell what its noise hides. The least epsilon gives every observed time a price. It is of the
+whole statement: the parts of a query, and several private calls, count together. Answers that are stored count nothing,
+or a stored answer would carry a new question of any epsilon.
 """
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import secrets
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from dpsql.context import Context
+from dpsql.contract.asker import USUAL_AGE, Asker
 from dpsql.contract.grant_fields import ROLES
-from dpsql.contract.parameters import show
+from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import Plan
 from dpsql.engines.duckdb.installation import session_of
-from dpsql.errors import DpsqlError, GatewayError, InternalError
-from dpsql.functions.registry import FUNCTIONS, QUERY
+from dpsql.engines.duckdb.query_statement import QueryStatement
+from dpsql.engines.duckdb.synthetic_table import read_count, read_seed
+from dpsql.errors import DpsqlError, GatewayError, InternalError, ParameterError
+from dpsql.functions.registry import FUNCTIONS, QUERY, function_of
 from dpsql.gateway.audit import Audit
 from dpsql.gateway.frames import MOST_ENTRIES
-from dpsql.gateway.functions import SYNTHETIC_ROWS
+from dpsql.gateway.functions import MOST_CALLS, SYNTHETIC_ROWS
 from dpsql.gateway.granted import Granted
-from dpsql.gateway.least import LeastEpsilon
 from dpsql.gateway.limits import Buckets, Lines, Questions, Rates
-from dpsql.gateway.owned import OwnersDesk
-from dpsql.gateway.receipts import own_releases, receipt_of, stored_receipt
-from dpsql.gateway.requests import AskedCall, Request
-from dpsql.gateway.synthetic_tables import synthetic_rows
-from dpsql.gateway.values import query_of
-from dpsql.gateway.watchdog import end_process, watched
+from dpsql.gateway.owned import OwnersDesk, own_releases, receipt_of, stored_receipt
+from dpsql.gateway.values import query_of, standing_in, values_of
 from dpsql.ledger import clock
+from dpsql.ledger.budget import Budget
+from dpsql.ledger.caps import NO_DATASET
 from dpsql.ledger.grants import PREFIX, Grants
+from dpsql.ledger.rows import StoredRelease
+
+USUAL = Fraction(1, 100)
+# A Gaussian's rho grows with epsilon at least as fast as this power of it, which is a little less than the square.
+_POWER = 1.8
+
+
+class NewCall(Protocol):
+    """A private call that no stored answer answers; see `dpsql.gateway.desk.AskedCall`."""
+
+    plan: Plan
+    epsilon_text: str
+    in_call: bool
+
+
+@dataclass(frozen=True)
+class LeastEpsilon:
+    """The least epsilon that the new private calls of a statement spend together.
+
+    Attributes
+    ----------
+    amount : Fraction
+        0 for none.
+    """
+
+    amount: Fraction = USUAL
+
+    def refuse(self, calls: Sequence[NewCall], budget_of: Callable[[str], Budget | None]) -> None:
+        """Raise unless the new calls of a statement spend the least epsilon together.
+
+        Parameters
+        ----------
+        calls : sequence of NewCall
+            Each question once. Without any, nothing is spent, and nothing refused.
+        budget_of : callable
+            Returns the budget of a dataset.
+
+        Raises
+        ------
+        GatewayError
+            G026.
+        """
+        if not calls or not self.amount:
+            return
+        share = sum(self._share(call.plan, budget_of) for call in calls)
+        if share < 1:
+            raise GatewayError("G026", self._refusal(calls, float(share)))
+
+    def _refusal(self, calls: Sequence[NewCall], share: float) -> str:
+        least, asked = _text(self.amount), sum(one.plan.epsilon for one in calls)
+        spends = f"epsilon {calls[0].epsilon_text} is"
+        if len(calls) > 1:
+            spends = f"the {len(calls)} new private calls of this statement spend epsilon {_text(asked)}, which is"
+        enough = _text(self.amount / len(calls))
+        if asked >= self.amount:  # a budget in rho charges less for it than for pure noise
+            spends += f" charged at a rho below epsilon²/2 of {least}, and so"
+            enough = f"{max(float(one.plan.epsilon) for one in calls) * share ** (-1 / _POWER):.3g}"
+        write = f"epsilon := {enough} in {'each' if len(calls) > 1 else 'the'} call"
+        if not calls[0].in_call:
+            write = f"SET epsilon = {enough}, or send epsilon {enough} beside the statement"
+        return (
+            f"{spends} below epsilon {least}, the least that this gateway takes for a new statement. Write {write}. "
+            "Questions that were answered before stay free."
+        )
+
+    def _share(self, plan: Plan, budget_of: Callable[[str], Budget | None]) -> Fraction:
+        """Return which part of the least a call spends: of the dataset of which it spends the smallest part."""
+        return min(self._of_dataset(plan, budget_of(dataset)) for dataset in plan.charged)
+
+    def _of_dataset(self, plan: Plan, budget: Budget | None) -> Fraction:
+        rho = plan.event.cost.rho
+        if budget is None or budget.rho is None or rho is None:
+            return plan.epsilon / self.amount
+        return rho / (self.amount**2 / 2)
+
+
+def _text(amount: Fraction | int) -> str:
+    return f"{float(amount):.12g}"
+
+
+_STATED = ("engine", "release", "dataset")
+_OF_CALL = ("function", "source", "arguments")
+_most_age_hours = 24 * 366
+
+
+class Request:
+    """A request, whose principal is known."""
+
+    def __init__(self, principal: str, grants: Grants, request: Mapping[str, object]) -> None:
+        self.principal = principal
+        self.request = request
+        self._grants = grants
+        settings = request.get("settings", {})
+        if not isinstance(settings, Mapping) or not all(
+            isinstance(name, str) and isinstance(value, str) and len(value) <= 1000 for name, value in settings.items()
+        ):
+            raise GatewayError("G012", "settings are texts.")
+        self.settings: Mapping[str, str] = settings
+
+    def text(self, name: str) -> str:
+        """Return a text of the request."""
+        found = self.request.get(name)
+        if not isinstance(found, str):
+            raise GatewayError("G012", f"{name} must be a text.")
+        return found
+
+    @property
+    def before(self) -> float:
+        """The entry before which those are that are asked for."""
+        found = self.request.get("before")
+        if found is not None and (not isinstance(found, int) or found is True):
+            raise GatewayError("G012", "before must be the number of an entry.")
+        return math.inf if found is None else found
+
+    @property
+    def calls(self) -> list[Request]:
+        """The private calls of one statement: this request's own, or those that it lists."""
+        listed = self.request.get("calls")
+        if listed is None:
+            return [self]
+        if not isinstance(listed, list) or not 0 < len(listed) <= MOST_CALLS:
+            raise GatewayError("G012", f"calls must be a list of 1 to {MOST_CALLS} calls.")
+        if not all(isinstance(one, Mapping) for one in listed):
+            raise GatewayError("G012", "each call must have a function, a source and arguments.")
+        whole = {name: value for name, value in self.request.items() if name not in ("calls", *_OF_CALL)}
+        return [
+            Request(self.principal, self._grants, {**whole, **{name: one.get(name) for name in _OF_CALL}})
+            for one in listed
+        ]
+
+    @property
+    def function(self) -> str:
+        """The function that is asked for."""
+        return self.text("function")
+
+    @property
+    def source(self) -> str | None:
+        """The name that is asked about."""
+        return None if self.request.get("source") is None else self.text("source")
+
+    def granted(self, ledger: Any) -> Granted:
+        """Return what the principal was granted; of one dataset, where the settings name it."""
+        grants = self._grants.of(self.principal, clock.now())
+        wanted = self.settings.get("dataset")
+        if wanted is not None:
+            grants = [grant for grant in grants if grant.dataset == fold(wanted)]
+        return Granted(self.principal, grants, ledger)
+
+    def values(self, ledger: Any, granted: Granted) -> dict[str, Any]:
+        """Return the arguments of the call."""
+
+        def named(name: str) -> int:
+            own = own_releases(ledger, granted)
+            for one in own:
+                if name in (str(one.sequence), one.name):
+                    return one.sequence
+            raise GatewayError("G018", "you have no such release. List your releases.")
+
+        return values_of(self.request.get("arguments", {}), named)
+
+    @property
+    def epsilon_text(self) -> str | None:
+        """The epsilon as it was written in the call, or beside the statement."""
+        arguments = self.request.get("arguments")
+        stated = arguments.get("epsilon") if isinstance(arguments, Mapping) else None
+        return stated.get("number") if isinstance(stated, Mapping) else self.settings.get("epsilon")
+
+    @property
+    def asker(self) -> Asker:
+        """Who asks, and how old an answer may be."""
+        fresh = self.settings.get("fresh", "false").lower()
+        if fresh not in ("true", "false"):
+            raise GatewayError("G012", "fresh must be true or false.")
+        return Asker(
+            self.principal,
+            fresh=fresh == "true",
+            key=self.settings.get("idempotency_key", ""),
+            max_age=_seconds(self.settings.get("max_age")),
+        )
+
+
+def _seconds(hours: str | None) -> float:
+    if hours is None:
+        return USUAL_AGE
+    try:
+        found = float(hours)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found <= _most_age_hours:
+        raise GatewayError("G012", "max_age must be a number of hours, such as 24.")
+    return 3600 * found
+
+
+class AskedCall:
+    """One call of a private function.
+
+    Attributes
+    ----------
+    plan : Plan
+        What `plan_of` returned at last; there is none before, and of a call that reads nobody's rows.
+    epsilon_text : str
+        The epsilon, as it was written.
+    in_call : bool
+        Whether it was written in the call, and not beside the statement.
+    """
+
+    plan: Plan
+
+    def __init__(self, function: str, source: str | None, granted: Granted, asked: Request, ledger: Any) -> None:
+        is_query = function == QUERY
+        if not is_query and (function not in FUNCTIONS or not FUNCTIONS[function].spends):
+            raise GatewayError("G007", f"{show(function)} is none of the private functions. Ask dp_count('…').")
+        given = asked.values(ledger, granted)
+        for name in _STATED:
+            if name in given:
+                raise GatewayError("G016", f"{name} is not stated in a call here.")
+        for name in ("fresh", "max_age", "estimate", "sql"):
+            if is_query and name in given:
+                raise GatewayError("G016", f"{name} is not stated in a call here. Write SET.")
+        self._function, self._is_query = function, is_query
+        self._planned: QueryStatement | None = None
+        if is_query:
+            given.pop("free", None)
+            names: list[str] = []
+
+            def parts(name: str) -> tuple[str, ...]:
+                names.append(name)
+                return granted.parts(name)
+
+            self._tree = given.pop("tree", None)
+            self._source = query_of(self._tree, parts)
+            if not names:  # the box computes what reads no table
+                raise GatewayError("G015", NO_DATASET)
+        else:
+            if source is None:
+                raise GatewayError("G014", "the source must be one name. List the datasets that you may ask about.")
+            self._source = granted.source(source)
+            names = [source]
+        grants = [granted.dataset_of(name) for name in names]
+        for grant in grants:
+            if not grant.asks or (grant.functions is not None and function not in grant.functions):
+                raise GatewayError(
+                    "G009", f"{function} is not granted to you. List the datasets that you may ask about."
+                )
+        self._arguments, self._grants = given, grants
+        self.in_call = given.get("epsilon") is not None
+        taken = QUERY if is_query else function
+        written = asked.epsilon_text
+        self._state("epsilon", asked.settings.get("epsilon"), next((g.default_epsilon for g in grants), None))
+        self.epsilon_text = show(self._arguments.get("epsilon")) if written is None else written
+        if "delta" in _takes(taken):
+            self._state("delta", asked.settings.get("delta"), None)
+        share = bool(grants) and all(grant.share for grant in grants)
+        self._asker = replace(asked.asker, share=share)
+
+    def _state(self, name: str, setting: str | None, usual: object) -> None:
+        """Give the call what it leaves out."""
+        if self._arguments.get(name) is None:
+            if setting is not None:
+                self._arguments |= values_of({name: {"number": setting}}, _none)
+            elif usual is not None:
+                self._arguments[name] = usual
+
+    def cap_period(self, receipt: Mapping[str, Any]) -> str | None:
+        """Return the period of the calendar whose cap a release counts in; None where the cap is not by periods."""
+        return next(
+            (g.period_at(receipt["recorded_at"]) for g in self._grants if g.dataset == receipt["dataset"]), None
+        )
+
+    @property
+    def name(self) -> str:
+        """The name of its question, which equal questions have."""
+        return self.plan.release or ""
+
+    def plan_of(self, context: Context) -> Plan | None:
+        """Return the plan of the call; None if it reads nobody's rows."""
+        found = self._plan_of(context)
+        if found is not None:
+            self.plan = found
+        return found
+
+    def _plan_of(self, context: Context) -> Plan | None:
+        context = context.asked_by(self._asker)
+        if self._is_query:
+            with standing_in(self._tree, self._source, context.sql):
+                self._planned = context.planned_query(self._source, dict(self._arguments))
+            return None if self._planned is None else self._planned.plan
+        return context.planned(self._function, self._source, dict(self._arguments))
+
+    def found(self, context: Context) -> tuple[Plan | None, int | None]:
+        """Return the plan, and the entry that answers it already; errors as of `Context.check`."""
+        plan = self.plan_of(context)
+        return plan, None if plan is None else context.check(plan)
+
+    @property
+    def asks_anew(self) -> bool:
+        """Whether a stored answer is no answer to this call."""
+        return self._asker.fresh and not self._asker.key
+
+    def run(self, context: Context) -> Any:
+        """Return the release."""
+        context = context.asked_by(self._asker)
+        if self._planned is not None:
+            return context.run_planned(self._planned)
+        if self._is_query:
+            return context.query(self._source, **self._arguments)
+        return getattr(context, self._function)(self._source, **self._arguments)
+
+    def price(
+        self, context: Context, plan: Plan | None, told: Callable[[DpsqlError], dict[str, object]]
+    ) -> dict[str, Any]:
+        """Return what the call of a plan would cost, and what is `told` of the error that would refuse it."""
+        if plan is None:
+            return {"function": self._function, "free": True, "epsilon": "0", "delta": "0"}
+        cost, refusal = plan.event.cost, None
+        try:
+            free = context.check(plan) is not None
+        except DpsqlError as error:
+            free, refusal = False, told(error)
+        return {
+            "function": self._function,
+            "datasets": list(plan.charged),
+            "free": free,
+            "epsilon": None if cost.epsilon is None else str(float(cost.epsilon)),
+            "delta": str(float(cost.delta)),
+            "refusal": refusal,
+        }
+
+
+def _none(name: str) -> int:
+    raise GatewayError("G012", f"{name} is no setting.")
+
+
+def _takes(function: str) -> Mapping[str, object]:
+    return function_of(function).plan.arguments
+
+
+# Seconds.
+CHARGED, PATIENCE = 10.0, 10.0
+
+
+@contextmanager
+def watched(
+    seconds: float,
+    *,
+    charge: Callable[[], None],
+    interrupt: Callable[[], None],
+    end: Callable[[], None],
+    charged: float = CHARGED,
+    patience: float = PATIENCE,
+) -> Iterator[None]:
+    """Watch the release in the body of a with statement.
+
+    Parameters
+    ----------
+    seconds : float
+        How long it may take.
+    charge : callable
+        Writes its reservation; where it fails, the release is interrupted.
+    interrupt : callable
+        Lets it fail, which charges it; not called once it has ended.
+    end : callable
+        Ends the process. What could not be charged is never ended so.
+    charged, patience : float
+        Seconds after which it is charged, and from its interrupt to the end of the process.
+    """
+    done, stopping = threading.Event(), threading.Lock()
+
+    def watch() -> None:
+        early = min(charged, seconds)
+        if done.wait(early):
+            return
+        paid = _succeeds(charge)
+        if paid and done.wait(seconds - early):
+            return
+        with stopping:  # what comes after it on this connection is not interrupted
+            if not done.is_set():
+                interrupt()
+        if not done.wait(patience) and paid and _succeeds(charge):  # it may have begun late
+            end()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        with stopping:
+            done.set()
+
+
+def end_process() -> None:
+    """Kill this process: no handler, no cleaning, since a thread of it does not answer."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _succeeds(charge: Callable[[], None]) -> bool:
+    try:
+        charge()
+    except Exception:  # the budgets do not allow it any more, or the ledger cannot be written
+        return False
+    return True
+
+
+# Of one answer.
+_MOST_CELLS = 2_000_000
+
+
+def synthetic_rows(context: Context, own: Sequence[StoredRelease], given: Mapping[str, Any]) -> pa.Table:
+    """Return rows of a synthetic table.
+
+    Parameters
+    ----------
+    context : Context
+    own : sequence of StoredRelease
+        What the principal may name.
+    given : mapping
+        The arguments of the call: the number of the release, and n and seed.
+
+    Raises
+    ------
+    GatewayError
+        G012, G018: there is another argument, or no such release.
+    ParameterError
+        P002, P013, P050: n or seed is none, or n is too large.
+    """
+    if others := sorted(set(given) - {"release", "n", "seed"}):
+        raise GatewayError("G012", f"dp_synthetic_rows has no {others[0]}. Its arguments: release, n, seed.")
+    key = given.get("release")
+    number = str(key) if isinstance(key, (int, str)) and not isinstance(key, bool) else ""
+    found = [one for one in own if number == str(one.sequence) and one.function == "dp_synthetic"]
+    if not found:
+        raise GatewayError("G018", "you have no such release of dp_synthetic. Its receipt has the number: its entry.")
+    stored = found[0]
+    count, most = read_count(given.get("n")), _MOST_CELLS // len(stored.result["columns"])
+    if (stored.result["rows"] if count is None else count) > most:
+        raise ParameterError("P050", f"n must be at most {most} here. Ask again with another seed for more rows.")
+    return context.dp_synthetic_rows(stored.sequence, n=count, seed=read_seed(given.get("seed")))
+
 
 # Statements of one database that may run side by side.
 CONNECTIONS = 4

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 
 MOST_HEADER, MOST_BLOB, MOST_BLOBS = 1 << 20, 64 << 20, 16
 MOST_ENTRIES = 200  # how many entries of a ledger one reply lists

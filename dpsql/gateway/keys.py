@@ -3,20 +3,164 @@
 It is a process of its own: it has the network, and neither data nor tokens. Nothing that anybody sends makes it fetch.
 
     python -m dpsql.gateway.keys https://login.example.org/keys /run/dpsql/keys
+
+**Login.** Tokens of an identity provider (OpenID Connect, JWT), which the broker verifies with the provider's public
+keys.
+
+The front, which takes them, is not trusted to say whose they are, and the broker has no network. So the keys stand in a
+file: the owner's, or one that a process of its own (`dpsql.gateway.keys`) fetches from the one address that the owner
+named. The file is read again when it changes. A token names the key that signed it and nothing else of it counts: no
+address in it is asked (``jku``, ``x5u``), and no key in it is taken (``jwk``). An unknown key makes nobody fetch.
+
+What holds of a token: one signature, by a key of the file that is for the algorithm which the token names, of
+`ALGORITHMS`; the issuer and the audience that the owner named; a subject; an end that is to come, and no beginning that
+is. There is no secret key, so none of these algorithms can be mistaken for one of a secret key (HS256).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import sys
+import threading
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import build_opener
 
+import jwt
+
 from dpsql.errors import GatewayError
-from dpsql.gateway.login import MOST_KEYS_BYTES, keys_of
 from dpsql.remote import NoRedirection
+
+# By algorithm: what a key of it says of itself.
+ALGORITHMS: Mapping[str, Mapping[str, str]] = {
+    "RS256": {"kty": "RSA"},
+    "ES256": {"kty": "EC", "crv": "P-256"},
+    "EdDSA": {"kty": "OKP", "crv": "Ed25519"},
+}
+MOST_BYTES = 8192
+MOST_KEYS_BYTES = 1 << 20
+_LEEWAY = 30.0  # seconds by which clocks may differ
+_MOST_SUBJECT, _LEAST_RSA_BITS = 255, 2048
+_is_compact = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+").fullmatch
+# What would change how a token is read, or bring a key along.
+_REFUSED = ("jku", "jwk", "x5u", "crit", "b64", "enc", "zip")
+_TYPES = (None, "JWT", "at+jwt", "application/at+jwt")
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Whose tokens are taken.
+
+    Attributes
+    ----------
+    issuer, audience : str
+        What tokens must say, letter for letter.
+    keys : str
+        A file: a JWK Set (RFC 7517).
+    """
+
+    issuer: str
+    audience: str
+    keys: str
+
+
+@dataclass
+class Login:
+    """Says whose a token of a provider is; threads may share it.
+
+    Attributes
+    ----------
+    provider : Provider
+    """
+
+    provider: Provider
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _read: tuple[int, ...] = ()
+    _keys: Mapping[str, jwt.PyJWK] = field(default_factory=dict, repr=False)
+
+    def subject(self, token: object) -> str | None:
+        """Return the subject of a token; None whatever is wrong with it."""
+        if not isinstance(token, str) or len(token) > MOST_BYTES or not _is_compact(token):
+            return None
+        try:
+            return self._subject(token)
+        except (jwt.PyJWTError, ValueError, TypeError, LookupError, RecursionError):
+            return None
+
+    def _subject(self, token: str) -> str | None:
+        header = jwt.get_unverified_header(token)
+        key = self._of_file().get(header["kid"])
+        if key is None or header["alg"] != key.algorithm_name or header.get("typ") not in _TYPES:
+            return None
+        if any(name in header for name in _REFUSED):
+            return None
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key.key,
+            algorithms=[str(key.algorithm_name)],
+            issuer=self.provider.issuer,
+            audience=self.provider.audience,
+            leeway=_LEEWAY,
+            options={"require": ["exp", "iss", "aud", "sub"]},
+        )
+        subject = claims["sub"]
+        return subject if isinstance(subject, str) and 0 < len(subject) <= _MOST_SUBJECT else None
+
+    def _of_file(self) -> Mapping[str, jwt.PyJWK]:
+        """Return the keys by their names; what was read last, where the file is not there or holds none."""
+        with self._lock:
+            try:
+                stat = os.stat(self.provider.keys)
+                read = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+                if read != self._read and stat.st_size <= MOST_KEYS_BYTES:
+                    self._keys, self._read = keys_of(Path(self.provider.keys).read_bytes()), read
+            except (OSError, ValueError):
+                pass
+            return self._keys
+
+
+def keys_of(text: bytes) -> dict[str, jwt.PyJWK]:
+    """Return the keys of a JWK Set by their names: those of our algorithms, for signatures, and no others.
+
+    Raises
+    ------
+    ValueError
+        It is no such set, or two keys have one name.
+    """
+    document = json.loads(text)
+    listed = document.get("keys") if isinstance(document, dict) else None
+    if not isinstance(listed, list):
+        raise ValueError("no JWK Set")
+    found: dict[str, jwt.PyJWK] = {}
+    for each in listed:
+        key = _key(each) if isinstance(each, dict) else None
+        if key is not None:
+            if each["kid"] in found:
+                raise ValueError("two keys have one name")
+            found[each["kid"]] = key
+    return found
+
+
+def _key(given: Mapping[str, Any]) -> jwt.PyJWK | None:
+    """Return a key; None for one that is not ours to use."""
+    fits = [name for name, of in ALGORITHMS.items() if all(given.get(part) == value for part, value in of.items())]
+    if not fits or not isinstance(given.get("kid"), str) or given.get("use", "sig") != "sig":
+        return None
+    [algorithm] = fits
+    if given.get("alg", algorithm) != algorithm or "d" in given:  # a private key is no one's to publish
+        return None
+    try:
+        key = jwt.PyJWK(dict(given), algorithm)
+    except (jwt.PyJWTError, ValueError, TypeError):
+        return None
+    return key if getattr(key.key, "key_size", _LEAST_RSA_BITS) >= _LEAST_RSA_BITS or algorithm == "ES256" else None
+
 
 SCHEMES = ("https",)
 _SECONDS, _AGAIN, _SOONER = 10.0, 600.0, 60.0

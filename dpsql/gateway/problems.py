@@ -2,6 +2,9 @@
 
 An error of dpsql keeps its code and its text. Anything else is ``I000`` with a random number; the owner finds that
 number, and what happened, in the log. Nothing of it leaves the process.
+
+**Protocol errors.** What the gateway refuses. The class stands with the others, since a broker's error passes through
+DuckDB, too.
 """
 
 from __future__ import annotations
@@ -12,7 +15,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dpsql.contract.boundary import stack
-from dpsql.errors import DpsqlError, InternalError
+from dpsql.errors import DpsqlError, GatewayError, InternalError
+
+__all__ = ["GatewayError"]
+
 
 MEDIA_TYPE = "application/problem+json"
 CHALLENGE = 'Bearer realm="dpsql"'

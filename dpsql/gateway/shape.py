@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from dpsql.contract.parameters import show
-from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.functions import AGGREGATES, ALLOWED, CALLS
+from dpsql.gateway.problems import GatewayError
 
 MOST_BYTES, MOST_NODES, DEEPEST = 64_000, 20_000, 60
 _NODES = frozenset(("SELECT_NODE", "SET_OPERATION_NODE", "CTE_NODE"))

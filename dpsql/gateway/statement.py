@@ -32,8 +32,8 @@ from dpsql.contract.query.tree import is_catalog, read_tree
 from dpsql.contract.query.writer import query_sql
 from dpsql.errors import ParameterError
 from dpsql.functions.registry import QUERY
-from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.functions import CALLS, MOST_CALLS
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.shape import check_shape, check_text, settings_of
 from dpsql.rendering import identifier
 

@@ -10,8 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold, is_storable
-from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With
-from dpsql.contract.query.places import unpointed
+from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With, unpointed
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
 from dpsql.errors import DpsqlError, GatewayError

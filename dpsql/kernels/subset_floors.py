@@ -1,6 +1,6 @@
 """Certified lower bounds on the scores of all subsets that complete a chosen set by one or two columns.
 
-There are a public number of them, so that the work is one, too: `dpsql.mechanisms.subset_steps` draws from their
+There are a public number of them, so that the work is one, too: `dpsql.mechanisms.subset_selection` draws from their
 scores without a search. The bound of a subset is the value of the dual problem of `dpsql.kernels.ball_least_squares`
 at a multiplier that Newton's method finds, less what rounding can do (`margin`): it is a bound at every multiplier up
 to ``||h_A|| / r``, so that the method's precision is a matter of running time only.

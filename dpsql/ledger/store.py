@@ -1,8 +1,21 @@
-"""The store of a ledger: its transactions, its file, its note and forks, for both SQLite and PostgreSQL."""
+"""The store of a ledger: its transactions, its file, its note and forks, for both SQLite and PostgreSQL.
+
+**Databases.** Connections to a ledger's database, SQLite or PostgreSQL: what they are set to, and how their
+transactions begin.
+
+**Failures.** What a failure of a ledger's database means, and what to do about it.
+
+**Addresses.** The URL of a ledger, and how to name a ledger without its secrets.
+
+Nothing here quotes what was given: a password stands in the wrong part of a malformed text. `describe` keeps what is
+known to be a host, a port and a database, and leaves out everything else. No error has another one as its context, for
+that one might quote.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -11,24 +24,415 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypedDict, TypeVar
 
-from sqlalchemy import Connection, Engine, create_engine, inspect
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, Pool, StaticPool
 
 from dpsql.errors import PASSING, UNWRITABLE, DpsqlError, LedgerError
 from dpsql.ledger import schema
 from dpsql.ledger.chain import SUFFIX, Head, NotedHead
-from dpsql.ledger.database import engine_of
-from dpsql.ledger.failures import LOCK_WAIT_SECONDS, explain, failure_of, meaning_of
 from dpsql.ledger.file import LedgerFile, checkpoint, create, refuse_empty, refuse_linked
+from dpsql.ledger.location import HOW_TO_GIVE, is_url
 from dpsql.ledger.schema import upgrade
 from dpsql.ledger.spent import Spent
-from dpsql.ledger.url import describe, url_of
 from dpsql.progress import held_back
+
+if TYPE_CHECKING:
+    import psycopg
+    from sqlalchemy.engine.interfaces import IsolationLevel
+
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+_host = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
+_directory = re.compile(r"/[A-Za-z0-9._/-]*")
+_name = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def url_of(location: str | os.PathLike[str] | None) -> URL:
+    """Return a location as SQLAlchemy's URL.
+
+    Raises
+    ------
+    LedgerError
+        L008: it is no place of a ledger; L040: its port is not one.
+    """
+    if location is None or os.fspath(location) == ":memory:":
+        return URL.create("sqlite")
+    if not is_url(location):
+        # One name per file: SQLite finds the WAL by the name, so two names would be two ledgers.
+        return URL.create("sqlite", database=os.path.realpath(location))
+    url = _parsed(location)
+    if url is None:
+        raise LedgerError("L008", f"ledger is not a valid URL. {HOW_TO_GIVE}")
+    if url.drivername in _POSTGRESQL:
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername == "sqlite" and not (url.host or url.username or url.password):
+        path = url.database
+        return URL.create("sqlite", database=os.path.realpath(path) if path and path != ":memory:" else None)
+    del url  # a frame that raises holds nothing of the URL
+    raise LedgerError("L008", f"ledger must be a file, or a sqlite:/// or postgresql:// URL. {HOW_TO_GIVE}")
+
+
+def _parsed(location: str | os.PathLike[str]) -> URL | None:
+    url: URL | None = None
+    port, ports = "", list[str]()
+    given: str | tuple[str, ...] = ()
+    try:
+        url = make_url(os.fspath(location))
+    except ArgumentError:
+        return None
+    except ValueError:  # SQLAlchemy reads the port as an integer
+        port = "no number"
+    if url is not None:
+        given = url.query.get("port", ())
+        ports = [given] if isinstance(given, str) else [*given]
+        port = ",".join(ports if url.port is None else [str(url.port), *ports])
+    is_wrong = bool(port) and not all(map(_is_port, port.split(",")))
+    if is_wrong:
+        del url, port, given, ports  # a frame that raises holds nothing of the URL
+        raise LedgerError(
+            "L040",
+            "the port in the ledger's URL must be a number from 1 to 65535. Write postgresql://user:password@host/"
+            "database with the password before an @, its special characters as %40 (@), %2F (/) or %3A (:); or leave "
+            "the password to PGPASSFILE.",
+        )
+    return url
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 0 < int(text) < 1 << 16
+
+
+def connect_arguments(url: URL) -> dict[str, object]:
+    """Return what psycopg connects with; an engine that is made without them shows none of them.
+
+    Raises
+    ------
+    LedgerError
+        L008: the URL contradicts itself; L041: it has an option that is unknown.
+    """
+    from psycopg import pq  # an optional package
+
+    arguments: dict[str, object] | None
+    try:
+        arguments = dict(url.get_dialect()().create_connect_args(url)[1])
+    except (ArgumentError, ValueError):
+        arguments = None
+    if arguments is None:
+        del url
+        raise LedgerError("L008", f"ledger is not a valid URL. {HOW_TO_GIVE}")
+    # Others would be read by psycopg itself: autocommit=1 would end every transaction at once.
+    known = {option.keyword.decode() for option in pq.Conninfo.get_defaults()}
+    if not set(arguments) <= known:
+        del url, arguments
+        raise LedgerError(
+            "L041",
+            "an option after the ? of the ledger's URL is unknown to PostgreSQL's client. Check how it is written.",
+        )
+    return arguments
+
+
+def describe(url: URL, *, proven: bool) -> str:
+    """Return a location in words: a file's path, or the host, port and database of a server.
+
+    Parameters
+    ----------
+    url : URL
+        From `url_of`.
+    proven : bool
+        A server has answered there. Before that, a URL with a password may have been cut at the wrong place, such as
+        an ``@`` in the password, and what looks like a host may be a part of it.
+    """
+    if url.get_backend_name() == "sqlite":
+        return url.database or "in memory"
+    unknown = "postgresql://..."
+    if not proven and (url.password is not None or url.query.get("password") or ":" in (url.username or "")):
+        return unknown
+    if not proven and url.username is None and url.port is not None:  # 'u:12345/db', where the host was forgotten
+        return unknown
+    host, database, asked = url.host or "", url.database or "", url.query.get("host", "")
+    if not isinstance(asked, str) or not all(
+        pattern.fullmatch(part) for pattern, part in ((_host, host), (_name, database), (_directory, asked)) if part
+    ):
+        return unknown
+    place = f"[{host}]" if ":" in host else host
+    return f"postgresql://{place}{f':{url.port}' if url.port else ''}/{database}{f'?host={asked}' if asked else ''}"
+
+
+LOCK_WAIT_SECONDS = 60
+
+_sqlite_meaning = {
+    sqlite3.SQLITE_BUSY: "locked",
+    sqlite3.SQLITE_LOCKED: "locked",
+    sqlite3.SQLITE_READONLY: "forbidden",
+    sqlite3.SQLITE_PERM: "forbidden",
+    sqlite3.SQLITE_AUTH: "forbidden",
+    sqlite3.SQLITE_FULL: "disk",
+    sqlite3.SQLITE_IOERR: "disk",
+    sqlite3.SQLITE_NOTADB: "damaged",
+    sqlite3.SQLITE_CORRUPT: "damaged",
+    sqlite3.SQLITE_CANTOPEN: "path",
+}
+# SQLSTATEs of PostgreSQL by their beginning: the longer ones first.
+_postgresql_meaning = {
+    "25006": "read only",
+    "25P03": "time limit",
+    "25P04": "time limit",
+    "42501": "forbidden",
+    "53300": "full",
+    "55P03": "locked",
+    "57014": "time limit",
+    "57P05": "time limit",
+    "58030": "disk",
+    "08": "unreachable",
+    "28": "login",
+    "3D": "no database",
+    "53": "disk",
+    "57": "stopping",
+}
+# While a connection is made, libpq keeps the SQLSTATE to itself; its text is compared here and never shown.
+_refused_connection = (
+    ("too many", "full"),
+    ("connection slots", "full"),
+    ("authentication failed", "login"),
+    ("no password supplied", "login"),
+    ("no pg_hba.conf entry", "login"),
+    ("is not permitted to log in", "login"),
+    ("shutting down", "stopping"),
+    ("starting up", "stopping"),
+    ("recovery mode", "stopping"),
+    ("timeout expired", "no answer"),
+)
+_missing = re.compile(r'(role|database) ".*" does not exist', re.DOTALL)
+_meanings = {
+    "locked": ("L002", f"stayed locked for {LOCK_WAIT_SECONDS} s; nothing was released. Try again."),
+    "forbidden": ("L003", "may not be written; nothing was released. Give this user write access."),
+    "disk": ("L004", "could not reach its disk or memory; nothing was released. Free space, and try again."),
+    "damaged": ("L005", "is damaged, or is not a ledger. Give another file, or restore a backup."),
+    "path": ("L001", "cannot be opened. Check the path and its permissions."),
+    "unreachable": (
+        "L006",
+        "cannot be reached; nothing was released. Check host and port in the URL, the service or the environment, "
+        "and that the server runs.",
+    ),
+    "login": (
+        "L042",
+        "did not let this user in; nothing was released. Check the user and the password in the URL, in PGPASSFILE or "
+        "in the service.",
+    ),
+    "no database": ("L043", "is in a database that does not exist. Create it with createdb, or correct the name."),
+    "full": (
+        "L044",
+        "has no connection left; nothing was released. Close others, or raise max_connections, and try again.",
+    ),
+    "time limit": (
+        "L045",
+        "was cut off by a time limit of the server, or by its administrator; nothing was released. Try again, or "
+        "raise statement_timeout for this user.",
+    ),
+    "stopping": ("L046", "is on a server that is starting or stopping; nothing was released. Try again in a minute."),
+    "no answer": (
+        "L047",
+        "did not answer within the connection timeout; nothing was released. Check the network, or raise "
+        "connect_timeout in the URL.",
+    ),
+    "in doubt": (
+        "L049",
+        "was lost while an entry was written, and does not say whether the entry stands; nothing was released. Look at "
+        "dpsql ledger once the server answers: what stands there is charged. Then ask again: a name that has its "
+        "result there costs nothing more.",
+    ),
+    "read only": (
+        "L048",
+        "is on a server, or belongs to a user, that only reads; nothing was released. Give the URL of the primary "
+        "server, or a user without default_transaction_read_only.",
+    ),
+}
+
+
+def failure_of(meaning: str, place: str) -> LedgerError:
+    """Return the error that a word of `_meanings` stands for."""
+    code, message = _meanings[meaning]
+    return LedgerError(code, f"ledger {place!r} {message}")
+
+
+def meaning_of(error: OSError) -> str:
+    """Return what it means that a ledger's file could not be written, as a word of `_meanings`."""
+    if isinstance(error, PermissionError) or error.errno == errno.EROFS:
+        return "forbidden"
+    return "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO) else "path"
+
+
+def explain(error: DBAPIError, place: str) -> LedgerError:
+    """Say what a database error means and what to do; never quote it, since it may quote a row or a password."""
+    number = getattr(error.orig, "sqlite_errorcode", None)
+    if number is not None:
+        number &= 0xFF  # the rest only refines it
+        meaning, kind = _sqlite_meaning.get(number), f"SQLite code {number}"
+    elif isinstance(error.orig, sqlite3.Error):  # raised by the driver, which could not read a value
+        meaning, kind = "damaged", "driver"
+    else:
+        state = getattr(error.orig, "sqlstate", None) or ""
+        meaning, kind = _meaning_of(state, error), f"SQLSTATE {state}"
+    if meaning is None:
+        return LedgerError("L010", f"ledger {place!r} refused ({kind}); nothing was released. Run dpsql ledger verify.")
+    return failure_of(meaning, place)
+
+
+def _meaning_of(state: str, error: DBAPIError) -> str | None:
+    """Return what PostgreSQL or its client said."""
+    found = next((word for start, word in _postgresql_meaning.items() if state.startswith(start)), None)
+    if found is not None or (state and not error.connection_invalidated):
+        return found
+    text = str(error.orig)
+    missing = _missing.search(text)
+    if missing:
+        return "login" if missing.group(1) == "role" else "no database"
+    return next((word for part, word in _refused_connection if part in text), "unreachable")
+
+
+_advisory_key = 0x6470_7371_6C00_0001  # 'dpsql'; one writer per PostgreSQL database
+# `off` is the one setting that acknowledges a commit before it is on disk; stronger ones are left alone.
+_postgresql_lock = (
+    f"SELECT pg_advisory_xact_lock({_advisory_key}), CASE current_setting('synchronous_commit') "
+    "WHEN 'off' THEN set_config('synchronous_commit', 'on', true) END"
+)
+
+# Decodes text so that no damage to it fails here: it then fails against its hash.
+_text = partial(str, encoding="utf-8", errors="surrogateescape")
+
+
+class EngineOptions(TypedDict, total=False):
+    """What `sqlalchemy.create_engine` is given beside the place."""
+
+    hide_parameters: bool
+    connect_args: dict[str, object]
+    poolclass: type[Pool]
+    creator: Callable[[], sqlite3.Connection]
+    isolation_level: IsolationLevel
+    pool_pre_ping: bool
+
+
+def engine_of(url: URL, file: LedgerFile | None, *, is_read_only: bool) -> Engine:
+    """Return what makes connections to a ledger, whose commits are on disk and whose transactions lock as they must.
+
+    Raises
+    ------
+    LedgerError
+        L014: the driver is not installed.
+    """
+    is_sqlite = url.get_backend_name() == "sqlite"
+    options: EngineOptions = {"hide_parameters": True}
+    if is_sqlite:
+        if file is not None and file.is_read_only:
+            open_file = partial(file.connect, timeout=LOCK_WAIT_SECONDS, check_same_thread=False)
+            options |= {"poolclass": NullPool, "creator": open_file}
+        else:
+            options["connect_args"] = {"timeout": LOCK_WAIT_SECONDS, "check_same_thread": False}
+        if file is None:
+            options |= {"poolclass": StaticPool, "creator": _KeptConnection().again}
+    else:
+        # READ COMMITTED: each statement after the lock sees what was committed while we waited for it.
+        options |= {"isolation_level": "READ COMMITTED", "pool_pre_ping": True}
+    engine = None
+    try:
+        if not is_sqlite:
+            options["connect_args"] = connect_arguments(url)
+        # Without user, password and options: what shows the engine shows none of them.
+        engine = create_engine(url if is_sqlite else URL.create(url.drivername), **options)
+    except ImportError:
+        pass
+    except LedgerError:
+        del url  # whose repr shows a password that is given as an option
+        raise
+    if engine is None:
+        place = describe(url, proven=False)
+        del url, options
+        raise LedgerError(
+            "L014", f"ledger {place!r} needs a driver that is not installed. Run pip install 'dpsql[postgres]'."
+        )
+    configure = partial(_configure_sqlite, file, is_read_only)
+    event.listen(engine, "connect", configure if is_sqlite else _configure_postgresql)
+    event.listen(engine, "begin", _begin_sqlite if is_sqlite else _begin_postgresql)
+    return engine
+
+
+class _KeptConnection(sqlite3.Connection):
+    """The connection of a ledger in memory, which holds the ledger: SQLAlchemy may drop it, and is given it again."""
+
+    def __init__(self) -> None:
+        super().__init__(":memory:", check_same_thread=False)
+
+    def again(self) -> sqlite3.Connection:
+        """Return this connection, outside of any transaction."""
+        if self.in_transaction:
+            self.rollback()
+        return self
+
+    def close(self) -> None:
+        """Keep it open; it ends with the store."""
+
+
+def _configure_sqlite(
+    file: LedgerFile | None, is_read_only: bool, connection: sqlite3.Connection, record: ConnectionPoolEntry
+) -> None:
+    if file is not None:
+        refuse_empty(file.path)  # or SQLite would begin a new database in it
+    connection.isolation_level = None  # transactions are begun below, not guessed by the driver
+    connection.text_factory = _text
+    connection.execute("PRAGMA cell_size_check = ON").close()
+    if is_read_only:
+        connection.execute("PRAGMA query_only = ON").close()
+    else:
+        _write_ahead(connection)
+    if file is not None:
+        connection.execute("PRAGMA schema_version").close()  # reads the file, and so opens its log
+        file.note(record.info)
+
+
+def _write_ahead(connection: sqlite3.Connection) -> None:
+    """Use a write-ahead log, and wait for the disk at each commit."""
+    deadline = time.monotonic() + LOCK_WAIT_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            break
+        except sqlite3.OperationalError as error:
+            # Turning WAL on in a new file does not wait for a lock as other statements do.
+            if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                raise
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous = FULL").close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    write = connection.get_execution_options().get("dpsql_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+
+def _configure_postgresql(connection: psycopg.Connection[tuple[object, ...]], _record: object) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
+        cursor.execute("SHOW fsync")
+        durable = cursor.fetchone() == ("on",)
+    connection.commit()
+    if not durable:
+        raise LedgerError(
+            "L015",
+            "the PostgreSQL server runs with fsync off, and a crash would lose charges. Set fsync = on on the server.",
+        )
+
+
+def _begin_postgresql(connection: Connection) -> None:
+    if connection.get_execution_options().get("dpsql_write", False):
+        connection.exec_driver_sql(_postgresql_lock)
+
 
 _PAUSE_SECONDS = 0.1
 _is_id = re.compile("[0-9a-f]{32}").fullmatch

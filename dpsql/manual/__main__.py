@@ -31,9 +31,8 @@ import dpsql
 from dpsql.contract.arguments import Argument
 from dpsql.functions.query import SQL
 from dpsql.functions.registry import EXACT, FUNCTIONS, QUERY, function_of
-from dpsql.manual.catalogue import signature_of, topics_of
+from dpsql.manual.catalogue import Page, signature_of, topics_of, wrapped_call
 from dpsql.manual.demonstration import BUDGETS, STATEMENTS
-from dpsql.manual.page import Page, wrapped_call
 
 _ROOT = Path(__file__).resolve().parents[2]
 FOLDER = _ROOT / "docs" / "functions"

@@ -9,6 +9,8 @@ It is never left to the order in which a partial sort happens to leave equal key
 and between processors. A partial sort is asked for a *value* only, which the scores alone decide.
 
 **Rank scores.** Noise on the rank scores of some features and on the number of rows, as one mechanism and one event.
+
+**Lead.** Noise on the lead of a selection over shuffled targets (`dpsql.statistics.lead`).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from dpsql.mechanisms.count_noise import laplace_reach
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import Distances, differences, kth_largest, scaled
+from dpsql.statistics.lead import lead_sensitivity
 from dpsql.statistics.rank_scores import released_sensitivity
 
 # Scores are multiples of 2**-20, or of a coarser unit where noise would have more bits than this.
@@ -294,3 +297,37 @@ def _growth_edges(size: int, k: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=1)
 def _small_log_factorials() -> NDArray[np.float64]:
     return np.array([math.lgamma(n + 1.0) for n in range(256)])
+
+
+@dataclass(frozen=True)
+class LeadNoise(ScoreNoise):
+    """The lead of k features that were chosen before.
+
+    Notes
+    -----
+    - **Guarantee**: pure `epsilon`-DP, for every choice of the features: it composes with the selection that chose
+      them.
+    - **Neighbouring relation**: add or remove one unit of one row, or replace one.
+    - **Sensitivity**: `dpsql.statistics.lead.lead_sensitivity`, over coupled permutations.
+    - **Randomness**: exact integer sampler, and exactly uniform permutations, both of operating-system entropy.
+    - **Assumes**: permutations that were drawn for this release alone and were shown to nobody.
+    - **Does not protect**: running time.
+    """
+
+    @sampled
+    def draw(self, lead: Fraction, *, two_levels: bool) -> float:
+        """Return the lead with noise.
+
+        Parameters
+        ----------
+        lead : Fraction
+            D.
+        two_levels : bool
+            As for `dpsql.statistics.rank_scores.rank_spread`.
+        """
+        bits = self.bits(two_levels=two_levels)
+        [noise] = discrete_laplace(self.scale(two_levels=two_levels), 1).tolist()
+        return math.ldexp(math.floor(lead * (1 << bits) + Fraction(1, 2)) + noise, -bits)
+
+    def _moved(self, bits: int, two_levels: bool) -> int:
+        return lead_sensitivity(self.relation, two_levels=two_levels) << bits

@@ -1,16 +1,204 @@
-"""The part of a measurement that draws one of all k-subsets, at once or in steps."""
+"""The part of a measurement that draws one of all k-subsets, at once or in steps.
+
+**Steps.** Exponential mechanisms over subsets, one after the other, each over a public number of them that is scored in
+full.
+
+`dpsql.mechanisms.subset_exponential` draws from all k-subsets at once. Its time has no bound: how good a list and how
+good a bound on the rest a search finds depends on the rows, and where rows give it neither, almost every round is
+rejected. No limit on its nodes or its rounds helps. Whether a run meets the limit depends on the rows, and what it
+would answer then, another law or nothing, may be likely under one table and hardly possible under its neighbour. Two
+laws that are private each are not when the rows decide which one is drawn: let one give two subsets 1/2 each under
+every table, and the other q to the second one under every table. Both are 0-DP; where one row more makes a search meet
+its limit, the loss is ``ln(1 / (2 q))``.
+
+So what is drawn is decided before a row is read, from public numbers alone. Here columns are chosen by a few, one
+or two in a step::
+
+    for each step, with s columns chosen so far, I, and t to choose:
+        score all C(p - s, t) subsets I + T, and draw T with probability proportional to exp(-b score(I + T))
+
+with one coefficient b for all steps. The number of scores is public, and so is the work, but for the rejections of the
+next paragraph, which nearly never happen.
+
+**The draw.** For every subset there is a certain lower bound on its score, the *floor*, within some rounding errors of
+it. Repeat: draw a subset with weight ``exp(-b floor)`` (an integer, rounded up), score it, and return it with
+probability ``exp(-b score)`` over that weight. A round that ends with a subset has the law proportional to
+``exp(-b score)``, whatever the floors are, and rounds are independent. So floors may be raised after rounds that gave
+nothing: subsets that were rejected get their own scores for floors. Since a round that draws a subset whose floor is
+its score is thinned only for the rounding of weights, and there are finitely many subsets, it ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from dpsql.contract.events import Event, SubsetExponential
 from dpsql.contract.measurement import Part, sampled
-from dpsql.mechanisms.subset_exponential import subset_exponential, top_r_exponential
-from dpsql.mechanisms.subset_steps import subset_steps
+from dpsql.errors import InternalError, ParameterError
+from dpsql.mechanisms.select import check_selection
+from dpsql.mechanisms.subset_exponential import (
+    Scores,
+    coefficient_of,
+    excess_over,
+    rejection_threshold,
+    subset_exponential,
+    top_r_exponential,
+)
+from dpsql.mechanisms.subsets import uniform_below
+from dpsql.noise.discrete import LazyExponential
+from dpsql.noise.entropy import SYSTEM, BitSource, WordReader
+from dpsql.noise.race import WEIGHT_BITS, integer_scores, scaled, weights_above
+
+_GROWTH = 8
+_LARGEST_BATCH = 4096
+
+Chosen = NDArray[np.intp]
+Completions = Callable[[Chosen, int, NDArray[np.intp]], NDArray[np.intp]]
+
+
+def subset_steps(
+    sizes: Sequence[int],
+    *,
+    floors: Callable[[Chosen, Chosen, int], ArrayLike],
+    completions: Completions,
+    score: Scores,
+    n_candidates: int,
+    utility_ranges: Sequence[Fraction | int],
+    epsilon: Fraction,
+    source: BitSource = SYSTEM,
+    progress: Callable[[int], object] | None = None,
+) -> tuple[int, ...]:
+    """Select columns in steps, in each all that are drawn with probability proportional to ``exp(-b score)``.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Columns to choose in each step, public; their sum is at most p.
+    floors : callable
+        Takes the chosen columns, the others in ascending order and a size t, and returns certain lower bounds on the
+        scores of all sets of the chosen and t others.
+    completions : callable
+        Takes the others, t and places among these bounds; returns the t columns of each, shape (m, t).
+    score : callable
+        Takes subsets, shape (m, s), and returns their m exact scores, smaller is better: one function of the table.
+    n_candidates : int
+        p, public.
+    utility_ranges : sequence of Fraction or int
+        For each step the bound on the spread of its scores over neighbouring tables, as `utility_range` of
+        `subset_exponential`.
+    epsilon : Fraction
+        Privacy loss of all steps together, > 0.
+    source : BitSource
+        Operating-system entropy; another source is for tests.
+    progress : callable, optional
+        Told the number of rounds so far. May raise.
+
+    Returns
+    -------
+    subset : tuple of int
+        Ascending.
+
+    Raises
+    ------
+    ParameterError
+        Depends on public parameters only: P018 (sizes, ranges, epsilon).
+    InternalError
+        I019, when a score is below its floor.
+
+    Notes
+    -----
+    - **Guarantee**: pure ``epsilon``-DP. ``b = epsilon / (sum of the ranges)``: step i is an exponential mechanism with
+      ``epsilon_i = b range_i``, whose law and proof are those of `subset_exponential`, for columns I that the steps
+      before have released; ``sum epsilon_i = epsilon``, by adaptive composition. A step is ``epsilon_i**2 / 8``-zCDP,
+      all together ``sum epsilon_i**2 / 8 <= epsilon**2 / 8``. What is returned is the union of the steps' outcomes.
+    - **Neighbouring relation**: the one that the ranges were derived for.
+    - **Sensitivity**: range (not a norm), for subsets of as many columns as have been chosen after the step.
+    - **Randomness**: exact, operating-system entropy, no seed.
+    - **Does not protect**: running time; the number of scores is public.
+    """
+    total = sum(utility_ranges)
+    if not sizes or min(sizes) < 1 or sum(sizes) > n_candidates or len(sizes) != len(utility_ranges):
+        raise ParameterError("P018", f"sizes must be positive, with a range each and {n_candidates} at most in all.")
+    coefficient = coefficient_of(total, epsilon)
+    chosen: Chosen = np.empty(0, dtype=np.intp)
+    for size in sizes:
+        others = np.setdiff1d(np.arange(n_candidates), chosen)
+        sets = partial(_sets, completions, chosen, others, size)
+        place = exponential_above_floors(
+            floors(chosen, others, size),
+            partial(_scored, score, sets),
+            coefficient=coefficient,
+            source=source,
+            progress=progress,
+        )
+        chosen = sets(np.array([place]))[0]
+    return tuple(chosen.tolist())
+
+
+def _sets(
+    completions: Completions, chosen: Chosen, others: Chosen, size: int, places: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    more = completions(others, size, places)
+    return np.sort(np.column_stack((np.broadcast_to(chosen, (len(more), len(chosen))), more)), axis=1)
+
+
+def _scored(score: Scores, sets: Callable[[NDArray[np.intp]], Chosen], places: NDArray[np.intp]) -> ArrayLike:
+    return score(sets(places))
+
+
+def exponential_above_floors(
+    floors: ArrayLike,
+    score: Callable[[NDArray[np.intp]], ArrayLike],
+    *,
+    coefficient: Fraction,
+    source: BitSource = SYSTEM,
+    progress: Callable[[int], object] | None = None,
+) -> int:
+    """Return a candidate with probability proportional to ``exp(-coefficient score)``; see the module.
+
+    Parameters
+    ----------
+    floors : array_like of int, shape (m,)
+        At most the scores, m >= 1.
+    score : callable
+        Takes positions, shape (n,), and returns the n exact scores.
+    coefficient : Fraction
+        > 0.
+    source, progress
+        As for `subset_steps`.
+    """
+    check_selection(1, coefficient)
+    least = integer_scores(floors).copy()
+    bits = min(WEIGHT_BITS, 62 - len(least).bit_length())
+    reader = WordReader(source)
+    rounds, batch = 0, 1
+    while True:
+        reference = int(least.min())
+        excess, _ = excess_over(least, integer_scores([reference]))
+        weights = weights_above(-scaled(excess, coefficient), bits)
+        upto = np.cumsum(weights)
+        rounds += batch
+        if progress is not None:
+            progress(rounds)
+        places = np.searchsorted(upto, uniform_below(int(upto[-1]), batch, source), side="right")
+        words = source.words(batch)
+        scores = integer_scores(score(places))
+        if (scores < least[places]).any():
+            raise InternalError("I019", "a lower bound on the scores of subsets does not hold. Report this.")
+        for place, found, word in zip(map(int, places), scores.tolist(), words.tolist(), strict=True):
+            threshold = rejection_threshold(int(weights[place]), 1 << bits, coefficient * (found - reference))
+            if LazyExponential(reader, word).exceeds(threshold):
+                return place
+        least[places] = scores
+        batch = min(batch * _GROWTH, _LARGEST_BATCH)
+
 
 Draw = Callable[..., tuple[int, ...]]
 LAWS: Mapping[str, Draw] = MappingProxyType(

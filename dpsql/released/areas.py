@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.released.curves import RocCounts, area_under
 from dpsql.released.intervals import compatible, laplace_quantile
 from dpsql.released.results import Area, Curve, ScaledArea

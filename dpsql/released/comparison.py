@@ -43,13 +43,13 @@ from typing import NotRequired, TypedDict
 
 import numpy as np
 
+from dpsql.contract.covers import DIFFERS, NO_EVIDENCE, UNDETERMINED
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import DIFFERS, NO_EVIDENCE, UNDETERMINED
 from dpsql.errors import ParameterError
+from dpsql.released.aggregates import StoredBlock, restored_block
 from dpsql.released.areas import per_concordance
 from dpsql.released.covariance import estimates
 from dpsql.released.sampling import count_reach_of_sampling, mean_reaches, sampled_mean
-from dpsql.released.stored_blocks import StoredBlock, restored_block
 from dpsql.statistics.aggregates import AVG, COUNT, ValueBlock
 
 MEAN, SHARE, OF_COUNT, AREA, ERROR = KINDS = ("mean", "share", "count", "auc", "error")

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, UNCLEAR, UNDETERMINED
 from dpsql.released.results import Bin, ConfusionRow, Curve, PrecisionRow, RocRow
 from dpsql.released.verdicts import FAILURE, count_reach
 

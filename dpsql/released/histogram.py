@@ -18,19 +18,18 @@ import numpy as np
 import pyarrow as pa
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import UNDETERMINED
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import as_double, list_items, show
-from dpsql.contract.verdicts import UNDETERMINED
 from dpsql.errors import ParameterError
 from dpsql.mechanisms.aggregates import NoisyBlock
 from dpsql.mechanisms.prefix_sums import PrefixStrategy, prefix_strategy
-from dpsql.released.aggregates import key_lists
+from dpsql.released.aggregates import StoredBlock, key_lists, restored_block, stored_block
 from dpsql.released.covariance import estimates
 from dpsql.released.curves import consistent
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.quantile_spans import TOLERANCE, span_within, widest
 from dpsql.released.results import Groups, groups_record
-from dpsql.released.stored_blocks import StoredBlock, restored_block, stored_block
 from dpsql.released.verdicts import FAILURE, interval_verdicts
 from dpsql.statistics.aggregates import COUNT, LAPLACE
 

@@ -34,8 +34,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNDETERMINED
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNDETERMINED
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
 from dpsql.mechanisms.interval_scan import PrivateInterval, Tail
 from dpsql.statistics.aggregates import CUBE, LAPLACE, Block, Words

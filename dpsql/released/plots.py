@@ -23,8 +23,8 @@ from dpsql.errors import ParameterError
 from dpsql.released.covariance import MATRICES, MatrixEstimate
 from dpsql.released.crosstab import Crosstab, margins_of
 from dpsql.released.curves import RocCounts, area_under, calibration, precision_recall, rate_errors
-from dpsql.released.glass_box import by_feature
 from dpsql.released.histogram import Histogram, histogram_counts
+from dpsql.released.model import by_feature
 from dpsql.released.results import Curve, Fitted, Ranked
 from dpsql.released.shapes import ROC, SET_VERDICT, VERDICT, Rows
 from dpsql.released.verdicts import call_verdict

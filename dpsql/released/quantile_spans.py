@@ -57,8 +57,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles, Longs
+from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR, UNDETERMINED
 from dpsql.mechanisms.rank_counts import most_bins
 from dpsql.released.intervals import combined_quantile
 from dpsql.released.verdicts import FAILURE

@@ -3,15 +3,37 @@
 A number is written as a text that DuckDB casts to the type which the original query has there: counts and sums are
 rounded, half to even, and NULL where the type has no such value. Beside every number stand its standard error and its
 interval.
+
+**Pairs.** Intervals of aggregates of a pair of columns, by interval arithmetic over those of its moments.
+
+What a pair tells are three columns: both in units of the half widths of their bounds, u and v, and w = (u + v) / 2. The
+covariance is 2 var(w) - (var(u) + var(v)) / 2, and all aggregates of a pair follow from it, variances, averages and
+their number. Of each of these numbers an interval is taken that fails with its share of the chance; so all of them hold
+with the confidence that is asked for, and then so does what is computed from them. Where a variance may be 0 there is
+none of a quotient. Everything here is free post-processing.
+
+**Grouping sets.** Noisy sums of several grouping sets, fitted so that sums of finer groups are those of coarser ones.
+
+What is fitted is the exact number of every finest group; each noisy number is a sum of these, with noise of a variance
+that its set has. The weighted least squares of a full product of keys fall apart into the components of an analysis of
+variance: for each subset T of the keys, what is left of a table of T once all coarser tables are taken out. A set S
+with all keys of T sees that component ``N`` times, where N is the number of finest groups that a group of S unites, and
+averages noise over as many groups as S has for one of T. So a component is a weighted mean of what the sets see of it,
+and the components of one set have uncorrelated noise.
+
+The fitted numbers are linear in the noisy ones, without bias, and none has a larger variance than it had: this is
+post-processing. They add up exactly, but for rounding.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_EVEN, Decimal, localcontext
+from fractions import Fraction
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -19,17 +41,271 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.verdicts import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
-from dpsql.mechanisms.aggregates import NoisyBlock
+from dpsql.contract.covers import CLEAR, COUNTED, DOUBTED, LEFT_OUT, NARROWED
+from dpsql.mechanisms.aggregates import Lattice, NoisyBlock
+from dpsql.released.aggregates import is_biased, restored_block
 from dpsql.released.covariance import Estimated, estimates, nothing_left
 from dpsql.released.intervals import restored_interval
-from dpsql.released.left_out import is_biased
-from dpsql.released.margins import fitted_block
-from dpsql.released.pair_spans import PairSpans
 from dpsql.released.shapes import rounded_up
-from dpsql.released.stored_blocks import restored_block
 from dpsql.released.verdicts import is_narrowed
-from dpsql.statistics.aggregates import AVG, COUNT, STDDEV, SUM
+from dpsql.statistics.aggregates import AVG, COUNT, GAUSSIAN, LAPLACE, STDDEV, SUM, VARIANCE
+
+# From this confidence on, an interval of Laplace noise is wider than that of normal noise of the same variance.
+_WIDER = 0.92
+_FINER_BITS = 8
+# Noise that is no wider, relative to the widest, is taken to be as wide: at a huge epsilon there is next to none.
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class FittedBlock(NoisyBlock):
+    """The coordinates of a block after the fit.
+
+    Attributes
+    ----------
+    fitted : ndarray of float64, shape (size, G)
+    """
+
+    fitted: Doubles
+
+    @property
+    def values(self) -> Doubles:
+        """The coordinates, in units of the block's `unit`."""
+        return self.fitted
+
+
+def fitted_block(sets: Sequence[Mapping[str, Any]], number: int, place: int, confidence: float | None) -> NoisyBlock:
+    """Return the block of one target in one set; as it was drawn, where the keys are no full product.
+
+    Parameters
+    ----------
+    sets : sequence of mapping
+        What the ledger keeps of each set; the first has all keys.
+    number : int
+        Of the set.
+    place : int
+        Of the target.
+    confidence : float or None
+        Of the intervals that are asked for: they are those of the law that is wider there.
+    """
+    blocks = [restored_block(one["blocks"][place]) for one in sets]
+    table = _Table.of(sets)
+    wanted = blocks[number]
+    if table is None:
+        return wanted
+    values = [table.cells(block.values, which) for which, block in enumerate(blocks)]
+    widest = max(block.deviation for block in blocks) or 1.0
+    variances = [max(block.deviation / widest, _LEAST) ** 2 for block in blocks]
+    fitted, variance = table.fit(values, variances, number)
+    ratio = math.sqrt(min(1.0, variance / variances[number]))
+    return FittedBlock(wanted.block, _narrower(wanted, ratio, confidence), wanted.words, table.groups(fitted, number))
+
+
+def _narrower(noisy: NoisyBlock, ratio: float, confidence: float | None) -> Lattice:
+    """Return a law of noise with a part of the deviation, on a finer lattice."""
+    lattice = noisy.lattice
+    finer = Fraction(1 << _FINER_BITS)
+    part = Fraction(ratio)
+    bits = lattice.bits - _FINER_BITS
+    if lattice.noise == LAPLACE and (confidence is None or confidence >= _WIDER):
+        return replace(lattice, bits=bits, spread=lattice.spread * finer * part)
+    return Lattice(GAUSSIAN, bits, (Fraction(lattice.deviation) * finer * part) ** 2)
+
+
+def _subsets(items: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for count in range(len(items) + 1):
+        yield from combinations(items, count)
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The full product of some keys.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Number of values of each key column.
+    sets : list of tuple of int
+        The columns of each set.
+    places : list of ndarray
+        Of each set, the cell of each of its groups, in the order of the product.
+    """
+
+    sizes: tuple[int, ...]
+    sets: list[tuple[int, ...]]
+    places: list[Any]
+
+    @classmethod
+    def of(cls, sets: Sequence[Mapping[str, Any]]) -> _Table | None:
+        """Return the table of the sets' keys; None where some combination is missing."""
+        names = list(sets[0]["columns"])
+        known = [{text: at for at, text in enumerate(dict.fromkeys(column))} for column in sets[0]["keys"]]
+        sizes = tuple(map(len, known))
+        columns, places = [], []
+        for one in sets:
+            mine = tuple(names.index(name) for name in one["columns"])
+            count = math.prod(sizes[column] for column in mine)
+            rows = list(zip(*one["keys"], strict=True)) if mine else [()]
+            if len(rows) != count or not count:
+                return None
+            codes = np.zeros(len(rows), dtype=np.int64)
+            for column, listed in zip(mine, one["keys"], strict=True):
+                codes = codes * sizes[column] + np.array([known[column][text] for text in listed], dtype=np.int64)
+            columns.append(mine)
+            places.append(codes)
+        return cls(sizes, columns, places)
+
+    def cells(self, values: Doubles, number: int) -> Doubles:
+        """Return the numbers of a set's groups as a table: an axis of coordinates, and one for each key column."""
+        own = self.sets[number]
+        out = np.zeros_like(values)
+        out[:, self.places[number]] = values
+        table = out.reshape(len(values), *(self.sizes[column] for column in own))
+        order = np.argsort(own, kind="stable")
+        table = table.transpose(0, *(1 + order))
+        shape = [size if column in own else 1 for column, size in enumerate(self.sizes)]
+        return table.reshape(len(values), *shape)
+
+    def groups(self, table: Doubles, number: int) -> Doubles:
+        """Return a table of a set as the numbers of its groups."""
+        own = self.sets[number]
+        kept = table.reshape(len(table), *(self.sizes[column] for column in sorted(own)))
+        back = np.argsort(np.argsort(own, kind="stable"), kind="stable")
+        flat = kept.transpose(0, *(1 + back)).reshape(len(table), -1)
+        found: Doubles = flat[:, self.places[number]]
+        return found
+
+    def _united(self, columns: Sequence[int]) -> float:
+        """Return how many combinations the other columns have."""
+        return float(math.prod(size for column, size in enumerate(self.sizes) if column not in columns))
+
+    def fit(self, values: Sequence[Doubles], variances: Sequence[float], number: int) -> tuple[Doubles, float]:
+        """Return the fitted table of a set, and the variance of each of its numbers."""
+        wanted = self.sets[number]
+        scale = self._united(wanted)
+        fitted = np.zeros_like(values[number])
+        variance = 0.0
+        for component in _subsets(sorted(wanted)):
+            total, weights = np.zeros(1), 0.0
+            for own, table, noise in zip(self.sets, values, variances, strict=True):
+                if not set(component) <= set(own):
+                    continue
+                seen = self._united(own)
+                over = math.prod(self.sizes[column] for column in own if column not in component)
+                weight = seen * over / noise
+                total = total + weight * self._component(table, component)
+                weights += seen * weight
+            fitted = fitted + scale * total / weights
+            free = math.prod((self.sizes[column] - 1) / self.sizes[column] for column in component)
+            variance += scale**2 * free / weights
+        return fitted, variance
+
+    def _component(self, table: Doubles, component: Sequence[int]) -> Doubles:
+        """Return what is left of a table once it is averaged over other keys, and coarser tables are taken out."""
+        for column in range(len(self.sizes)):
+            mean = table.mean(axis=column + 1, keepdims=True)
+            table = table - mean if column in component else mean
+        return table
+
+
+Ends = tuple[Doubles, Doubles]
+# By so much fixed point may move a mean, or a variance, of numbers in [-1, 1].
+_ROUNDED = 2.0**-18
+# Of how many noisy numbers an aggregate is made.
+_NUMBERS = {
+    **dict.fromkeys(("covar_pop", "covar_samp", "corr", "regr_r2", "regr_slope"), 3),
+    **{"regr_intercept": 5, "regr_sxx": 2, "regr_syy": 2, "regr_sxy": 4},
+}
+
+
+@dataclass(frozen=True)
+class PairSpans:
+    """The intervals of one pair.
+
+    Attributes
+    ----------
+    blocks : sequence of NoisyBlock
+        Of u, v and w.
+    y, x : tuple of float
+        Bounds of the first and the second argument.
+    swapped : bool
+        Whether the first argument is v.
+    confidence : float
+    """
+
+    blocks: Sequence[NoisyBlock]
+    y: tuple[float, float]
+    x: tuple[float, float]
+    swapped: bool
+    confidence: float
+
+    def ends(self, kind: str) -> Ends | None:
+        """Return the interval of an aggregate, by DuckDB's name; None where it has none."""
+        numbers = _NUMBERS.get(kind)
+        if numbers is None:
+            return None
+        chance = 1.0 - (1.0 - self.confidence) / numbers
+        half_y, half_x = ((high - low) / 2.0 for low, high in (self.y, self.x))
+        at_y, at_x = (1, 0) if self.swapped else (0, 1)
+        if kind in ("regr_sxx", "regr_syy"):
+            place, half = (at_x, half_x) if kind == "regr_sxx" else (at_y, half_y)
+            return _times(_scaled(self._variance(place, chance), half**2), self._count(place, chance))
+        product = _scaled(self._product(chance, 1 if kind == "covar_samp" else 0), half_x * half_y)
+        if kind in ("covar_pop", "covar_samp"):
+            return product
+        if kind == "regr_sxy":
+            return _times(product, self._count(0, chance))
+        of_x = _scaled(self._variance(at_x, chance), half_x**2)
+        if kind in ("regr_slope", "regr_intercept"):
+            slope = _over(product, of_x)
+            if kind == "regr_slope":
+                return slope
+            means = (self._mean(at_y, self.y, chance), self._mean(at_x, self.x, chance))
+            lost = _times(slope, means[1])
+            return means[0][0] - lost[1], means[0][1] - lost[0]
+        both = _times(of_x, _scaled(self._variance(at_y, chance), half_y**2))
+        lower, upper = _over(product, (np.sqrt(np.clip(both[0], 0.0, None)), np.sqrt(both[1])))
+        ends = np.clip(lower, -1.0, 1.0), np.clip(upper, -1.0, 1.0)
+        if kind == "corr":
+            return ends
+        squares = ends[0] ** 2, ends[1] ** 2
+        return np.where((ends[0] <= 0) & (ends[1] >= 0), 0.0, np.minimum(*squares)), np.maximum(*squares)
+
+    def _count(self, place: int, confidence: float) -> Ends:
+        found = estimates(self.blocks[place], (COUNT,), confidence=confidence)[COUNT]
+        return np.clip(found.lower, 0.0, None), found.upper
+
+    def _variance(self, place: int, confidence: float, ddof: int = 0) -> Ends:
+        """Return the interval of a variance, which is never negative."""
+        found = estimates(self.blocks[place], (VARIANCE,), confidence=confidence, ddof=ddof)[VARIANCE]
+        return np.clip(found.lower - _ROUNDED, 0.0, None), found.upper + _ROUNDED
+
+    def _mean(self, place: int, bounds: tuple[float, float], confidence: float) -> Ends:
+        found = estimates(self.blocks[place], (AVG,), confidence=confidence)[AVG]
+        middle, half = (bounds[0] + bounds[1]) / 2.0, (bounds[1] - bounds[0]) / 2.0
+        return middle + half * (found.lower - _ROUNDED), middle + half * (found.upper + _ROUNDED)
+
+    def _product(self, confidence: float, ddof: int) -> Ends:
+        """Return the interval of the covariance of u and v."""
+        u, v, w = (self._variance(place, confidence, ddof) for place in range(3))
+        return 2.0 * w[0] - (u[1] + v[1]) / 2.0, 2.0 * w[1] - (u[0] + v[0]) / 2.0
+
+
+def _scaled(ends: Ends, by: float) -> Ends:
+    return ends[0] * by, ends[1] * by
+
+
+def _times(one: Ends, two: Ends) -> Ends:
+    products = [mine * theirs for mine in one for theirs in two]
+    return np.minimum.reduce(products), np.maximum.reduce(products)
+
+
+def _over(one: Ends, two: Ends) -> Ends:
+    """Return the interval of a quotient; NaN where the divisor, which is not negative, may be 0."""
+    by = np.where(two[0] > 0, two[0], np.nan), np.where(two[0] > 0, two[1], np.nan)
+    quotients = [mine / theirs for mine in one for theirs in by]
+    return np.minimum.reduce(quotients), np.maximum.reduce(quotients)
+
 
 _INTEGERS = {
     "TINYINT": 8,
@@ -127,7 +403,7 @@ def core_rows(result: Mapping[str, Any], answers: Mapping[str, Any], confidence:
 
 
 def _standing(part: Any, answer: Mapping[str, Any], found: Estimated) -> Doubles:
-    """Return the standing of a number of every group (`dpsql.contract.verdicts`)."""
+    """Return the standing of a number of every group (`dpsql.contract.covers`)."""
     if "quantile" in answer:
         verdicts = part.get("verdicts", []) if isinstance(part, Mapping) else []
         groups = verdicts if isinstance(part, Mapping) and part.get("keys") else [verdicts]

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
 
 Level = bool | float | str
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dpsql.contract.covers import COVERING
-from dpsql.contract.verdicts import UNDETERMINED
+from dpsql.contract.covers import COVERING, UNDETERMINED
 from dpsql.released.aggregates import entries as aggregate_entries
 from dpsql.released.areas import area_rows
 from dpsql.released.comparison import comparison_rows

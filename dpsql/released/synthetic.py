@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from dpsql.arrays import Doubles
+from dpsql.contract.covers import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.contract.json import Json
-from dpsql.contract.verdicts import CLEAR, NOT_MEASURED, UNCLEAR
 from dpsql.mechanisms.private_tree import NoisyTree
-from dpsql.released.fitted_tree import FittedTree
-from dpsql.released.tree_fit import ReleasedColumns
+from dpsql.released.tree_fit import FittedTree, ReleasedColumns
 
 # Weights are counts in units of 2**-16 rows.
 _UNIT = 1 << 16

@@ -2,7 +2,7 @@
 
 A row is `clear` if noise alone explains what it says with a chance of at most 5 %, or one less the confidence that the
 call asked for. The claim is about that row, and can fail: where a result has many rows, some are `clear` by chance
-unless the table says that all are meant at once. The words are those of `dpsql.contract.verdicts`; the first that holds
+unless the table says that all are meant at once. The words are those of `dpsql.contract.covers`; the first that holds
 is the verdict.
 
 ===================  ======================================================================================
@@ -40,7 +40,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dpsql.arrays import Doubles
-from dpsql.contract.verdicts import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
+from dpsql.contract.covers import BIASED, CLEAR, DIFFERS, NO_EVIDENCE, NOT_MEASURED, UNCLEAR, UNDETERMINED
 
 # Chance that a row is clear by noise alone, where the call does not say another.
 FAILURE = 0.05
@@ -72,7 +72,7 @@ def interval_verdicts(
     ----------
     value, lower, upper : ndarray of float64
     biased : ndarray of bool, optional
-        Where limits left out too much (`dpsql.released.left_out`).
+        Where limits left out too much (`dpsql.released.aggregates`).
     width : ndarray of float64, or float
         Of means: how wide the interval was that was public before. NaN of numbers that claim not to be 0.
     """

@@ -41,6 +41,50 @@ Which block. Noise of one scale is added to all coordinates of a block. `Transfo
 Suresh and Wang 2023). Normal noise has no use for corners: there the centred sums are best. Under 'replace' without
 groups they are for Laplace noise, too: two rows at different corners differ by 4 S, their centred sums by 2 S.
 `dpsql.mechanisms.aggregates.log_errors` compares them.
+
+**Exclusive counts.** Counts of conditions of which at most one holds for a row: a block of
+`dpsql.statistics.aggregates`.
+
+A row adds 1 to one of k cells, or nothing: its vector is 0 or a unit vector. So its L1 norm and its squared L2 norm are
+1 at most, whatever k is; two rows in different cells differ by 2 in both, D1 and D2, and the product of two rows'
+vectors is never negative, c = 0. One row moves one count, where k counts that rows may enter together move by k.
+
+That a row enters one cell alone is no claim of whoever asks: the statement that counts gives a row the first cell whose
+condition holds for it (`dpsql.engines.duckdb.steps.values`), so the bounds hold whatever rows and conditions are. Where
+conditions overlap, what is counted differs from what was asked; the sensitivity is the same.
+
+**Unions of groups.** Groups that are unions of finer ones: where each of these goes, and the sums of the unions.
+
+**Rows beyond a limit.** What a limit on the rows of a privacy unit leaves out: how many units, rows, and the sum of
+their values.
+
+Say a unit has e rows beyond its limits, of which e_t have a value of target t, with codes q in [-S, S] that add up to T
+(`dpsql.statistics.aggregates`). It adds to the statistic, over all groups together::
+
+    units    1 if e > 0, else 0
+    rows     min(e, m)                                    without targets
+    target   n = min(e_t, m) rows with a value, whose codes add up to trunc(T n / e_t)
+
+where m is the number of rows of a unit that count at most in all groups, `dpsql.contract.relation.Contribution.rows`.
+So a unit's part is cut at as many rows as count of it, in proportion to what it lacks.
+
+**Sensitivity.** The integer ``trunc(T n / e_t)`` is between n times the least and n times the largest code that a row
+may have, because its real number is, and both ends are integers. So n rows with codes exist that have these sums, and a
+unit moves a block as n <= m rows in one group do: by `Block.norm` of ``Contribution(neighbours, m, 1, m, keys=1)``. It
+moves the number of units by 1, under replace too: both units count 0 or 1.
+
+Without the cut no bound holds: whoever has 1,000 rows would move the number of rows that fell away by 1,000 - m. For
+the same reason **no number released here bounds what fell away from above**: one person with a million rows adds m to
+it, as one with 2 m rows does, and their presence must not show. What can be said, but for noise, is how much fell away
+at least.
+
+**Shared count.** One count for the sums of several targets: a block of `dpsql.statistics.aggregates`.
+
+`SharedCount` has one count w n, and the sums of t targets, whose NULL values count as the middle of the bounds, q = 0.
+In units of S its row has the norm ``w + t``, squared ``w**2 + t``, ``D1 = 2 t``, ``D2 = 4 t`` and
+``c = max(0, t - w**2)``: every sum moves by at most S, and two rows count the same. Pairs of a count and a sum for each
+target, with a t-th of the loss, have noise of deviation ``2 t / epsilon`` or ``sqrt(2 t) / mu`` in a sum of z; here it
+is ``sqrt(2) (w + t) / epsilon`` or ``sqrt(w**2 + t) / mu``.
 """
 
 from __future__ import annotations
@@ -50,7 +94,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -449,3 +493,246 @@ def blocks_for(
     if asked == {SUM}:
         kinds.insert(0 if lower != 0 and upper != 0 else len(kinds), DirectSum)
     return tuple(kind(lower, upper) for kind in kinds)
+
+
+@dataclass(frozen=True)
+class DisjointCounts(Block):
+    """The numbers of rows in each of some cells, of which a row is in one at most.
+
+    Attributes
+    ----------
+    cells : int
+        k, >= 1.
+    """
+
+    cells: int
+
+    kind = "disjoint_counts"
+    row = RowBounds(1, 1, 2, 2)
+
+    @property
+    def one(self) -> int:
+        """A row counts 1."""
+        return 1
+
+    @property
+    def targets(self) -> Sequence[Block]:
+        """A count for each cell."""
+        return (GroupCount(),) * self.cells
+
+    def places_of(self, target: int) -> list[int]:
+        """Return the coordinate of a cell."""
+        return [target]
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
+        """The count of every cell."""
+        return ((1,),) * self.cells
+
+    @property
+    def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
+        """The number of rows in any cell; `targets` tell the rest."""
+        return ((1.0,) * self.cells,)
+
+    def words(self, sums: Sums) -> Words:
+        """Return the counts, which are s1 of shape (k, G)."""
+        return Words(sums.s1)
+
+
+Labels = Sequence[Sequence[str | None]]
+
+
+@dataclass(frozen=True, eq=False)
+class UnitedGroups:
+    """The groups of some of the key columns.
+
+    Attributes
+    ----------
+    labels : list of list of (str or None)
+        The key of each group, a list per column.
+    places : ndarray of int, shape (G,)
+        The group that each finest group is in.
+    count : int
+        Number of groups.
+    """
+
+    labels: list[list[str | None]]
+    places: NDArray[np.intp]
+    count: int
+
+    @classmethod
+    def of(cls, labels: Labels, columns: Sequence[int], groups: int) -> UnitedGroups:
+        """Return the groups of some columns of the finest groups' keys, in the order in which they are met."""
+        if not columns:
+            return cls([], np.zeros(groups, dtype=np.intp), 1)
+        known: dict[tuple[str | None, ...], int] = {}
+        rows = zip(*(labels[column] for column in columns), strict=True)
+        places = np.array([known.setdefault(row, len(known)) for row in rows], dtype=np.intp)
+        return cls([list(column) for column in zip(*known, strict=True)] or [[] for _ in columns], places, len(known))
+
+    def sums(self, finest: Sums) -> Sums:
+        """Return the exact sums of the groups."""
+        squares = finest.s2
+        if isinstance(squares, Words):
+            low = squares.low if isinstance(squares.low, np.ndarray) else np.zeros_like(squares.high)
+            squares = Words.of(self._added(squares.high), self._added(low), squares.bits)
+        elif squares is not None:
+            squares = self._added(squares)
+        return Sums(self._added(finest.n), self._added(finest.s1), squares)
+
+    def _added(self, values: Any) -> Any:
+        out = np.zeros((*values.shape[:-1], self.count), dtype=values.dtype)
+        np.add.at(out.T, self.places, values.T)
+        return out
+
+
+class UnitsOver(UnitCount):
+    """The number of privacy units that have rows beyond their limits, in one group: a unit counts once."""
+
+    kind = "units_over"
+
+
+def left_out_contribution(contribution: Contribution) -> Contribution:
+    """Return what one unit adds to the rows that fell away, as one group: as many rows as count of it in all."""
+    return Contribution(contribution.neighbours, contribution.rows, 1, contribution.rows, keys=1)
+
+
+def left_out_blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:
+    """Return the blocks of what was left out, for those of what counts: of units, then of each target or of all rows.
+
+    Codes are those of the target's own block. Sums go with the number of rows, which Laplace noise gives for nothing.
+    """
+    return (UnitsOver(), *map(_of_target, blocks))
+
+
+def _of_target(block: Block) -> Block:
+    if not isinstance(block, ValueBlock):
+        return GroupCount()
+    kind = DirectSum if isinstance(block, DirectSum) else TransformedPair
+    return kind(block.lower, block.upper, block.one)
+
+
+def shortened(rows: int, total: int, most: int) -> tuple[int, int]:
+    """Return what a unit with so many rows beyond its limits adds: rows, and the sum of their codes.
+
+    The twin of the step `beyond` (`dpsql.engines.duckdb.steps.values`).
+    """
+    kept = min(rows, most)
+    if not rows:
+        return 0, 0
+    whole = abs(total) * kept // rows
+    return kept, whole if total >= 0 else -whole
+
+
+@dataclass(frozen=True)
+class SharedTarget(ValueBlock):
+    """One target of a `SharedCount`: the weighted count, and the sum from the middle of the bounds.
+
+    Attributes
+    ----------
+    weight : int
+        w, > 0, where S is 1.
+    """
+
+    weight: int = FIXED_POINT_ONE
+
+    kind = "shared_target"
+    form = ((1, 0), (0, 1))
+
+    @property
+    def row(self) -> RowBounds:  # type: ignore[override]
+        """That of a `SharedCount` of one target."""
+        return _shared_row(Fraction(self.weight, self.one), 1)
+
+    @property
+    def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
+        """The number of rows is the count's coordinate over w."""
+        return ((self.one / self.weight, 0.0), (0.0, 1.0))
+
+    def words(self, sums: Sums) -> Words:
+        """Return (w n, s1)."""
+        return Words(np.stack([self.weight * sums.n, sums.s1]))
+
+
+@dataclass(frozen=True)
+class SharedCount(Block):
+    """One count and the sums of several targets, of which NULL counts as the middle of the bounds.
+
+    Attributes
+    ----------
+    shared : tuple of SharedTarget
+        Of each target; all have one weight.
+    """
+
+    shared: tuple[SharedTarget, ...]
+
+    kind = "shared_count"
+
+    @property
+    def targets(self) -> Sequence[Block]:
+        """The count with each of the sums."""
+        return self.shared
+
+    def places_of(self, target: int) -> list[int]:
+        """Return the coordinates of the count and of one sum."""
+        return [0, target + 1]
+
+    @property
+    def weight(self) -> int:
+        """The weight of the count, w."""
+        return self.shared[0].weight
+
+    @property
+    def one(self) -> int:
+        """S."""
+        return self.shared[0].one
+
+    @property
+    def form(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
+        """The count, and the sum of each target."""
+        return ((1, 0), *((0, 1) for _ in self.shared))
+
+    @property
+    def moments(self) -> tuple[tuple[float, ...], ...]:  # type: ignore[override]
+        """The number of rows; `targets` tell the rest."""
+        return ((self.one / self.weight, *(0.0 for _ in self.shared)),)
+
+    @property
+    def row(self) -> RowBounds:  # type: ignore[override]
+        """The count moves by w, and every sum by at most S."""
+        return _shared_row(Fraction(self.weight, self.one), len(self.shared))
+
+    def words(self, sums: Sums) -> Words:
+        """Return w n, and s1 of every target, which is of shape (t, G)."""
+        return Words(np.concatenate([self.weight * sums.n[np.newaxis], sums.s1]))
+
+
+def _shared_row(weight: Fraction, count: int) -> RowBounds:
+    return RowBounds(weight + count, weight**2 + count, 2 * count, 4 * count, max(Fraction(0), count - weight**2))
+
+
+def shared_count(bounds: Sequence[tuple[float, float]], noise: str, contribution: Contribution) -> SharedCount:
+    """Return the block of several targets with one count, with the weight that is best for means.
+
+    Parameters
+    ----------
+    bounds : sequence of (float, float)
+        Of each of t targets; public.
+    noise : {'laplace', 'gaussian'}
+    contribution : Contribution
+
+    Notes
+    -----
+    The mean of values at a bound has the variance of a sum and of the count together. A weight of ``t**(1/4)`` with
+    Gaussian noise, and of about ``t**(1/3)`` with Laplace noise, makes it least: ``(sqrt(t) + 1)**2 / mu**2`` in place
+    of ``4 t / mu**2``. Under 'replace' without groups two rows differ by 2 t, and in squares by 4 t, so that a weight
+    of t, or of ``sqrt(3 t)``, costs nothing.
+    """
+    count = len(bounds)
+    if contribution.norm(1, distance=0) < contribution.norm(1, distance=2):
+        root = math.sqrt(3 * count) if noise == GAUSSIAN else count
+    else:
+        root = count ** (1 / 4 if noise == GAUSSIAN else 1 / 3)
+    # Of few bits, so that a row stays a whole number on a coarser lattice.
+    weight = math.floor(root * 1024) * (FIXED_POINT_ONE // 1024)
+    return SharedCount(tuple(SharedTarget(lower, upper, weight=weight) for lower, upper in bounds))

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from dpsql.contract.fold import Batch, Fold, field, numbers, record
 from dpsql.errors import InternalError
-from dpsql.kernels.identity import text_words
-from dpsql.kernels.kept_names import count_kept
+from dpsql.kernels.identity import count_kept, text_words
 from dpsql.kernels.xty import add_shares, feature_shares
 from dpsql.statistics.feature_counts import present_in
 
@@ -156,7 +155,7 @@ class NameCounts(Fold):
     shown, so what has to be bounded is the number of names that a row can bring in, and shares do not bound it: a row
     with k names that nobody else has would bring in each with at least the chance of a name without rows, which adds up
     to any size. So a row with more names chooses `most` of them by a keyed hash of its own identity and the names
-    (`dpsql.kernels.kept_names`). Its label has no part in that. The counts of the released names, which scores are
+    (`dpsql.kernels.identity`). Its label has no part in that. The counts of the released names, which scores are
     made of, are those of `FeatureCounts`, in which nothing is chosen.
     """
 

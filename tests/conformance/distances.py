@@ -17,15 +17,15 @@ from dpsql.contract.plan import Plan
 from dpsql.contract.relation import relation_of
 from dpsql.functions.auc import AucPlan
 from dpsql.functions.best_subset import BestSubsetPlan
+from dpsql.functions.covariance import MomentsPlan
 from dpsql.functions.feature_counts import FeatureCountsPlan
-from dpsql.functions.feature_moments import MomentsPlan
 from dpsql.functions.grouped.bounds import BoundsPlan
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.functions.grouped.quantile import QuantilePlan
 from dpsql.functions.regression_metrics import MetricsPlan
 from dpsql.functions.roc import ScorePlan
 from dpsql.functions.sis import SisPlan
-from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.functions.synthetic import SyntheticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import auc, coded_columns, counts, feature_counts, feature_moments, xty
 

@@ -13,9 +13,8 @@ import pytest
 import dpsql
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.manual.__main__ import FOLDER, Run, main, runs
-from dpsql.manual.catalogue import MANUAL, by_topic
+from dpsql.manual.catalogue import MANUAL, Page, by_topic
 from dpsql.manual.demonstration import TABLES, fill
-from dpsql.manual.page import Page
 from support.cases import cases
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dpsql
-from dpsql.engines.delivery import received
+from dpsql.engines.driver import received
 from dpsql.errors import SourceError
 
 datafusion = pytest.importorskip("datafusion")

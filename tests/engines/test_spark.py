@@ -17,7 +17,7 @@ import pytest
 import dpsql
 import dpsql.spark
 from dpsql.cli.engine_option import EngineOption
-from dpsql.engines.delivery import received
+from dpsql.engines.driver import received
 from dpsql.errors import BudgetError, ParameterError, SourceError
 from support.cases import cases
 from support.tasks import merged, state_of, state_on, task_of

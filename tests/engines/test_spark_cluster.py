@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dpsql.engines.delivery import received
+from dpsql.engines.driver import received
 from dpsql.engines.port import Work
 from dpsql.errors import InternalError
 from support.planted_work import (

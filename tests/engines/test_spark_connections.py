@@ -13,7 +13,7 @@ import pytest
 
 import dpsql
 import dpsql.spark
-from dpsql.engines.delivery import IncompleteError, received
+from dpsql.engines.driver import IncompleteError, received
 from dpsql.errors import InternalError, SourceError
 from support.cases import cases
 from support.planted_work import (

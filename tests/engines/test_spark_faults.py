@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 import dpsql.spark
-from dpsql.engines.delivery import received
+from dpsql.engines.driver import received
 from dpsql.errors import InternalError, SourceError
 from support.cases import cases
 from support.planted_work import (

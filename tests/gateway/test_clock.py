@@ -13,7 +13,7 @@ import pytest
 import dpsql
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
-from dpsql.gateway.beginning import begin_time
+from dpsql.gateway.broker import begin_time
 from dpsql.gateway.desk import Desk
 from dpsql.gateway.limits import Buckets, Rates
 from dpsql.ledger import clock

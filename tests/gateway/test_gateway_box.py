@@ -20,7 +20,7 @@ import pytest
 
 from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway import box, boxed, frames, statement, zygote
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.serving import ONE_THREAD, Process
 from support.cases import cases
 from support.gateway_boxes import LOCKED, boxes_in, running

@@ -16,9 +16,8 @@ import pytest
 from dpsql.errors import BudgetError, GatewayError, InternalError
 from dpsql.gateway import flight, flight_catalog
 from dpsql.gateway import flight_messages as messages
-from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_session import COOKIE
-from dpsql.gateway.flight_sql import FlightSql
+from dpsql.gateway.flight_sql import FlightSql, KnownColumns
 from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor
 from support.flight_server import RawClient, bearer, data_of, descriptor, execution, flying, query

@@ -17,10 +17,9 @@ import pytest
 
 from dpsql.errors import GatewayError
 from dpsql.gateway import flight_messages as messages
-from dpsql.gateway import flight_session, flight_shelf
-from dpsql.gateway.flight_java import as_given, columns_for_java, for_java
-from dpsql.gateway.flight_kinds import parameter_schema
+from dpsql.gateway import flight_session
 from dpsql.gateway.flight_session import is_setting, read_caller
+from dpsql.gateway.flight_sql import as_given, columns_for_java, for_java, parameter_schema
 from support.cases import cases
 from support.fake_door import FakeAnswer, FakeDoor
 from support.flight_server import RawClient, bearer, descriptor, execution, flying, query, table_of
@@ -66,7 +65,7 @@ def test_each_recorded_call_is_answered_as_it_was(
     door: FakeDoor, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted = Counted()
-    monkeypatch.setattr(flight_shelf, "secrets", counted)
+    monkeypatch.setattr(flight_session, "secrets", counted)
     monkeypatch.setattr(flight_session, "secrets", counted)
     tables, answered = [], []
     for one in CALLS:

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from dpsql.errors import GatewayError
 from dpsql.gateway import flight_catalog
 from dpsql.gateway import flight_messages as messages
-from dpsql.gateway.flight_kinds import parameter_schema
 from dpsql.gateway.flight_parameters import literal, places_of, read_values, with_values
-from dpsql.gateway.flight_session import address_of, read_caller, read_headers
-from dpsql.gateway.flight_shelf import Shelf
+from dpsql.gateway.flight_session import Shelf, address_of, read_caller, read_headers
+from dpsql.gateway.flight_sql import parameter_schema
 from support.cases import cases
 from support.fake_door import TOKEN
 from support.flight_server import data_of

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpsql.gateway import frames
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 from support.cases import cases
 
 Pair = tuple[socket.socket, socket.socket]

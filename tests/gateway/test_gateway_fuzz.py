@@ -12,7 +12,7 @@ import pytest
 from dpsql.contract.query.tree import read_tree
 from dpsql.contract.query.writer import query_sql
 from dpsql.gateway import boxed, statement
-from dpsql.gateway.errors import GatewayError
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import read
 from tests.support.statement_fuzz import Fuzzer
 

@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from dpsql.cli.principal_commands import grant
+from dpsql.cli.commands import grant
 from dpsql.contract.grant_fields import GRANT_FIELDS
 from dpsql.errors import GatewayError, ParameterError
 from dpsql.gateway.pages.owning import owning_routes

@@ -21,10 +21,8 @@ from dpsql.functions.registry import FUNCTIONS
 from dpsql.gateway.addresses import Addresses
 from dpsql.gateway.encoding import RECEIPTS, read_arrow
 from dpsql.gateway.listening import Guarded
-from dpsql.gateway.pages.asking import asking_routes
-from dpsql.gateway.pages.downloads import csv_bytes
+from dpsql.gateway.pages.asking import arguments_of, asking_routes, csv_bytes, field_of, statement_of
 from dpsql.gateway.pages.elements import h
-from dpsql.gateway.pages.forms import arguments_of, field_of, statement_of
 from dpsql.gateway.pages.picture import number_text, pictures
 from dpsql.gateway.pages.sessions import SECONDS, KeptAnswer, Logins
 from support.cases import cases

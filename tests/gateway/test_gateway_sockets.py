@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpsql.errors import GatewayError
-from dpsql.gateway.heads import END, MOST_HEAD, check_growing, check_head
+from dpsql.gateway.listening import END, MOST_HEAD, check_growing, check_head
 from support.cases import cases
 from support.fake_door import TOKEN, FakeDoor, listening
 

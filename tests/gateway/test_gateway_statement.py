@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 from dpsql.contract.query.tree import read_tree, tables_of
-from dpsql.gateway.errors import GatewayError
 from dpsql.gateway.functions import ALLOWED, CALLS
+from dpsql.gateway.problems import GatewayError
 from dpsql.gateway.statement import PrivateCall, Statement, read
 
 FOLDER = Path(__file__).parent

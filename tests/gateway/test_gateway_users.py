@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from dpsql.errors import GatewayError
-from dpsql.gateway.front_user import FrontUser, environment
 from dpsql.gateway.sandbox import available
+from dpsql.gateway.serving import FrontUser, environment
 from support.cases import cases
 from support.other_user import ROOT, entered, missing, user
 
@@ -231,7 +231,7 @@ def test_what_a_user_reaches_is_tried_by_one(mode: int, reached: bool, tmp_path:
     folder.mkdir()
     (folder / "kept").touch(mode=0o600)
     folder.chmod(mode)
-    code = "from dpsql.gateway.front_user import main; main()"
+    code = "from dpsql.gateway.serving import main; main()"
     given = json.dumps({"kept": [str(folder / "kept")], "needed": ["/etc/shadow"]})
     try:
         with user(NAME) as name:
@@ -248,7 +248,7 @@ def test_what_a_user_reaches_is_tried_by_one(mode: int, reached: bool, tmp_path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="rights are those of Linux")
 def test_without_rights_no_other_user_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpsql.gateway.front_user._rights", lambda: 1 << 7)
+    monkeypatch.setattr("dpsql.gateway.serving._rights", lambda: 1 << 7)
     monkeypatch.setattr("os.geteuid", lambda: 4711)
     with pytest.raises(GatewayError, match="CAP_SETGID, CAP_KILL") as refused:
         FrontUser.named("daemon")

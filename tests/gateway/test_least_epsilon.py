@@ -20,10 +20,8 @@ from dpsql.contract.cost import Cost
 from dpsql.engines.duckdb.session import Session
 from dpsql.errors import GatewayError
 from dpsql.gateway.audit import Audit
-from dpsql.gateway.desk import Desk
-from dpsql.gateway.least import LeastEpsilon
+from dpsql.gateway.desk import AskedCall, Desk, LeastEpsilon
 from dpsql.gateway.limits import Buckets, Rates
-from dpsql.gateway.requests import AskedCall
 from dpsql.ledger.budget import Budget
 from dpsql.ledger.grants import Grant
 from support.cases import cases

@@ -15,9 +15,8 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.session import Session
 from dpsql.gateway.audit import Audit
-from dpsql.gateway.desk import Desk
+from dpsql.gateway.desk import Desk, watched
 from dpsql.gateway.limits import Buckets, Rates
-from dpsql.gateway.watchdog import watched
 from dpsql.ledger.chain import RESERVED
 from support.gateway_broker import Gateway, count, made, number
 

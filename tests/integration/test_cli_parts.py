@@ -19,9 +19,9 @@ from dpsql.cli.commands import main
 from dpsql.cli.completion import SqlCompleter
 from dpsql.cli.demo import MEASUREMENTS, upper_bounds
 from dpsql.cli.dot_commands import DOT_COMMANDS, is_blank, split, split_all
-from dpsql.cli.known_names import KnownNames
 from dpsql.cli.messages import clean_message
 from dpsql.cli.output import coloured, show
+from dpsql.cli.prompted import KnownNames
 from dpsql.cli.runner import Runner
 from dpsql.cli.shell import Shell, is_complete
 from dpsql.errors import DpsqlError

@@ -18,7 +18,7 @@ import dpsql
 from dpsql.cli.commands import main
 from dpsql.errors import LedgerError
 from dpsql.ledger.ledger import Budget, Charge, Ledger
-from dpsql.ledger.url import describe, url_of
+from dpsql.ledger.store import describe, url_of
 from support.cases import cases
 
 # Each part of a password that a wrong cut could leave; no text below may show one of them.

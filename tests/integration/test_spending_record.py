@@ -26,7 +26,7 @@ from dpsql.contract.periods import Dated, During
 from dpsql.engines.duckdb import spending_record
 from dpsql.engines.duckdb.mark import ROWS, marks
 from dpsql.errors import LedgerError, LedgerWarning
-from dpsql.ledger import accepting
+from dpsql.ledger import ledger
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Budget, Charge, Ledger
 from dpsql.ledger.spending import Totals
@@ -527,7 +527,7 @@ def test_the_checks_see_an_accept_that_charges_nothing(place: Place) -> None:
         charged(ledger_of(connection), pure("1/2"))
     spent = place.accounts()
     place.lose(kept)
-    with planted((accepting, "append_lost", lambda *_: None)):
+    with planted((ledger, "append_lost", lambda *_: None)):
         place.accept()
     assert place.accounts() != spent
 

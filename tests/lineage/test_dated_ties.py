@@ -17,8 +17,7 @@ import pytest
 from dpsql.contract.names import TableName
 from dpsql.contract.periods import PARTS, PERIODS
 from dpsql.engines.duckdb.lineage import bound
-from dpsql.engines.duckdb.lineage.dates import kept
-from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows
+from dpsql.engines.duckdb.lineage.rows import PUBLIC, Key, Leaf, Rows, kept
 from dpsql.engines.duckdb.lineage.stability import walk
 from support.broken.dated import FAULTS
 from support.broken.planting import planted
@@ -340,7 +339,7 @@ CORPUS = [
 
 @cases("period", PERIODS, quick=4)
 def test_what_passes_for_a_date_has_the_period_of_the_date(con: Any, period: str) -> None:
-    """The number of a period is that of `steps.periods`, on dates that no name has, too."""
+    """The number of a period is that of `steps.step`, on dates that no name has, too."""
     con.execute("CREATE OR REPLACE TEMP TABLE corpus (d DATE, t TIMESTAMP)")
     con.executemany(
         "INSERT INTO corpus VALUES (?::VARCHAR::DATE, ?::VARCHAR::TIMESTAMP)", [[one, one] for one in CORPUS]

@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.lineage import own_functions
+from dpsql.engines.duckdb.lineage import functions
 from support.cases import cases
 from support.sessions import ledger_of
 
@@ -149,23 +149,23 @@ def test_the_refusal_says_what_to_do(people: Any) -> None:
 def test_the_functions_of_a_new_database_are_its_own() -> None:
     with duckdb.connect() as con:
         rows = con.execute(
-            f"SELECT {own_functions.LINE} FROM system.main.duckdb_functions() WHERE {own_functions.WHERE}"
+            f"SELECT {functions.LINE} FROM system.main.duckdb_functions() WHERE {functions.WHERE}"
         ).fetchall()
     lines = [line for (line,) in rows]
-    own_functions.refuse_foreign(lines, tuple)
+    functions.refuse_foreign(lines, tuple)
     mine, other = "scalar\ndpsql_mine\n[DOUBLE]", "aggregate\nother\n[DOUBLE]"
-    own_functions.refuse_foreign([*lines, mine, other], tuple)
+    functions.refuse_foreign([*lines, mine, other], tuple)
     foreign = ([*lines, "scalar\nABS\n[VARCHAR]"], [*lines, "table\nrange\n[UUID]"], [*lines, mine, f"{mine}[]"])
     for changed in (lines[1:], *foreign):
         with pytest.raises(dpsql.DpsqlError, match="S051"):
-            own_functions.refuse_foreign(changed, tuple)
+            functions.refuse_foreign(changed, tuple)
 
 
 @pytest.mark.long
 def test_no_version_is_refused_because_it_is_not_known(people: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list of functions is that of the DuckDB that runs: no table of versions is shipped."""
     monkeypatch.setattr(duckdb, "__version__", "2.9.9")
-    own_functions.fresh.cache_clear()
+    functions.fresh.cache_clear()
     all_answered(people)
     register(people, "hash", ["DOUBLE"])
     all_refused(people)

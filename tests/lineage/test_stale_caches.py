@@ -13,8 +13,8 @@ import pytest
 import dpsql
 from dpsql.engines.duckdb.lineage.texts import relations
 from dpsql.gateway.door import _ReadBefore
-from dpsql.gateway.flight_columns import KnownColumns
 from dpsql.gateway.flight_session import Caller
+from dpsql.gateway.flight_sql import KnownColumns
 from support.cases import cases
 from support.sessions import ledger_of, session_of
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from dpsql.functions.grouped.aggregate_plan import CountPlan
+from dpsql.functions.grouped.aggregate import CountPlan
 from dpsql.testing import AuditReport, audit_sql
 from support.audits import connecting
 from support.cases import cases

@@ -20,8 +20,8 @@ from dpsql.statistics.aggregates import (
     GroupCount,
     Sums,
     TransformedPair,
+    shared_count,
 )
-from dpsql.statistics.shared_count import shared_count
 from dpsql.testing import check_exhaustively
 from dpsql.testing.neighbours import RELATIONS, Relation
 from support.broken.aggregates import (

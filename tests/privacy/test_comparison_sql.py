@@ -83,7 +83,7 @@ def released(plan: Any, found: Any) -> list[int]:
 
 
 def compare_block(stored: Any) -> Any:
-    from dpsql.released.stored_blocks import restored_block
+    from dpsql.released.aggregates import restored_block
 
     return restored_block(stored)
 

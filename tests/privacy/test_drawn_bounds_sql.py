@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.aggregate import AggregatePlan
 from dpsql.mechanisms.aggregates import GroupedNoise
 from dpsql.mechanisms.keyed_aggregates import KeyedNoise
 from support.broken import broken_fit

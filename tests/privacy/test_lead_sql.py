@@ -16,8 +16,8 @@ from dpsql.errors import DpsqlError
 from dpsql.functions.kendall import KendallPlan
 from dpsql.functions.selection_verdict import lead_reach
 from dpsql.functions.sis import SisPlan
-from dpsql.mechanisms import lead, ranking
-from dpsql.mechanisms.lead import LeadNoise
+from dpsql.mechanisms import ranking
+from dpsql.mechanisms.ranking import LeadNoise
 from dpsql.noise.discrete import discrete_laplace
 from dpsql.statistics.lead import CHANCE, SHUFFLES
 from dpsql.testing import audit_sql, fit, runs_needed, to_arrow
@@ -131,7 +131,7 @@ def test_the_law_of_the_noise(monkeypatch: pytest.MonkeyPatch, factor: Fraction)
     law = {one: discrete_laplace_law(4, float(scale * one), reach=REACH) for one in (1, factor)}
     other = discrete_laplace_law(4, float(scale) * 0.7, reach=REACH)
     runs = runs_needed(law[1], law[factor] if factor != 1 else other, false_alarm=FALSE_ALARM, miss=MISS)
-    monkeypatch.setattr(lead, "discrete_laplace", lambda scale, size: discrete_laplace(scale * factor, size))
+    monkeypatch.setattr(ranking, "discrete_laplace", lambda scale, size: discrete_laplace(scale * factor, size))
 
     def draw() -> int:
         with Permit(plan.measurement).drawing():

@@ -17,7 +17,7 @@ import pytest
 import dpsql
 from dpsql.contract.measurement import Permit
 from dpsql.errors import DpsqlError, ParameterError
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan, CountPlan
+from dpsql.functions.grouped.aggregate import AggregatePlan, CountPlan
 from dpsql.functions.grouped.left_out import enforced_limits
 from dpsql.statistics.aggregates import Sums
 from dpsql.testing import AuditReport, audit, fit, runs_needed

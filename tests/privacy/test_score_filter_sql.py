@@ -15,7 +15,7 @@ import pytest
 import dpsql
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterPlan
 from dpsql.testing import audit_sql
 from dpsql.testing.distribution import fit, runs_needed
 from support.audits import connecting

@@ -119,7 +119,7 @@ STOPPING: dict[str, tuple[str, ...]] = {
         _LINEAR.format("method := 'tukey'"),
         _LINEAR.format("method := 'tukey', lower := {x: 0}, upper := {x: 10}").replace("'y'", "'flag'"),
     ),
-    "functions/regression/logistic_fit.py": (
+    "functions/regression/logistic.py": (
         _LOGISTIC.format("method := 'linear'"),
         _LOGISTIC.format("method := 'additive'"),
     ),

@@ -15,7 +15,7 @@ import dpsql
 from dpsql.contract.cost import zcdp_epsilon
 from dpsql.contract.gaussian_profile import normal_tail
 from dpsql.contract.measurement import Permit, measurement_of
-from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.functions.synthetic import SyntheticPlan
 from dpsql.mechanisms import private_tree
 from dpsql.mechanisms.private_tree import (
     BOUNDS,

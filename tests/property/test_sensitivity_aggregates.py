@@ -28,14 +28,16 @@ from dpsql.statistics.aggregates import (
     Chebyshev,
     DirectSum,
     GroupCount,
+    SharedCount,
+    SharedTarget,
     Sums,
     TransformedPair,
     UnitCount,
     ValueBlock,
     Words,
     blocks_for,
+    shared_count,
 )
-from dpsql.statistics.shared_count import SharedCount, SharedTarget, shared_count
 from support.cases import cases
 
 ONE, GROUPS = 4, 3

@@ -14,8 +14,16 @@ import pytest
 import dpsql
 from dpsql.contract.relation import Contribution
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
-from dpsql.statistics.aggregates import Block, DirectSum, GroupCount, Sums, TransformedPair
-from dpsql.statistics.left_out import UnitsOver, left_out_contribution, shortened
+from dpsql.statistics.aggregates import (
+    Block,
+    DirectSum,
+    GroupCount,
+    Sums,
+    TransformedPair,
+    UnitsOver,
+    left_out_contribution,
+    shortened,
+)
 from support.broken import left_out as broken
 from support.broken.planting import planted
 from support.cases import cases

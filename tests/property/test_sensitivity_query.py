@@ -19,7 +19,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb import query_answers
+from dpsql.engines.duckdb import result_rows
 from dpsql.engines.duckdb.query_planner import QueryPlanner
 from dpsql.engines.duckdb.query_statement import QueryStatement
 from support.broken.planting import planted
@@ -162,7 +162,7 @@ def examine_bound(
 @contextmanager
 def hurried(con: Any) -> Iterator[None]:
     """Leave out what is done after the draw, or without rows."""
-    made = query_answers.core_rows
+    made = result_rows.core_rows
 
     def without_intervals(result: Any, answers: Any, confidence: float) -> Any:
         listed = [{name: value for name, value in one.items() if name != "over"} for one in answers["answers"]]
@@ -170,7 +170,7 @@ def hurried(con: Any) -> Iterator[None]:
 
     con.execute("SET disabled_optimizers = 'join_order'")
     try:
-        with planted((query_answers, "core_rows", without_intervals)):
+        with planted((result_rows, "core_rows", without_intervals)):
             yield
     finally:
         con.execute("RESET disabled_optimizers")

@@ -14,7 +14,7 @@ import dpsql
 from dpsql.contract.asker import Asker
 from dpsql.engines.duckdb import query_planner
 from dpsql.engines.duckdb.lineage.placing import place_text
-from dpsql.engines.duckdb.query_options import read_options
+from dpsql.engines.duckdb.query_planner import read_options
 from dpsql.ledger.grants import Grant
 from support.broken.planting import planted
 from support.sql_text import literal

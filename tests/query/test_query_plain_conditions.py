@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import duckdb
 import pytest
 
-from dpsql.contract.expression.judge import Bound
+from dpsql.contract.expression.judge import Bound, cannot_fail
 from dpsql.contract.expression.kinds import Type
-from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.query import expressions
 from support.cases import cases
 from tests.support.split_queries import hospital, split_of

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import dpsql
+from dpsql.contract.covers import COUNTED, DOUBTED, NARROWED
 from dpsql.contract.query.errors import verdict_sql
-from dpsql.contract.query.noisy_numbers import ONE, NoisyNumbers
-from dpsql.contract.verdicts import COUNTED, DOUBTED, NARROWED
+from dpsql.contract.query.split import ONE, NoisyNumbers
 from dpsql.functions import query_parts
 from dpsql.functions.grouped.left_out import LeftOutPlan
 from dpsql.functions.query_parts import SOURCE

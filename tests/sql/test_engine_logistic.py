@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.regression import logistic_plan as logistic
+from dpsql.functions.regression import logistic as logistic
 from dpsql.mechanisms.objective_perturbation import ObjectiveNoise
 from dpsql.statistics.logistic_rows import StepSums
 from support.arrow_engine import ArrowEngine

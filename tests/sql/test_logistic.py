@@ -18,8 +18,7 @@ from sklearn.metrics import roc_auc_score
 
 import dpsql
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.logistic import LogisticCall
-from dpsql.functions.regression.logistic_plan import LogisticPlan
+from dpsql.functions.regression.logistic import LogisticCall, LogisticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms.objective_perturbation import calibrate
 from dpsql.statistics.regression import Standard

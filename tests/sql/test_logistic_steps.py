@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 import dpsql
-from dpsql.functions.regression.logistic_plan import MOST_STEPS, WORTH_STEPS, LogisticPlan
+from dpsql.functions.regression.logistic import MOST_STEPS, WORTH_STEPS, LogisticPlan
 from dpsql.mechanisms.additive import MOST_ROUNDS, VISITS
 from dpsql.mechanisms.objective_perturbation import PerturbedObjective
 from dpsql.released.model import LinearModel

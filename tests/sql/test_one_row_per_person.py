@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.lineage.tables import Reading
+from dpsql.engines.duckdb.lineage.stability import Reading
 from support.cases import cases
 
 PEOPLE = "SELECT patient, sum(days) AS days FROM visits GROUP BY patient"

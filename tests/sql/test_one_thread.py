@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dpsql
-from dpsql.engines.duckdb.collecting import Collecting
+from dpsql.engines.duckdb.running import Collecting
 from support.cases import cases
 
 ROWS = 400_000

@@ -20,7 +20,7 @@ from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.contract.plan import refuse_small_part, refuse_wide_noise
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.aggregate_plan import FORMS
+from dpsql.functions.grouped.aggregate import FORMS
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE, quantise
 from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, equal_shares, noise_choice
 from dpsql.released.covariance import estimates
@@ -40,8 +40,8 @@ from dpsql.statistics.aggregates import (
     TransformedPair,
     ValueBlock,
     blocks_for,
+    shared_count,
 )
-from dpsql.statistics.shared_count import shared_count
 from support.audits import judge
 from support.cases import cases
 

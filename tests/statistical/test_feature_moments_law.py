@@ -14,9 +14,8 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.measurement import draw_once
-from dpsql.functions import feature_moments as module
-from dpsql.functions.covariance import CorrelationPlan
-from dpsql.functions.feature_moments import draw_moments
+from dpsql.functions import covariance as module
+from dpsql.functions.covariance import CorrelationPlan, draw_moments
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics.feature_moments import moments_length
 from dpsql.testing.distribution import fit, runs_needed

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy.special import chdtrc
 
-from dpsql.mechanisms.canonical_lipschitz import SubsetRace
+from dpsql.mechanisms.one_shot import SubsetRace
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.mechanisms.select import select
 from dpsql.noise.entropy import SYSTEM, WordReader

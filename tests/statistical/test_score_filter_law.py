@@ -13,8 +13,7 @@ import pytest
 
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.score_filter import draw_features
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.statistics.feature_counts import SCORES
 from dpsql.testing.distribution import fit, runs_needed
 from dpsql.testing.exhaustive import check_exhaustively

@@ -13,8 +13,8 @@ import pytest
 
 from dpsql.errors import InternalError, ParameterError
 from dpsql.kernels.subset_floors import completions
-from dpsql.mechanisms import subset_steps as module
-from dpsql.mechanisms.subset_steps import exponential_above_floors, subset_steps
+from dpsql.mechanisms import subset_selection as module
+from dpsql.mechanisms.subset_selection import exponential_above_floors, subset_steps
 from support.audits import judge
 
 P = 7

@@ -14,8 +14,7 @@ import pytest
 
 from dpsql.contract.measurement import Permit, measurement_of
 from dpsql.functions import synthetic
-from dpsql.functions.synthetic import draw_report
-from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.functions.synthetic import SyntheticPlan, draw_report
 from dpsql.mechanisms.private_tree import (
     CELLS,
     CROWDS,

@@ -12,8 +12,7 @@ import pytest
 from dpsql.contract.fold import Batch
 from dpsql.contract.measurement import Permit
 from dpsql.functions import synthetic
-from dpsql.functions.synthetic import SyntheticCall, TreePass
-from dpsql.functions.synthetic_plan import SyntheticPlan
+from dpsql.functions.synthetic import SyntheticCall, SyntheticPlan, TreePass
 from dpsql.progress import Progress
 from dpsql.released.synthetic import report_rows
 from dpsql.released.synthetic_rows import synthetic_columns

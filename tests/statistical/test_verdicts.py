@@ -17,10 +17,8 @@ import pytest
 import dpsql
 from dpsql.contract.measurement import draw_once
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.grouped.aggregate import draw_aggregates
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan
-from dpsql.functions.score_filter import draw_features
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.grouped.aggregate import AggregatePlan, draw_aggregates
+from dpsql.functions.score_filter import ScoreFilterPlan, draw_features
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.noise.discrete import discrete_laplace, laplace_deviation
 from dpsql.released.covariance import estimates, nothing_left

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dpsql.engines.delivery import JobNumbers
+from dpsql.engines.driver import JobNumbers
 from dpsql.engines.port import NODE, PART, Work
 from dpsql.engines.provenance import Provenance, Scan
 from dpsql.errors import SourceError

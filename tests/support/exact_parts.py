@@ -24,9 +24,8 @@ from dpsql.mechanisms.aggregates import GroupedNoise, NoisyBlock, on_lattice
 from dpsql.mechanisms.cube_vector import CubeVector
 from dpsql.mechanisms.gaussian import GaussianNoise, GaussianRelease
 from dpsql.mechanisms.interval_scan import PrivateInterval, ScannedInterval
-from dpsql.mechanisms.keyed_aggregates import KeyedNoise
+from dpsql.mechanisms.keyed_aggregates import KeyedNoise, MarginsNoise
 from dpsql.mechanisms.laplace import LaplaceNoise
-from dpsql.mechanisms.margins import MarginsNoise
 from dpsql.mechanisms.quantile import GroupQuantileSelection, QuantileSelection
 from dpsql.mechanisms.rank_counts import RankCounts
 from support.broken.planting import planted

@@ -25,7 +25,7 @@ import pytest
 
 import dpsql
 from dpsql.engines.attached import Attached
-from dpsql.engines.delivery import received
+from dpsql.engines.driver import received
 from dpsql.engines.port import Work
 from support.tasks import merged, state_of
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from dpsql.context import Context
-from dpsql.engines.delivery import received
-from dpsql.engines.driver import call_of
+from dpsql.engines.driver import call_of, received
 from dpsql.engines.duckdb.part import PartStatements
 from dpsql.engines.task import Task, fold_of, parts_of, read_columns
 

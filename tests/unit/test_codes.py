@@ -28,7 +28,7 @@ _raised_by = {
     "InternalError": "I",
     "GatewayError": "G",
 }
-# Errors whose code comes from a table of `dpsql/ledger/failures.py`, as (code, message).
+# Errors whose code comes from a table of `dpsql/ledger/store.py`, as (code, message).
 _from_tables = 1
 
 

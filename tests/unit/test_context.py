@@ -19,7 +19,7 @@ import pytest
 import dpsql
 from dpsql.contract.arguments import CONDITION, NEIGHBOUR_RELATION
 from dpsql.functions.estimate import ESTIMATE
-from dpsql.functions.grouped.arguments import BY, KEYS
+from dpsql.functions.grouped.plan import BY, KEYS
 from dpsql.functions.registry import DECLARATIONS, FUNCTIONS
 from support.cases import cases
 

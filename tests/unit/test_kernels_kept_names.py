@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpsql.kernels.identity import text_words
-from dpsql.kernels.kept_names import count_kept, first_by_key
+from dpsql.kernels.identity import count_kept, first_by_key, text_words
 
 KEY = b"k" * 16
 WIDTH = 40

@@ -1,4 +1,4 @@
-"""`dpsql.kernels.lasso` against its optimality conditions, `dpsql.kernels.lasso_votes` against scikit-learn."""
+"""`dpsql.kernels.lasso_votes` against its optimality conditions, `dpsql.kernels.lasso_votes` against scikit-learn."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from dpsql.errors import ParameterError
 from dpsql.kernels import lasso_votes as module
 from dpsql.kernels.gram import one_thread
-from dpsql.kernels.lasso import PERTURBATION, lasso
-from dpsql.kernels.lasso_votes import lasso_votes
+from dpsql.kernels.lasso_votes import PERTURBATION, lasso, lasso_votes
 from dpsql.testing.bits import SeededBits
 from support.cases import cases
 

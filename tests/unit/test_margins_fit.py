@@ -14,12 +14,11 @@ from dpsql.arrays import Doubles
 from dpsql.contract.measurement import Measurement, Permit
 from dpsql.contract.relation import Contribution
 from dpsql.mechanisms.aggregates import Lattice, NoisyBlock, gaussian_lattice, laplace_lattice
-from dpsql.mechanisms.margins import MarginsNoise
+from dpsql.mechanisms.keyed_aggregates import MarginsNoise
+from dpsql.released.aggregates import stored_block
 from dpsql.released.covariance import estimates
-from dpsql.released.margins import fitted_block
-from dpsql.released.stored_blocks import stored_block
-from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, DirectSum, GroupCount, Sums, Words
-from dpsql.statistics.margins import UnitedGroups
+from dpsql.released.query import fitted_block
+from dpsql.statistics.aggregates import GAUSSIAN, LAPLACE, DirectSum, GroupCount, Sums, UnitedGroups, Words
 from support.cases import cases
 
 CASES = [

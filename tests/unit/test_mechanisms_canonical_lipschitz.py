@@ -9,7 +9,7 @@ import pytest
 
 from dpsql.errors import ParameterError
 from dpsql.mechanisms import ranking as ranking_module
-from dpsql.mechanisms.canonical_lipschitz import SubsetRace, canonical_lipschitz
+from dpsql.mechanisms.one_shot import SubsetRace, canonical_lipschitz
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.noise.discrete import LazyExponential
 from dpsql.noise.entropy import WordReader

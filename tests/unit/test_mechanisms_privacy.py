@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from dpsql.mechanisms import canonical_lipschitz as module
+from dpsql.mechanisms import one_shot as module
 from support.laws.selection import canonical_lipschitz_law, select_law
 
 EPSILON = Fraction(1)

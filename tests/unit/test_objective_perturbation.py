@@ -11,7 +11,7 @@ import pytest
 
 from dpsql.contract.gaussian_profile import gaussian_delta
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.regression.logistic_plan import LogisticPlan
+from dpsql.functions.regression.logistic import LogisticPlan
 from dpsql.kernels import logistic as kernel
 from dpsql.kernels.descent import Descent, descent, minimise
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpsql.kernels.lasso import _largest
-from dpsql.mechanisms import canonical_lipschitz as clm_module
+from dpsql.kernels.lasso_votes import _largest
+from dpsql.mechanisms import one_shot as clm_module
 from dpsql.mechanisms import ranking as ranking_module
-from dpsql.mechanisms.canonical_lipschitz import SubsetRace
+from dpsql.mechanisms.one_shot import SubsetRace
 from dpsql.mechanisms.ranking import Ranking
 from dpsql.noise.entropy import WordReader
 from dpsql.noise.race import integer_scores
@@ -157,16 +157,16 @@ ALLOWED = {
         "sort",
     ): "keys hold the row's number: distinct, but for missing values",
     ("dpsql/kernels/xty.py", "distinct_features", "sort"): VALUES,
-    ("dpsql/kernels/kept_names.py", "first_by_key", "argsort"): "ties are looked for, and settled by all keys",
+    ("dpsql/kernels/identity.py", "first_by_key", "argsort"): "ties are looked for, and settled by all keys",
     (
-        "dpsql/kernels/kept_names.py",
+        "dpsql/kernels/identity.py",
         "first_by_key",
         "lexsort",
     ): "the last keys are what the items are: equal items tie",
     ("dpsql/kernels/kendall_compiled.py", "compile_all", "sort"): "compiles, and counts nothing",
     ("dpsql/kernels/kendall.py", "number", "argsort"): "equal values get one number; their order is lost",
     ("dpsql/kernels/kendall.py", "_inversions", "sort"): VALUES,
-    ("dpsql/kernels/lasso.py", "_largest", "partition"): LIMIT,
+    ("dpsql/kernels/lasso_votes.py", "_largest", "partition"): LIMIT,
     ("dpsql/kernels/lasso_votes.py", "vote", "partition"): LIMIT,
     ("dpsql/kernels/subset_strata.py", "_largest", "sort"): VALUES,
     ("dpsql/mechanisms/ranking.py", "_behind", "partition"): LIMIT,
@@ -174,12 +174,12 @@ ALLOWED = {
     ("dpsql/mechanisms/subsets.py", "__init__", "sort"): VALUES,
     ("dpsql/mechanisms/subset_exponential.py", "_proposals", "sort"): VALUES,
     ("dpsql/mechanisms/subsets.py", "uniform_subsets", "sort"): VALUES,
-    ("dpsql/mechanisms/subset_steps.py", "_sets", "sort"): VALUES,
+    ("dpsql/mechanisms/subset_selection.py", "_sets", "sort"): VALUES,
     ("dpsql/mechanisms/tukey.py", "__init__", "sort"): VALUES,
     ("dpsql/noise/race.py", "top_k", "sort"): "by exact comparison of real numbers that are never equal",
     ("dpsql/noise/race.py", "kth_largest", "partition"): LIMIT,
     ("dpsql/released/plots.py", "_by_size", "sorted"): SHOWN,
-    ("dpsql/released/glass_box.py", "by_feature", "sorted"): SHOWN,
+    ("dpsql/released/model.py", "by_feature", "sorted"): SHOWN,
     ("dpsql/engines/duckdb/macros.py", "sql_texts", "sorted"): SHOWN,
     ("dpsql/engines/polars.py", "check", "sort"): "one row",
     ("dpsql/manual/catalogue.py", "named_by", "sorted"): SHOWN,

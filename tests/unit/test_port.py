@@ -15,9 +15,8 @@ import pyarrow as pa
 import pytest
 
 from dpsql.contract.fold import Batch, Fold
-from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.part import PartStatements
-from dpsql.engines.duckdb.running import Calls, RunningCall
+from dpsql.engines.duckdb.running import Calls, Collecting, RunningCall
 from dpsql.engines.port import PART
 from dpsql.engines.task import Task, fold_of
 from dpsql.errors import InternalError

@@ -10,7 +10,7 @@ import pytest
 
 import dpsql
 from dpsql import Release
-from dpsql.released.html import MOST_ROWS, row_texts
+from dpsql.released.release import MOST_ROWS, row_texts
 from support.cases import cases
 
 VOID = {"br", "use", "path", "rect"}

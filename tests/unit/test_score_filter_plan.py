@@ -16,8 +16,7 @@ from dpsql.errors import InternalError, ParameterError
 from dpsql.functions.estimate import estimate
 from dpsql.functions.feature_counts import Counts, best_cluster, point_scores
 from dpsql.functions.registry import plan_from_json
-from dpsql.functions.score_filter import draw_features, noisy_counts, noisy_scores, released_counts
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterPlan, draw_features, noisy_counts, noisy_scores, released_counts
 from dpsql.mechanisms.count_noise import GaussianCountNoise, LaplaceCountNoise, TruncatedCountNoise
 from dpsql.mechanisms.key_limits import limits_by_row
 from dpsql.mechanisms.partition_selection import LAWS, partition_selection

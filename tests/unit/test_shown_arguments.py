@@ -19,18 +19,15 @@ PUBLIC = {
     "dpsql/engines/duckdb/installation.py": {"alias", "location"},
     "dpsql/engines/duckdb/lineage/aggregates.py": {"charged[0]"},
     "dpsql/engines/duckdb/mark.py": {"alias", "database"},
-    "dpsql/gateway/front_user.py": {"name", "self.name"},  # of users of the system
+    "dpsql/gateway/serving.py": {"name", "self.name", "user.name"},  # of users of the system
     "dpsql/gateway/pages/elements.py": {"tag", "name"},
-    "dpsql/gateway/serving.py": {"user.name"},
     "dpsql/kernels/fixed_point.py": {"lower", "upper"},
     "dpsql/ledger/chain.py": {"place"},
     "dpsql/ledger/copies.py": {"target.location", "source.location", "ledger.location"},
-    "dpsql/ledger/database.py": {"place"},
-    "dpsql/ledger/failures.py": {"place"},
     "dpsql/ledger/file.py": {"path", "self.path", "str(earlier)", "path.name", "others[0]"}
     | {"appended.name if appended != earlier else others[0] + SUFFIX"},
-    "dpsql/ledger/opening.py": {"store.description"},
-    "dpsql/ledger/store.py": {"str(directory)", "self.description", "path", "path + SUFFIX"},
+    "dpsql/ledger/granting.py": {"store.description"},
+    "dpsql/ledger/store.py": {"place", "str(directory)", "self.description", "path", "path + SUFFIX"},
     "dpsql/ledger/transaction.py": {"self._store.description"},
     "dpsql/noise/race.py": {"noise"},
     "dpsql/testing/__init__.py": {"name"},

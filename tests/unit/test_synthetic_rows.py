@@ -15,10 +15,10 @@ import pytest
 from dpsql.kernels.value_grid import ValueGrid, grains, steps_of
 from dpsql.mechanisms.private_tree import NoisyTree
 from dpsql.noise.seeded import SeededWords
-from dpsql.released.fitted_tree import FittedTree
 from dpsql.released.synthetic_rows import synthetic_columns, united_cells
 from dpsql.released.tree_fit import (
     ColumnGrains,
+    FittedTree,
     ReleasedColumns,
     fitted,
     grain_mixture,

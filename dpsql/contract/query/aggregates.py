@@ -9,8 +9,7 @@ from fractions import Fraction
 from dpsql.contract.expression.kinds import FLOATS, NUMBERS, TIMESTAMPS, Type
 from dpsql.contract.query.disjoint import indicator
 from dpsql.contract.query.intervals import NOWHERE, Limits, number
-from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.places import about
+from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.spellings import by_collation
 from dpsql.contract.query.split import QueryAggregate
 from dpsql.contract.query.stages import Stage

@@ -9,15 +9,12 @@ from functools import reduce
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import CoreAggregates, aggregates_in, is_one_of_equals
-from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns
-from dpsql.contract.query.nodes import Expr, Modifiers, Order
-from dpsql.contract.query.noisy_numbers import NoisyNumbers
-from dpsql.contract.query.places import about
+from dpsql.contract.query.errors import PARTS, ColumnErrors, ErrorsAround, divided_sql, error_columns, released
+from dpsql.contract.query.nodes import Expr, Modifiers, Order, about
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import DATE, PUBLIC, UNIT, KeyValues, Noisy, PartOfQuery
-from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.spellings import functions_of
-from dpsql.contract.query.split import QueryCore, QueryKey, error_names
+from dpsql.contract.query.split import NoisyNumbers, QueryCore, QueryKey, error_names
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import CoreDraft, Env, Splitting, stub_type
 from dpsql.errors import ParameterError, SourceError

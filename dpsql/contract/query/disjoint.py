@@ -5,7 +5,7 @@ are one condition and its NOT, or say of the same expression that it is among di
 some literals and among none of them, or that it is NULL and anything of that. Conditions that hold are not NULL.
 
 What is said here chooses noise: where it is wrong, a row counts in the first cell whose condition holds, and the
-guarantee is what it was (`dpsql.statistics.disjoint_counts`).
+guarantee is what it was (`dpsql.statistics.aggregates`).
 """
 
 from __future__ import annotations

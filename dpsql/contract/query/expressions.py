@@ -16,13 +16,11 @@ from decimal import Decimal
 
 from dpsql.contract.expression.functions import KNOWN
 from dpsql.contract.expression.grammar import TYPES
-from dpsql.contract.expression.judge import Judge
+from dpsql.contract.expression.judge import Judge, cannot_fail
 from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
-from dpsql.contract.expression.total import cannot_fail
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
-from dpsql.contract.query.nodes import Expr
-from dpsql.contract.query.places import about
+from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
 from dpsql.rendering import call, cast, coalesce, identifier, text

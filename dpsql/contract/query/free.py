@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.errors import released
 from dpsql.contract.query.intervals import number
 from dpsql.contract.query.nodes import Expr, Query, Select, Show, TableFunction, TableRef, given
 from dpsql.contract.query.post import PostExpressions
 from dpsql.contract.query.relations import PUBLIC, Column, PartOfQuery
-from dpsql.contract.query.released_relation import released
 from dpsql.contract.query.tree import is_catalog
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.errors import ParameterError, SourceError

@@ -1,6 +1,6 @@
 """How tables meet below a core: every equality of WHERE and ON becomes an explicit join, and a path brings the person.
 
-Which joins keep people apart is what `dpsql.engines.duckdb.lineage.joins` proves of the bound plan. Here they are
+Which joins keep people apart is what `dpsql.engines.duckdb.lineage.stability` proves of the bound plan. Here they are
 written so that its rules hold, or refused with the line to write.
 """
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import show
 from dpsql.contract.query.aggregates import aggregates_in
+from dpsql.contract.query.errors import UnboundError
 from dpsql.contract.query.joins import member_of, person_of, without_unit
-from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, given
-from dpsql.contract.query.places import about
+from dpsql.contract.query.nodes import Derived, Expr, From, Nothing, Query, Select, about, given
 from dpsql.contract.query.relations import PUBLIC, RELEASED, ROWS, Column, Item, PartOfQuery
-from dpsql.contract.query.released_relation import UnboundError
 from dpsql.contract.query.rows import Leaf, RowBlock, asks
 from dpsql.contract.query.stages import Stage, replaced
 from dpsql.contract.query.work import Env, Splitting

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dpsql.contract.parameters import fold, show
-from dpsql.contract.query.nodes import Expr, given
-from dpsql.contract.query.places import about
+from dpsql.contract.query.nodes import Expr, about, given
 from dpsql.contract.query.relations import ROWS, PartOfQuery, Scope
 from dpsql.contract.query.work import Env, Splitting
 from dpsql.contract.query.writer import Writer, default_name

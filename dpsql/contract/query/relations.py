@@ -12,7 +12,7 @@ from dpsql.contract.query.catalogue import PathKey
 from dpsql.contract.query.expressions import ColumnSql
 from dpsql.contract.query.intervals import NOWHERE, Limits
 from dpsql.contract.query.nodes import Expr, given
-from dpsql.contract.query.noisy_numbers import NoisyNumbers
+from dpsql.contract.query.split import NoisyNumbers
 from dpsql.errors import SourceError
 from dpsql.rendering import identifier
 

@@ -1,23 +1,47 @@
-"""Splits a query: what is below its aggregates of people's rows becomes cores, everything above them post text."""
+"""Splits a query: what is below its aggregates of people's rows becomes cores, everything above them post text.
+
+**Keys from joins.** Groups that a query joins with a public table: its keys are the values that their column is
+compared with.
+
+**Released rows.** A SELECT over released and public rows: its text, and which released numbers are in each of its
+columns.
+
+**Set operations.** Set operations: UNION ALL of rows of people, with the owner behind their columns, and all of what is
+released.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
+from dpsql.contract.expression.kinds import NUMBERS, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.aggregates import aggregates_in
 from dpsql.contract.query.catalogue import Catalogue, Options
 from dpsql.contract.query.cores import CoreSelect, made_core
-from dpsql.contract.query.expressions import RowExpressions
+from dpsql.contract.query.errors import (
+    PUBLIC_STANDING,
+    ErrorsAround,
+    ReleasedErrors,
+    UnboundError,
+    hidden_names,
+    named_ends,
+    released,
+    released_column,
+    with_errors,
+)
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions
 from dpsql.contract.query.free import free_function, free_show, free_table, is_empty
-from dpsql.contract.query.joined_values import joined_values
-from dpsql.contract.query.joins import of_nobody
+from dpsql.contract.query.joins import of_nobody, without_unit
 from dpsql.contract.query.nodes import (
     Derived,
     Expr,
     From,
+    Join,
     Listed,
+    Modifiers,
     Order,
     Query,
     Select,
@@ -26,30 +50,470 @@ from dpsql.contract.query.nodes import (
     TableFunction,
     TableRef,
     With,
+    about,
 )
 from dpsql.contract.query.people import TWO_STAGES, Lifter
-from dpsql.contract.query.places import about
 from dpsql.contract.query.post import PostExpressions, refuse_name
-from dpsql.contract.query.post_select import released_select
 from dpsql.contract.query.presence import columns_of, counts_nothing_without
 from dpsql.contract.query.relations import (
+    DATE,
     PUBLIC,
     RELEASED,
     ROWS,
+    UNIT,
+    Column,
+    Item,
     KeyValues,
+    Noisy,
     PartOfQuery,
     Scope,
     item_column,
 )
-from dpsql.contract.query.released_relation import UnboundError, released, with_errors
 from dpsql.contract.query.rows import Leaf, RowBlock, asks, first_of, levels
-from dpsql.contract.query.split import Split
+from dpsql.contract.query.split import ONE, NoisyNumbers, Split
 from dpsql.contract.query.stages import Stage, replaced
-from dpsql.contract.query.unions import as_distinct, is_union_of_different, released_union, union_of_rows
-from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written
-from dpsql.contract.query.writer import default_name, leaves
+from dpsql.contract.query.work import Env, Splitting, UnfoundError, check_written, stub_type
+from dpsql.contract.query.writer import default_name, ends, leaves, select_text
 from dpsql.errors import ParameterError, SourceError
-from dpsql.rendering import identifier
+from dpsql.rendering import call, cast, identifier
+
+_NOTHING = "CAST(NULL AS DOUBLE)"
+
+
+def is_union_of_different(query: SetOperation) -> bool:
+    """Whether equal rows of several queries are one row of a UNION."""
+    return query.kind == "UNION" and (not query.every or query.modifiers.distinct)
+
+
+def as_distinct(query: SetOperation) -> Select:
+    """Return SELECT DISTINCT of UNION ALL, which is the same as a UNION."""
+    whole = replace(query, every=True, withs=(), modifiers=Modifiers())
+    star = Expr("star")
+    return Select(query.withs, replace(query.modifiers, distinct=True), (star,), Derived(whole, "united"))
+
+
+def union_of_rows(work: Splitting, query: SetOperation, parts: Sequence[PartOfQuery]) -> PartOfQuery:
+    """Return rows of people of several queries.
+
+    Raises
+    ------
+    ParameterError
+        P103: it is another operation, or cuts by an order. P105: one part is released.
+    """
+    if query.kind != "UNION" or not query.every or query.modifiers.distinct or query.modifiers.cuts:
+        raise ParameterError(
+            "P103",
+            f"sql: {query.kind} of people's rows{' with LIMIT' if query.kind == 'UNION' else ''} is not answered. "
+            + ("Leave LIMIT out." if query.kind == "UNION" else "Write WHERE EXISTS or NOT EXISTS by the person."),
+        )
+    if any(part.level == RELEASED for part in parts):
+        raise ParameterError(
+            "P105", "sql: released numbers stand among rows of people. Aggregate each part on its own."
+        )
+    if any(part.level != ROWS for part in parts):
+        raise ParameterError("P103", "sql: public rows stand among rows of people. Aggregate each part on its own.")
+    first = parts[0]
+    if len({part.owned for part in parts}) > 1:
+        raise without_unit(table for part in parts if not part.owned for table in part.tables)
+    if any((part.pending, part.owned, part.dated) != (first.pending, first.owned, first.dated) for part in parts):
+        raise ParameterError("P103", "sql: UNION ALL of tables that reach people in different ways. Join them first.")
+    if len({len(part.columns) for part in parts}) > 1:
+        raise ParameterError("P101", "sql: the parts of UNION ALL have different numbers of columns. Select the same.")
+    stubs = (
+        f"SELECT {', '.join(f'NULL::{stub_type(one.type)} AS c{at}' for at, one in enumerate(part.columns))}"
+        for part in parts
+    )
+    kinds = work.catalogue.typing.columns(f"SELECT * FROM ({' UNION ALL '.join(stubs)})")
+    if kinds is None:
+        raise ParameterError("P101", "sql: the parts of UNION ALL have types that do not go together. Cast them.")
+    texts = []
+    for part in parts:
+        listed = []
+        for place, column in enumerate(part.columns):
+            value = Expr("item", column.sql, value="u")
+            read = {("u", column.sql): ColumnSql(f"u.{identifier(column.sql)}", column.type)}
+            kind = kinds[place][1]
+            written = work.expressions.write(value, read, None if kind == column.type else kind.sql)
+            listed.append(f"{written.sql} AS {identifier(f'c{place}')}")
+        if part.owned:
+            owner = next(one.sql for one in (*part.columns, *part.unseen) if one.owner)
+            date = next((one.sql for one in (*part.columns, *part.unseen) if one.dated), None)
+            listed += [f"u.{identifier(date)} AS {identifier(DATE)}"] if date is not None else []
+            listed.append(f"u.{identifier(owner)} AS {identifier(UNIT)}")
+        texts.append(f"SELECT {', '.join(listed)} FROM {part.sql} AS u")
+    columns = tuple(_column(place, kinds[place][1], parts) for place in range(len(first.columns)))
+    return replace(
+        first,
+        columns=columns,
+        sql=f"({' UNION ALL '.join(texts)})",
+        unseen=tuple(
+            replace(one, name=name, sql=name)
+            for name, one in (
+                (DATE, next((one for one in (*first.columns, *first.unseen) if one.dated), None)),
+                (UNIT, next((one for one in (*first.columns, *first.unseen) if one.owner), None)),
+            )
+            if one is not None
+        ),
+        tables=tuple(dict.fromkeys(table for part in parts for table in part.tables)),
+        name=(),
+    )
+
+
+def released_union(
+    work: Splitting, query: SetOperation, env: Env, parts: Sequence[PartOfQuery], level: str
+) -> PartOfQuery:
+    """Return a set operation of released and public rows; of a UNION each row has the intervals of its own part."""
+    word = f" {query.kind}{' ALL' if query.every else ''} "
+    inner: dict[int, PartOfQuery] = {}
+    below = [ends(query, PostExpressions(work, env, stub, inner=inner)) for stub in (False, True)]
+    distinct = "DISTINCT " if query.modifiers.distinct else ""
+    both = ([part.sql for part in parts], [part.stub for part in parts])
+    texts = [f"(SELECT {distinct}* FROM ({word.join(both[stub])}){below[stub]})" for stub in (0, 1)]
+    width = min(len(part.columns) for part in parts)
+    noisy = [frozenset().union(*(part.columns[place].noisy for part in parts)) for place in range(width)]
+    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    names = [one.name for one in out.columns]
+    widths = {len(one.columns) for one in (*parts, out)}
+    if level == PUBLIC or query.kind != "UNION" or len(widths) > 1 or len(set(map(fold, names))) < width:
+        return out
+    made = [_made(place, out.columns[place].type, parts) for place in range(width)]
+    every = query.every and not query.modifiers.distinct
+
+    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
+        whole = [[_part(one, names, pairs, counts, stub) for one in parts] for stub in (0, 1)]
+        joined = [" UNION ALL ".join(one) for one in whole]
+        if not every:
+            joined = [_joined_text(one, names, pairs) for one in joined]
+        return (f"(SELECT * FROM ({joined[0]}){below[0]})", f"(SELECT * FROM ({joined[1]}){below[1]})")
+
+    return replace(
+        out,
+        columns=tuple(replace(one, made=count) for one, count in zip(out.columns, made, strict=True)),
+        told=told if any(made) else None,
+        fixed=every and not query.modifiers.cuts and all(part.level == PUBLIC or part.fixed for part in parts),
+    )
+
+
+def _made(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> NoisyNumbers | None:
+    """Return of how many noisy numbers the column of a UNION is made, at most: a row is of one part."""
+    found = [part.columns[place].made for part in parts if part.told is not None]
+    known = [one for one in found if one]
+    if kind.kind not in NUMBERS or not known:
+        return None if any(part.columns[place].noisy for part in parts) else NoisyNumbers()
+    return NoisyNumbers.most(known)
+
+
+def _part(
+    part: PartOfQuery,
+    names: Sequence[str],
+    pairs: Sequence[tuple[int, NoisyNumbers]],
+    counts: Sequence[NoisyNumbers],
+    stub: int,
+) -> str:
+    """Return the rows of a part of a UNION, with error and ends of some of their columns behind them."""
+    text = ((part.sql, part.stub) if part.told is None else part.told(counts))[stub]
+    listed = [f"u.{identifier(one.sql)} AS {identifier(name)}" for one, name in zip(part.columns, names, strict=True)]
+    for place, count in pairs:
+        column = part.columns[place]
+        value = f"u.{identifier(column.sql)}"
+        found = [_NOTHING] * 4
+        if column.made:
+            found = [f"u.{identifier(name)}" for name in hidden_names(place, count)]
+        elif column.type.kind in NUMBERS and not column.noisy:
+            found = [_NOTHING, cast(value, "DOUBLE"), cast(value, "DOUBLE"), PUBLIC_STANDING]
+        listed += named_ends(found, place, count)
+    return f"(SELECT {', '.join(listed)} FROM {text} AS u)"
+
+
+def _joined_text(joined: str, names: Sequence[str], pairs: Sequence[tuple[int, NoisyNumbers]]) -> str:
+    """Return different rows; what is the same row of several parts has an interval that holds those of all of them."""
+    listed = [identifier(name) for name in names]
+    for place, count in pairs:
+        error, *both, standing = map(identifier, hidden_names(place, count))
+        alone = f"CASE WHEN {call('count_star')} = 1 THEN {call('min', error)} END"
+        unknown = call("count_if", " OR ".join(f"{end} IS NULL" for end in both))
+        hull = [
+            f"CASE WHEN {unknown} = 0 THEN {call(name, end)} END"
+            for name, end in zip(("min", "max"), both, strict=True)
+        ]
+        listed += named_ends([alone, *hull, call("max", standing)], place, count)
+    return f"SELECT {', '.join(listed)} FROM ({joined}) GROUP BY {', '.join(map(identifier, names))}"
+
+
+def _column(place: int, kind: Type, parts: Sequence[PartOfQuery]) -> Column:
+    found = [part.columns[place] for part in parts]
+    bounds = found[0].interval
+    for one in found[1:]:
+        bounds = bounds.hull(one.interval)
+    ties = {one.tie for one in found}
+    return replace(
+        found[0],
+        sql=f"c{place}",
+        type=kind,
+        interval=bounds,
+        keys=lambda: _keys(found),
+        owner=all(one.owner for one in found),
+        dated=all(one.dated for one in found),
+        whole=all(one.whole for one in found),
+        tie=ties.pop() if len(ties) == 1 else None,
+    )
+
+
+def _keys(found: Sequence[Column]) -> KeyValues | None:
+    """Return the public values of all parts."""
+    each = [one.keys() for one in found]
+    if any(one is None or one.values is None for one in each):
+        return None
+    values = dict.fromkeys(value for one in each if one is not None for value in one.values or ())
+    return KeyValues(tuple(values), None, each[0].origin if each[0] is not None else "")
+
+
+def released_select(
+    work: Splitting, query: Select, env: Env, leaf: Leaf, relations: Sequence[PartOfQuery], names: Sequence[str] | None
+) -> PartOfQuery:
+    """Return what a SELECT over released and public rows returns; `names` are its columns', where they are known."""
+    scope = Scope()
+    for number, one in enumerate(leaves(query.source)):
+        relation, alias = leaf(one)
+        scope.items.append(Item(f"p{number}", relation, alias))
+    scope.aliases = {fold(one.alias): one for one in query.items if one.alias}
+    inner: dict[int, PartOfQuery] = {}
+    texts = []
+    if names is not None and len(names) == len(query.items) and not any(one.what == "star" for one in query.items):
+        items = zip(query.items, names, strict=True)
+        query = replace(query, items=tuple(replace(one, alias=name) for one, name in items))
+    for stub in (False, True):
+
+        def read(source: From, stub: bool = stub) -> str:
+            return _leaf_text(leaf(source), stub)
+
+        texts.append(f"({select_text(query, PostExpressions(work, env, stub, scope, inner), read)})")
+    noisy = _noisy(query, scope, inner)
+    level = levels([*relations, *inner.values()])
+    out = released(work, texts[0], texts[1], noisy, level, within=env.outer is not None)
+    if not work.options.errors or level == PUBLIC:
+        return out
+    return _with_told(query, out, scope, lambda stub: PostExpressions(work, env, stub, scope, inner))
+
+
+def _with_told(query: Select, out: PartOfQuery, scope: Scope, writer: Callable[[bool], PostExpressions]) -> PartOfQuery:
+    """Return a SELECT with what writes the intervals of its columns behind them."""
+    modifiers = query.modifiers
+    items = _spelled_out(query, scope)
+    if len(query.sets) > 1 or modifiers.distinct or modifiers.distinct_on or items is None:
+        return out
+    # Relations without a name have one here, by which what is behind their columns is named.
+    named = replace(scope, items=[replace(one, id=one.alias or f"dpsql_{one.id}") for one in scope.items])
+    if len(items) != len(out.columns) or len({fold(one.id) for one in named.items}) < len(named.items):
+        return out
+    merged = _merged(query.source)
+    still = merged is not None and not any(
+        column.noisy for one in named.items for column in one.relation.columns if fold(column.name) in merged
+    )
+
+    def errors(numbers: NoisyNumbers, stub: bool = False, steady: bool = False) -> ReleasedErrors:
+        return ReleasedErrors(
+            None, ErrorsAround(writer(stub).over, writer(stub).subquery, steady, stub), numbers, scope=named
+        )
+
+    one = errors(ONE)
+    conditions = [*_ons(query.source), *([] if query.where is None else [query.where])]
+    steady = (
+        still
+        and all(each.relation.level == PUBLIC or each.relation.fixed for each in named.items)
+        and all(map(one.quiet, conditions))
+    )
+    grouped = bool(query.groups or query.group_all or any(map(aggregates_in, items)))
+    if grouped and not (steady and all(map(one.quiet, _groups(query, items, named)))):
+        return out
+    # Windows of a query of groups are of these, and not of the rows that FROM has.
+    known = errors(ONE, steady=steady)
+    made = [None if grouped and _windows(each) else known.made(each) for each in items]
+    choosing = [*conditions, *(one for one in (query.having, query.qualify) if one is not None)]
+    choosing += [each.expression for each in modifiers.orders] if modifiers.cuts else []
+    if not all(map(one.quiet, choosing)):
+        made = [each and NoisyNumbers.of_all_groups(one.noisy(item)) for each, item in zip(made, items, strict=True)]
+    sources = dict(zip(map(id, leaves(query.source)), named.items, strict=True))
+
+    def told(counts: Sequence[NoisyNumbers]) -> tuple[str, str]:
+        pairs = [(place, count) for place, own in enumerate(made) if own for count in counts if count.covers(own)]
+        texts = []
+        for stub in (False, True):
+
+            def read(source: From, stub: bool = stub) -> str:
+                item = sources[id(source)]
+                relation = item.relation
+                both = (relation.sql, relation.stub) if relation.told is None else relation.told(counts)
+                return f"{both[stub]} AS {identifier(item.id)}"
+
+            hidden = (errors(count, stub, steady).hidden(items[place], place) for place, count in pairs)
+            behind = [sql for each in hidden for sql in each]
+            texts.append(f"({select_text(replace(query, items=tuple(items)), writer(stub), read, behind)})")
+        return texts[0], texts[1]
+
+    columns = tuple(replace(column, made=count) for column, count in zip(out.columns, made, strict=True))
+    fixed = steady and query.qualify is None and query.having is None and not modifiers.cuts
+    return replace(out, columns=columns, told=told if any(made) else None, fixed=fixed)
+
+
+def _groups(query: Select, items: Sequence[Expr], scope: Scope) -> list[Expr]:
+    """Return what the rows of a query are grouped by, with names and places of its select list written out."""
+    if query.group_all and not query.groups:
+        return [one for one in items if not aggregates_in(one)]
+    aliases = {fold(one.alias): one for one in items if one.alias}
+    out = []
+    for one in query.groups:
+        place = str(one.value) if one.what == "constant" and one.name == "number" else ""
+        if place.isdecimal() and 1 <= int(place) <= len(items):
+            out.append(items[int(place) - 1])
+        elif one.what == "column" and released_column(one, scope) is None:
+            out.append(aliases.get(fold(one.names[-1]), one))
+        else:
+            out.append(one)
+    return out
+
+
+def _windows(expr: Expr) -> bool:
+    return any(one.what == "window" for one in expr.walk())
+
+
+def _spelled_out(query: Select, scope: Scope) -> list[Expr] | None:
+    """Return the select list with stars written out; None where a star is more than all columns."""
+    out: list[Expr] = []
+    for one in query.items:
+        if one.what != "star":
+            out.append(one)
+            continue
+        chosen = [item for item in scope.items if not one.name or fold(item.alias) == fold(one.name)]
+        if one.names or one.parts or (not one.name and _merges(query.source)):
+            return None
+        if len(scope.items) > 1 and not all(item.alias for item in chosen):
+            return None
+        out += [
+            Expr("column", names=(*((item.alias,) if item.alias else ()), column.name), alias=column.name)
+            for item in chosen
+            for column in item.relation.columns
+        ]
+    return out
+
+
+def _ons(source: From) -> list[Expr]:
+    """Return the conditions of joins, beside those of USING."""
+    if not isinstance(source, Join):
+        return []
+    own = [source.condition] if source.condition is not None else []
+    return [*own, *_ons(source.left), *_ons(source.right)]
+
+
+def _merged(source: From) -> set[str] | None:
+    """Return the columns by which USING joins, folded; None where NATURAL finds them."""
+    if not isinstance(source, Join):
+        return set()
+    found = [_merged(source.left), _merged(source.right)]
+    if source.natural or None in found:
+        return None
+    return set(map(fold, source.using)).union(*(one for one in found if one is not None))
+
+
+def _merges(source: From) -> bool:
+    """Whether columns of several relations are one, as USING and NATURAL make them."""
+    if not isinstance(source, Join):
+        return False
+    return bool(source.using or source.natural) or _merges(source.left) or _merges(source.right)
+
+
+def _leaf_text(found: tuple[PartOfQuery, str], stub: bool) -> str:
+    relation, alias = found
+    text = relation.stub if stub else relation.sql
+    return f"{text} AS {identifier(alias)}" if alias else text
+
+
+def _noisy(query: Select, scope: Scope, inner: dict[int, PartOfQuery]) -> list[Noisy]:
+    """Return the released numbers in each column of the select list; one of all where a star stands there."""
+    every: Noisy = frozenset().union(
+        *(column.noisy for item in scope.items for column in item.relation.columns),
+        *(column.noisy for relation in inner.values() for column in relation.columns),
+    )
+    if any(one.what == "star" for one in query.items):
+        if len(query.items) == 1 and not query.items[0].names and not isinstance(query.source, Join):
+            return [column.noisy for item in scope.items for column in item.relation.columns]
+        return [every]
+    return [_noisy_of(one, scope, inner, every) for one in query.items]
+
+
+def _noisy_of(expr: Expr, scope: Scope, inner: dict[int, PartOfQuery], every: Noisy) -> Noisy:
+    out: set[tuple[str, str]] = set()
+    for one in expr.walk():
+        if one.what == "column":
+            try:
+                found = scope.resolved(one.names)
+            except SourceError:  # of several relations, as of USING
+                theirs = (item.column(one.names[-1]) for item in scope.items)
+                out |= {number for column in theirs if column is not None for number in column.noisy}
+                continue
+            if found is not None and found.what == "item":
+                out |= scope.column(found).noisy
+            elif found is None and fold(one.names[0]) in scope.aliases:
+                out |= every
+        if one.what == "subquery" and id(one.query) in inner:
+            out |= {number for column in inner[id(one.query)].columns for number in column.noisy}
+        elif one.what in ("subquery", "star"):
+            out |= every
+    return frozenset(out)
+
+
+def joined_values(work: Splitting, query: Select, env: Env) -> dict[str, KeyValues]:
+    """Return the columns that a query equates with columns of public tables, with these columns' values."""
+    scope = Scope()
+    for one in leaves(query.source):
+        if isinstance(one, TableRef) and (any(one.names[:2]) or fold(one.names[2]) not in env.withs):
+            table = work.catalogue.table(one.names)
+            if table is not None and table.public and not one.columns:
+                scope.items.append(Item(f"p{len(scope.items)}", work.table(table), one.alias or one.names[2]))
+    out: dict[str, KeyValues] = {}
+    for left, right in _equated(query.source, query.where):
+        sides = [_public(one, scope) for one in (left, right)]
+        for found, other in ((sides[0], right), (sides[1], left)):
+            if found is not None and None in sides:
+                column = f"{identifier(found.relation.name[-1])}.{identifier(found.column)}"
+                listed = f"SELECT DISTINCT {column} AS v FROM {found.relation.sql}"
+                out[fold(other[-1])] = KeyValues(None, listed, f"the public {found.relation.name[-1]}")
+    return out
+
+
+class _Found(NamedTuple):
+    relation: PartOfQuery
+    column: str
+
+
+def _public(names: tuple[str, ...], scope: Scope) -> _Found | None:
+    """Return the public table and column of a name."""
+    try:
+        found = scope.resolved(names)
+    except SourceError:
+        return None
+    if found is None or found.what != "item":
+        return None
+    return _Found(scope.item(str(found.value)).relation, found.name)
+
+
+def _equated(source: From, where: Expr | None) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield the pairs of columns that rows must have equal."""
+    conditions = [where] if where is not None else []
+    todo = [source]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, Join) and one.kind == "INNER":
+            todo += [one.left, one.right]
+            conditions += [one.condition] if one.condition is not None else []
+    while conditions:
+        found = conditions.pop()
+        if found.what == "and":
+            conditions += found.parts
+        if found.what == "compare" and found.name == "=" and all(one.what == "column" for one in found.parts):
+            yield found.parts[0].names, found.parts[1].names
+
 
 _MOST_ASKED = 2_000
 _LATERAL = (

@@ -20,9 +20,8 @@ import pyarrow as pa
 from dpsql.contract.fold import Collector
 from dpsql.contract.names import FRAME_PREFIX
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.keys import ONE
-from dpsql.engines.duckdb.running import Calls, Result, RunningCall
+from dpsql.engines.duckdb.running import Calls, Collecting, Result, RunningCall
 from dpsql.engines.duckdb.session import silent
 from dpsql.engines.duckdb.statements import POSITION, part_sql, split_sql, types_sql
 from dpsql.engines.duckdb.typed_expression import (

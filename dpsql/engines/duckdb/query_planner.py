@@ -3,6 +3,11 @@
 While a statement is bound, DuckDB folds three steps of the macro, of which each gets plans that DuckDB made of the
 texts that the step before returned: `QueryPlanner.tables`, `QueryPlanner.cores` and `QueryPlanner.statement`. Nothing
 is read or charged. What the splitter wrote is judged by those plans alone.
+
+**Options.** A query's text, and what the splitter is told of a call's arguments: keys, bounds, and what no text says.
+
+**Forms.** The forms of a query of plain SQL: as it is split, and as earlier versions split it, whose releases are
+stored.
 """
 
 from __future__ import annotations
@@ -13,43 +18,190 @@ import threading
 import zoneinfo
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from dpsql.contract import parameters
 from dpsql.contract.arguments import EPSILON
 from dpsql.contract.asker import USUAL_AGE, Asker
+from dpsql.contract.keys import PRIVATE, key_text
 from dpsql.contract.layout import Layout
 from dpsql.contract.names import dotted
-from dpsql.contract.parameters import known, show
-from dpsql.contract.periods import DATED
+from dpsql.contract.parameters import fold, known, list_items, show
+from dpsql.contract.periods import DATED, Dated, block_of
 from dpsql.contract.placement import Placement
-from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, folded
+from dpsql.contract.query.catalogue import Catalogue, CatalogueTable, Options, folded
+from dpsql.contract.query.errors import UnboundError
 from dpsql.contract.query.joins import without_unit
-from dpsql.contract.query.places import pointing
-from dpsql.contract.query.released_relation import UnboundError
+from dpsql.contract.query.nodes import pointing
 from dpsql.contract.query.split import QueryCore, Split
 from dpsql.contract.query.splitter import split
-from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
+from dpsql.contract.query.tree import check_length, is_catalog, read_tree, tables_of
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage import queries as reading
-from dpsql.engines.duckdb.lineage.declarations import Declaration
+from dpsql.engines.duckdb.lineage.declarations import Declaration, Declarations
 from dpsql.engines.duckdb.lineage.placing import declared_views, is_stored, place_text
 from dpsql.engines.duckdb.lineage.sources import Seen, Sources
 from dpsql.engines.duckdb.past_releases import PastReleases, digest_of
-from dpsql.engines.duckdb.query_forms import Binding, ReadQuery
-from dpsql.engines.duckdb.query_options import Given, during_of, read_options, text_of, tree_of
 from dpsql.engines.duckdb.query_statement import QueryStatement, expected_sql, post_sql, stub_sql
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import DpsqlError, InternalError, ParameterError, SourceError
-from dpsql.functions.grouped.arguments import CONFIDENCE
 from dpsql.functions.grouped.left_out import LEFT_OUT_SHARE
+from dpsql.functions.grouped.plan import CONFIDENCE
 from dpsql.functions.query import ARGUMENTS, QueryPlan, read_age
 from dpsql.functions.query_expected import Expected, expected
 from dpsql.functions.query_parts import SOURCE, PlacedCore, parts_of_cores
 from dpsql.ledger.ledger import Ledger
 from dpsql.progress import listen
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What one thread's statement is bound by, from its first step on."""
+
+    declarations: Declarations
+    catalog: paths.Catalog
+    search_path: str
+    database: str
+    now: datetime.datetime
+    zone: str
+    claim: Declaration | None = None  # of a table whose rows the caller says to belong to a budget
+
+    @property
+    def claimed(self) -> frozenset[str]:
+        """The tables that are read as a caller's claim, as placements show them."""
+        path = None if self.claim is None or self.claim.table is None else self.catalog.path(self.claim.table)
+        return frozenset() if path is None else frozenset((self.catalog.display(path),))
+
+
+@dataclass(frozen=True)
+class ReadQuery:
+    """A query that was split, and the tables that it names."""
+
+    split: Split
+    binding: Binding
+    direct: bool
+    names: tuple[tuple[str, str], ...]
+    private: bool = False  # whether a column has private labels
+    before: ReadQuery | None = None  # as earlier versions split it: labels were public, DuckDB chose among ties
+    refusal: DpsqlError | None = None  # of what is not as it was `before`
+
+    @property
+    def differs(self) -> bool:
+        """Whether earlier versions split it otherwise."""
+        return self.private or self.split.differs
+
+    @property
+    def forms(self) -> list[ReadQuery]:
+        """The forms that may answer: it, and what it was in earlier versions."""
+        return [self] if self.before is None else [self, self.before]
+
+    @property
+    def declared(self) -> tuple[Declarations, paths.Catalog]:
+        """What judges the plans of its texts."""
+        return self.binding.declarations, self.binding.catalog
+
+
+Given = Mapping[str, object]
+
+
+def read_options(
+    given: Given, now: datetime.datetime, columns: tuple[tuple[str, str], ...] | None, *, earlier: bool = False
+) -> Options:
+    """Return what the splitter is told of a call's arguments."""
+    keys, private = given.get("keys"), False
+    listed: dict[str, tuple[str | None, ...]] = {}
+    if isinstance(keys, str):
+        if fold(keys.strip()) != PRIVATE:
+            raise ParameterError(
+                "P066", f"keys must be a struct of lists by column, or 'private'; got {show(keys)}. Give one of both."
+            )
+        private = True
+    elif isinstance(keys, Mapping):
+        for name, values in keys.items():
+            items = list_items(values)
+            if not items:
+                raise ParameterError("P066", f"keys of {show(name)} must be a list with at least one value. Give them.")
+            listed[str(name)] = tuple(map(key_text, items))
+    elif keys is not None:
+        raise ParameterError(
+            "P066", "keys must be a struct of lists by column, {ward: ['A', 'B']}, or 'private'. Give one of both."
+        )
+    return Options(
+        keys=listed,
+        private_keys=private,
+        delta=given.get("delta") is not None,
+        lower=_bounds("lower", given.get("lower")),
+        upper=_bounds("upper", given.get("upper")),
+        now=now,
+        zone=str(now.tzinfo),
+        columns=columns,
+        errors=given.get("errors") is True,
+        earlier=earlier,
+    )
+
+
+def _bounds(name: str, given: object) -> dict[str, Fraction]:
+    if given is None:
+        return {}
+    hint = f"Give numbers by column: {name} := {{days: 0}}."
+    named = given if isinstance(given, Mapping) else {"": given}
+    found = {}
+    for column, value in named.items():
+        checked = parameters.finite_float(name, value, hint=hint)
+        found[str(column)] = Fraction(str(checked))
+    return found
+
+
+def during_of(placed: Sequence[PlacedCore], given: object) -> object:
+    """Return the periods that a call names; or those that literal bounds of the date leave in every core.
+
+    Raises
+    ------
+    ParameterError
+        P110: neither is there, and rows are dated.
+    """
+    dated = [(one.stated[DATED], one.core.dates) for one in placed if isinstance(one.stated.get(DATED), Dated)]
+    if given is not None or all(known(Dated, stated).is_undated for stated, _ in dated):
+        return given
+    spans: dict[str, None] = {}
+    for found, days in dated:
+        stated = known(Dated, found)
+        if days is None:
+            column = stated.text if stated.tables else stated.base or stated.column
+            raise ParameterError(
+                "P110",
+                f"during is missing: the budget is kept by the {stated.period} of {show(column)}. Say which, "
+                f"during := '...', or write WHERE with dates: {column} >= DATE '...' AND {column} < DATE '...'.",
+            )
+        blocks = [block_of(stated.period, datetime.date.fromisoformat(day)) for day in days]
+        spans["/".join(dict.fromkeys(blocks))] = None
+    return list(spans)
+
+
+def text_of(sql: object) -> str:
+    """Return the text of a query.
+
+    Raises
+    ------
+    ParameterError
+        P100: it is no text that can be one SELECT.
+    """
+    if not isinstance(sql, str) or not sql.strip():
+        raise ParameterError("P100", f"sql must be one SELECT, as text; got {show(sql)}. Give 'SELECT ...'.")
+    if not parameters.is_storable(sql):
+        raise ParameterError("P100", "sql must be text without NUL characters and lone surrogates. Write it without.")
+    check_length(sql)
+    return sql
+
+
+def tree_of(tree: object) -> str:
+    """Return the parse tree of a query, as JSON; raise where there is none."""
+    if not isinstance(tree, str):
+        raise ParameterError("P100", "sql must be one SELECT, as text. Give 'SELECT ...'.")
+    return tree
+
 
 # A query of all columns of the caller's own text: its plan shows names and types.
 _ORIGINAL = "SELECT * FROM (\n{sql}\n) AS dpsql_query"

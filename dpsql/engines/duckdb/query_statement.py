@@ -19,13 +19,10 @@ from dpsql.contract.covers import COVERS
 from dpsql.contract.json import Json
 from dpsql.contract.parameters import fold, known
 from dpsql.contract.query.catalogue import Path
-from dpsql.contract.query.noisy_numbers import NoisyNumbers
-from dpsql.contract.query.split import QueryAggregate, QueryCore, Split, error_names
-from dpsql.engines.duckdb.query_answers import stored_query
-from dpsql.engines.duckdb.result_rows import tables_sql, texts_sql
+from dpsql.contract.query.split import NoisyNumbers, QueryAggregate, QueryCore, Split, error_names
+from dpsql.engines.duckdb.result_rows import stored_query, tables_sql, texts_sql
 from dpsql.engines.duckdb.statements import part_of_query
-from dpsql.engines.duckdb.steps.source import key_types
-from dpsql.engines.duckdb.steps.step import Frame, Step
+from dpsql.engines.duckdb.steps.step import Frame, Step, key_types
 from dpsql.functions.query import QueryPlan
 from dpsql.functions.query_expected import Expected
 from dpsql.rendering import call, cast, double, element, field, identifier, struct, text
@@ -99,7 +96,7 @@ class QueryStatement:
         return self._over(f"SELECT {released} AS release", self._free)
 
     def answer(self, zone: str) -> str:
-        """Return how rows follow from a stored release, see `dpsql.engines.duckdb.query_answers.stored_answer`."""
+        """Return how rows follow from a stored release, see `dpsql.engines.duckdb.result_rows.stored_answer`."""
         return json.dumps({"sql": self._over(stored_query()), "asked": self.asked, "zone": zone})
 
     @property

@@ -26,7 +26,6 @@ from dpsql.contract.fold import Collector
 from dpsql.contract.measurement import NOTHING, Draw, Permit
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
-from dpsql.engines.duckdb.collecting import Collecting
 from dpsql.engines.duckdb.lineage.aggregates import Around
 from dpsql.engines.duckdb.lineage.reading import refuse_lost_keys
 from dpsql.engines.duckdb.lineage.sources import Sources
@@ -34,7 +33,16 @@ from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.past_releases import PastReleases
 from dpsql.engines.duckdb.planner import EngineRegistry, Planned, Planner
 from dpsql.engines.duckdb.query_planner import QueryPlanner
-from dpsql.engines.duckdb.running import Calls, Result, RunningCall, Statistic, may_be_long, protection, row_text
+from dpsql.engines.duckdb.running import (
+    Calls,
+    Collecting,
+    Result,
+    RunningCall,
+    Statistic,
+    may_be_long,
+    protection,
+    row_text,
+)
 from dpsql.errors import BudgetError, InternalError, ParameterError
 from dpsql.functions.query import QueryCall, QueryPlan
 from dpsql.functions.registry import MODELS, function_of

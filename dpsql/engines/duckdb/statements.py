@@ -12,7 +12,7 @@ source as empty, it may never ask for the ticket, and a release would come befor
 A statement is a chain of steps (`dpsql.engines.duckdb.steps`), each a query with a note. Where it is explained, the
 notes stand in it as comments, and nothing else differs.
 
-The contents of a source enter a statement in one place, `steps.source.rows_of`, and are used in only three ways:
+The contents of a source enter a statement in one place, `steps.step.rows_of`, and are used in only three ways:
 
 - *Identities* (privacy units, row ids, labels) become a number or bytes (`identity`) before anything is joined,
   grouped, partitioned or hashed, and names of features a text that is compared by its bytes (`exact_text`). Collations
@@ -34,7 +34,7 @@ from dataclasses import replace
 
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, HISTOGRAM, SCORES, XTY, Plan
 from dpsql.engines.duckdb.result_rows import catalogued_sql, rows_sql
-from dpsql.engines.duckdb.steps import limits, long_rows, rows, source, values
+from dpsql.engines.duckdb.steps import rows, step, values
 from dpsql.engines.duckdb.steps.grouped import grouped_steps
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.engines.port import PART
@@ -59,7 +59,7 @@ def release_sql(plan: Plan, function: str, *, noted: bool = False) -> str:
     released = call(f"dpsql_release_{FUNCTIONS[function].shape.name}", frame.closing_ticket, _statistic(frame))
     keys = plan.key_columns if isinstance(plan, GroupedPlan) else ()
     by = len(plan.by) if isinstance(plan, GroupedPlan) else 0
-    types = [f"(SELECT {source.typed_key(number)} FROM {frame.name('types')})" for number in range(by)]
+    types = [f"(SELECT {step.typed_key(number)} FROM {frame.name('types')})" for number in range(by)]
     types += ["NULL::BOOLEAN"] * (len(keys) - by)
     witnesses = "".join(f", {kind} AS key{number}" for number, kind in enumerate(types))
     return f"{_definitions(frame, noted=noted)}\n{note}SELECT {released} AS release{witnesses}"
@@ -95,15 +95,15 @@ def part_sql(plan: Plan, function: str, number: int, blocks: int | None, *, note
 def split_sql(plan: Plan, function: str, number: int, blocks: int, parts: int) -> str:
     """Return the query of the part of each of some rows, with the row's position; NULL for rows of nobody."""
     frame = _frame(plan, function, number, blocks)
-    return f"{_with(frame, [source.gate(frame)])}\n{rows.parts_of_rows(frame, PART, POSITION, parts)}"
+    return f"{_with(frame, [step.gate(frame)])}\n{rows.parts_of_rows(frame, PART, POSITION, parts)}"
 
 
 def types_sql(plan: Plan, function: str) -> str:
     """Return the statement of no rows that shows the types of a call's columns, and the SQL types of its keys."""
     frame = _frame(plan, function)
-    [spelled] = source.key_types(frame) or ["NULL"]
+    [spelled] = step.key_types(frame) or ["NULL"]
     probe = f"(SELECT probe FROM {frame.name('types')})"
-    return f"{_with(frame, [source.types(frame)])}\nSELECT {probe} AS probe, {spelled} AS spelled"
+    return f"{_with(frame, [step.types(frame)])}\nSELECT {probe} AS probe, {spelled} AS spelled"
 
 
 def part_of_query(
@@ -124,13 +124,13 @@ def part_of_query(
     if isinstance(frame, GroupedFrame) and isinstance(bounding, GroupedFrame):
         frame = replace(frame, bounding=bounding)
     if isinstance(plan, RowsPlan):
-        steps = [source.types(frame), source.gate(frame), *limits.rows_of_units(frame, plan.cells or 1)]
+        steps = [step.types(frame), step.gate(frame), *rows.rows_of_units(frame, plan.cells or 1)]
     elif isinstance(plan, CoreBoundsPlan) and isinstance(frame, GroupedFrame):
-        steps = [source.types(frame), source.gate(frame), *values.bounds_alone(frame)]
+        steps = [step.types(frame), step.gate(frame), *values.bounds_alone(frame)]
     else:
         steps = list(_steps(frame))
     if drawing is not None:
-        steps.insert(2, limits.limited(frame, drawing))
+        steps.insert(2, rows.limited(frame, drawing))
     return frame, steps, _statistic(frame)
 
 
@@ -150,7 +150,7 @@ def admit_sql(plan: Plan) -> str:
 
 
 _STEPS: Mapping[str, Callable[[Frame], Iterator[Step]]] = {
-    XTY: long_rows.products,
+    XTY: rows.products,
     HISTOGRAM: rows.counts,
     SCORES: rows.compared,
     GROUPED: grouped_steps,
@@ -169,12 +169,12 @@ def _steps(frame: Frame) -> Iterator[Step]:
     """Yield every step up to the statistic."""
     plan = frame.plan
     if frame.only is None or plan.statement == GROUPED:
-        yield source.types(frame)
-    yield source.gate(frame)
+        yield step.types(frame)
+    yield step.gate(frame)
     if plan.statement == FEATURE_COUNTS:
-        yield from long_rows.gathered_names(frame)
+        yield from rows.gathered_names(frame)
     elif plan.statement == COLLECTED and plan.layout.kind == "long":
-        yield from long_rows.gathered(frame)
+        yield from rows.gathered(frame)
     yield from _STEPS[plan.statement](frame)
 
 

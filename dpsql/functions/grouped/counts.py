@@ -32,8 +32,16 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.plan import COLLECTED, NOT_STATED, Pass, Plan
 from dpsql.contract.relation import Contribution
 from dpsql.errors import InternalError, ParameterError
-from dpsql.functions.grouped.arguments import GROUP_LIMITS, GROUPS, KEYS, OTHER, UNIT, refuse_without_by
-from dpsql.functions.grouped.plan import GroupedCall, GroupedPlan
+from dpsql.functions.grouped.plan import (
+    GROUP_LIMITS,
+    GROUPS,
+    KEYS,
+    OTHER,
+    UNIT,
+    GroupedCall,
+    GroupedPlan,
+    refuse_without_by,
+)
 from dpsql.functions.value_cells import DerivedKey
 from dpsql.kernels.columns import to_doubles
 from dpsql.released.results import groups_record

@@ -49,8 +49,8 @@ from dpsql.contract.layout import Layout
 from dpsql.contract.measurement import Measurement, measurement_of
 from dpsql.contract.plan import Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.grouped.arguments import CONFIDENCE, COUNT_DELTA, GROUPS, NOISE, UNIT
 from dpsql.functions.grouped.counts import CountedCall, ValuePlan
+from dpsql.functions.grouped.plan import CONFIDENCE, COUNT_DELTA, GROUPS, NOISE, UNIT
 from dpsql.functions.value_cells import BinCells, DerivedKey
 from dpsql.mechanisms.aggregates import GroupedNoise, drawable_mu, grouped_noise, noise_choice
 from dpsql.mechanisms.prefix_sums import MOST_CELLS, STRATEGIES, CumulativeCounts, PrefixStrategy, prefix_strategy

@@ -1,7 +1,7 @@
 """The argument `left_out_share`: a part of epsilon that tells how much the limits of privacy units leave out.
 
-The statistic and its sensitivity are in `dpsql.statistics.left_out`, what its noisy numbers say of a row's verdict in
-`dpsql.released.left_out`. It has Laplace noise, whatever the law of the rest.
+The statistic and its sensitivity are in `dpsql.statistics.aggregates`, what its noisy numbers say of a row's verdict in
+`dpsql.released.aggregates`. It has Laplace noise, whatever the law of the rest.
 
 Nothing is charged where no limit can leave a row out, where the share is 0, and where keys are private: there the rows
 of keys that are not released are left out, too.
@@ -26,8 +26,7 @@ from dpsql.contract.relation import Contribution
 from dpsql.errors import ParameterError
 from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan
 from dpsql.mechanisms.aggregates import GroupedNoise, equal_shares
-from dpsql.statistics.aggregates import Block
-from dpsql.statistics.left_out import left_out_blocks, left_out_contribution
+from dpsql.statistics.aggregates import Block, left_out_blocks, left_out_contribution
 
 USUAL_SHARE = Fraction(1, 20)
 # The field of what an engine hands over that says what a record is of: a group, the rows that fell away, or the units
@@ -181,7 +180,7 @@ def left_out_noise(epsilon: Fraction, contribution: Contribution, blocks: tuple[
     -----
     - **Guarantee**: pure `epsilon`-DP, beside that of the other parts.
     - **Neighbouring relation**: that of `contribution`.
-    - **Sensitivity**: `dpsql.statistics.left_out`.
+    - **Sensitivity**: `dpsql.statistics.aggregates`.
     """
     found = left_out_blocks(blocks)
     return GroupedNoise(

@@ -12,6 +12,8 @@ width between bounds: public ones, or an interval that is drawn for all groups t
 
 By basic composition all of it costs epsilon, and under zCDP what the events add up to. Where bounds are drawn and not
 found, nothing more is drawn, and the rest is not charged.
+
+**Cells.** The cells of a group with the values that stand for them.
 """
 
 from __future__ import annotations
@@ -47,7 +49,6 @@ from dpsql.functions.grouped.drawn_bounds import (
     are_missing,
     read_share,
 )
-from dpsql.functions.grouped.group_cells import GroupCells
 from dpsql.functions.value_cells import DerivedKey, EvenCells, LearnedCells
 from dpsql.kernels.cells import CellCounts
 from dpsql.kernels.column_cells import EVEN_CELLS, ScaleCounts, cells_between, most_cells, whole_steps
@@ -61,6 +62,37 @@ from dpsql.released.quantile_spans import BEYOND, among_rows, rank_reach, rows_n
 from dpsql.released.verdicts import FAILURE
 from dpsql.statistics.counts import GridHistogram, MagnitudeHistogram, rank_utility_range
 from dpsql.statistics.grouped_sums import GroupedSums
+
+
+class GroupCells:
+    """The cells of a group, with the values that stand for them; of whole numbers these are whole.
+
+    Parameters
+    ----------
+    grid : EvenCells
+    whole : bool
+        Whether the values of the column are whole numbers.
+    """
+
+    def __init__(self, grid: EvenCells, *, whole: bool) -> None:
+        self._grid = grid
+        self._whole = whole
+
+    def middle(self, cell: int) -> float:
+        """Return the value that stands for a cell; it is within the bounds."""
+        found = self._grid.middle(cell)
+        lower, upper = self._grid.ends
+        return min(max(float(round(found)), lower), upper) if self._whole else found
+
+    def ends(self, first: int, last: int) -> tuple[float, float]:
+        """Return the least and the greatest value in the cells first to last."""
+        lower, upper = self._grid.limits(first, last)
+        if not self._whole:
+            return lower, upper
+        inside = upper if upper == self._grid.ends[1] else math.nextafter(upper, -math.inf)
+        ends = float(math.ceil(lower)), float(math.floor(inside))
+        return ends if ends[0] <= ends[1] else (lower, upper)
+
 
 _MOST_CELLS = 1 << 20
 _MOST_QUANTILES = 1000

@@ -1,9 +1,13 @@
-"""dp_linear_regression: a linear model under differential privacy, by one of three methods."""
+"""dp_linear_regression: a linear model under differential privacy, by one of three methods.
+
+**AdaSSP.** AdaSSP: one noisy release of the products of all columns, after private bounds and moments if they are
+needed.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -24,6 +28,7 @@ from dpsql.contract.arguments import (
     word,
 )
 from dpsql.contract.bounds import feature_bounds
+from dpsql.contract.fold import Collector, Waiting
 from dpsql.contract.gaussian_profile import gaussian_mu
 from dpsql.contract.json import Json
 from dpsql.contract.layout import Layout
@@ -31,14 +36,65 @@ from dpsql.contract.measurement import Measurement
 from dpsql.contract.parameters import known
 from dpsql.contract.plan import MOST_ROWS, Pass, Quantity
 from dpsql.errors import ParameterError
-from dpsql.functions.regression.ada_ssp import AdaSsp
 from dpsql.functions.regression.additive import AdditiveModel, steps_rows_needed
 from dpsql.functions.regression.boosted import BoostedAdaSsp
-from dpsql.functions.regression.method import FittingPlan, Method, refuse_too_many
+from dpsql.functions.regression.least_squares import Columns, LeastSquares
+from dpsql.functions.regression.method import FittingPlan, KeptFeatures, Method, Moments, refuse_too_many
 from dpsql.functions.regression.tukey import Tukey
 from dpsql.kernels.fixed_point import affine_map
+from dpsql.mechanisms import ada_ssp
 from dpsql.mechanisms.ada_ssp import SPLITS
+from dpsql.mechanisms.gaussian import GaussianNoise
 from dpsql.mechanisms.tukey import LARGEST_MODELS
+from dpsql.statistics.regression import RowMap, RowProducts
+
+
+class AdaSsp(LeastSquares):
+    """AdaSSP."""
+
+    @property
+    def passes(self) -> tuple[Pass, ...]:
+        """A pass each for bounds, moments and products."""
+        return (Pass(),) * (1 + self.draws_bounds + self.standardizes)
+
+    def bounded(self, columns: Columns) -> Collector:
+        """Return the collector of the moments, or of the products."""
+        if not self.standardizes:
+            return Products(columns, columns.mapped)
+        if not columns.kept:
+            return Waiting(Products(columns, columns.mapped))
+        mapped = columns.mapped
+        return Moments(
+            self.plan,
+            columns.kept,
+            mapped,
+            columns.reach,
+            lambda standard: Products(columns, columns.standardised(standard)),
+        )
+
+
+class Products(KeptFeatures[RowProducts]):
+    """Exact products of all columns."""
+
+    def __init__(self, columns: Columns, mapped: RowMap) -> None:
+        super().__init__(columns.kept, RowProducts(mapped, columns.target))
+        self._columns, self._mapped = columns, mapped
+
+    def draw(self, progress: Callable[[float], None]) -> Callable[[], Json]:
+        """Draw the noisy products and solve."""
+        plan = self._columns.plan
+        part: GaussianNoise = plan.measurement["fit"]
+        fit = ada_ssp.ada_ssp(
+            self.inner.products(),
+            radius=self._mapped.radius,
+            mu=part.spend("fit"),
+            neighbours=plan.neighbours,
+            max_rows_per_unit=plan.max_rows_per_unit,
+            one=self._mapped.one,
+            squares_mu=part.spend("squares") if plan.sampling else None,
+        )
+        return self._columns.result(fit, self._mapped, self._columns.scales)
+
 
 _METHODS: Mapping[str, type[Method]] = {
     "ada_ssp": AdaSsp,

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from dpsql.contract.covers import ALL_ROWS, COVERING, covered
-from dpsql.contract.verdicts import VERDICTS
+from dpsql.contract.covers import ALL_ROWS, COVERING, VERDICTS, covered
 from dpsql.gateway.encoding import column_values, plain
 from dpsql.gateway.frames import MOST_ENTRIES
 from dpsql.gateway.pages.elements import Element, h
 from dpsql.gateway.pages.picture import number_text
 from dpsql.gateway.pages.sessions import WebSession
-from dpsql.released.html import interval_digits
+from dpsql.released.release import interval_digits
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from dpsql.contract.relation import Contribution
-from dpsql.statistics.aggregates import Block
-from dpsql.statistics.shared_count import SharedCount
+from dpsql.statistics.aggregates import Block, SharedCount
 from support.laws.aggregates import Law, grouped_law, noisy_law
 
 Codes = Sequence[int | None]

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from dpsql.engines.duckdb.lineage import dates, joins
-from dpsql.engines.duckdb.lineage.dates import EVERY_PERIOD, Dates, Met
+from dpsql.engines.duckdb.lineage import rows, stability
+from dpsql.engines.duckdb.lineage.rows import EVERY_PERIOD, Dates, Met
 from dpsql.ledger import blocks, charge, verification
 from support.broken.planting import Fault
 
-_of_one_owner, _charged_names = dates.of_one_owner, blocks.charged_names
+_of_one_owner, _charged_names = rows.of_one_owner, blocks.charged_names
 
 
 def _by_unit_alone(one: Dates, other: Dates, equal: Any) -> bool:
@@ -37,22 +37,22 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "dated_join_by_unit_alone": (
         Fault(
             "Two dated tables meet by the person's id: a row is of two periods.",
-            ((dates, "_in_one_period", _by_unit_alone),),
+            ((rows, "_in_one_period", _by_unit_alone),),
         ),
         "by the id alone",
     ),
     "undated_chosen_by_dated": (
-        Fault("Undated rows are chosen by the rows of every period.", ((joins, "of_one_owner", _chosen),)),
+        Fault("Undated rows are chosen by the rows of every period.", ((stability, "of_one_owner", _chosen),)),
         "undated rows chosen by dated ones",
     ),
     "undated_with_dated": (
-        Fault("Undated rows that met dated ones pass for undated.", ((joins, "of_one_owner", _mixed),)),
+        Fault("Undated rows that met dated ones pass for undated.", ((stability, "of_one_owner", _mixed),)),
         "dated rows of a person counted",
     ),
     "date_of_a_longer_period": (
         Fault(
             "The first day of the year passes for a date of the month.",
-            ((dates, "_KEEPS", {**dates._KEEPS, "year": EVERY_PERIOD}),),
+            ((rows, "_KEEPS", {**rows._KEEPS, "year": EVERY_PERIOD}),),
         ),
         "groups of a year",
     ),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.functions import feature_moments as functions
+from dpsql.functions import covariance as functions
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.statistics import feature_moments as statistics
 from dpsql.statistics.feature_moments import UNIT, CompleteProducts

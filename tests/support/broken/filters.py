@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dpsql.contract.gaussian_profile import gaussian_delta, gaussian_mu
-from dpsql.functions import score_filter_plan
+from dpsql.functions import score_filter
 from dpsql.kernels import xty
 from dpsql.kernels.xty import add_shares, distinct_features
 from dpsql.mechanisms import partition_selection as keys
@@ -324,34 +324,34 @@ def _chosen_by_label(counts: Any, sides: Any, lengths: Any, positions: Any, most
 
 BROKEN_FILTERS = {
     "added rows only": Fault(
-        "norms of an added row under replace", ((score_filter_plan, "released_norms", _added_rows_only),)
+        "norms of an added row under replace", ((score_filter, "released_norms", _added_rows_only),)
     ),
     "free labels": Fault(
         "noise for the features' counts alone, though the labels' are released too",
-        ((score_filter_plan, "released_norms", _without_labels),),
+        ((score_filter, "released_norms", _without_labels),),
     ),
     "footprint": Fault(
-        "differences under replace as if 2 r of them moved by 1", ((score_filter_plan, "released_norms", _footprint),)
+        "differences under replace as if 2 r of them moved by 1", ((score_filter, "released_norms", _footprint),)
     ),
     "norms of one row": Fault(
         "units of several rows, noise for one",
-        ((score_filter_plan, "released_norms", _of_one_row(feature_counts.released_norms)),),
+        ((score_filter, "released_norms", _of_one_row(feature_counts.released_norms)),),
     ),
     "range of one row": Fault(
         "units of several rows, a selection for one",
-        ((score_filter_plan, "score_range", _of_one_row(feature_counts.score_range)),),
+        ((score_filter, "score_range", _of_one_row(feature_counts.score_range)),),
     ),
     "sensitivity as range": Fault(
         "a selection calibrated to how far one score moves, though two can move apart",
-        ((score_filter_plan, "score_range", _half(feature_counts.score_range)),),
+        ((score_filter, "score_range", _half(feature_counts.score_range)),),
     ),
     "all scores are monotone": Fault(
         "the sparse vector technique with half the noise, though scores move both ways",
-        ((score_filter_plan, "is_monotone", lambda score, neighbours: True),),
+        ((score_filter, "is_monotone", lambda score, neighbours: True),),
     ),
     "row sensitivity": Fault(
         "the sparse vector technique of single rows for units of several",
-        ((score_filter_plan, "score_sensitivity", _of_one_row(feature_counts.score_sensitivity)),),
+        ((score_filter, "score_sensitivity", _of_one_row(feature_counts.score_sensitivity)),),
     ),
     "free vocabulary": Fault("every name in the table is released", ((keys, "select_partitions", _every_name),)),
     "threshold of one": Fault(

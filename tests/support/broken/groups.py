@@ -12,8 +12,7 @@ from dpsql.engines.duckdb import keys
 from dpsql.engines.duckdb.steps import grouped, step, values
 from dpsql.engines.duckdb.steps.step import UNIT, GroupedFrame, Step
 from dpsql.functions.grouped import aggregate
-from dpsql.functions.grouped.aggregate import AggregateCall
-from dpsql.functions.grouped.aggregate_plan import AggregatePlan
+from dpsql.functions.grouped.aggregate import AggregateCall, AggregatePlan
 from dpsql.functions.grouped.drawn_bounds import DrawnBoundsPlan, bounds_noise
 from dpsql.mechanisms.aggregates import NoisyBlock, on_lattice
 from dpsql.mechanisms.interval_scan import IntervalNoise

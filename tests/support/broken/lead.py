@@ -16,7 +16,7 @@ import numpy as np
 from dpsql.arrays import Doubles
 from dpsql.kernels.kendall import RankedTable
 from dpsql.kernels.shuffles import largest_sums
-from dpsql.mechanisms.lead import LeadNoise
+from dpsql.mechanisms.ranking import LeadNoise
 from dpsql.testing.neighbours import Table
 from support.broken.planting import planted
 from support.laws.lead import lead_law, place_law, scores, top_law

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpsql.contract.gaussian_profile import gaussian_mu
-from dpsql.functions.regression import logistic_plan as model
+from dpsql.functions.regression import logistic as model
 from dpsql.kernels.descent import minimise
 from dpsql.kernels.logistic import SignedRows
 from dpsql.mechanisms import objective_perturbation as mechanism

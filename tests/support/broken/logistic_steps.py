@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.functions.regression import logistic_fit
-from dpsql.functions.regression.logistic_plan import LogisticPlan
+from dpsql.functions.regression import logistic
+from dpsql.functions.regression.logistic import LogisticPlan
 from dpsql.kernels.fixed_point import FIXED_POINT_ONE
 from dpsql.mechanisms import additive
 from dpsql.statistics import additive as statistics
@@ -89,7 +89,7 @@ BROKEN_STEPS: dict[str, Fault] = {
         "neighbouring cells are joined where their exact weights say so", ((additive, "release_bins", _exact_bins),)
     ),
     "steps on a secret fit": Fault(
-        "scores are those of a fit without noise", ((logistic_fit.Classifier, "drawn", _kept_rows),)
+        "scores are those of a fit without noise", ((logistic.Classifier, "drawn", _kept_rows),)
     ),
 }
 

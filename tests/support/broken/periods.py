@@ -8,7 +8,7 @@ from typing import Any
 
 from dpsql.contract.periods import During
 from dpsql.engines.duckdb.lineage.rows import Rows
-from dpsql.engines.duckdb.steps import periods, source
+from dpsql.engines.duckdb.steps import step
 from dpsql.ledger import blocks, charge, ledger
 from dpsql.ledger.blocks import FRESH, Blocks
 from dpsql.ledger.budget import Budget
@@ -16,7 +16,7 @@ from dpsql.ledger.rows import State
 from dpsql.ledger.spent import Spent
 from support.broken.planting import Fault
 
-_dated = periods.dated
+_dated = step.dated
 _charged_names = blocks.charged_names
 _fingerprint_of = charge.fingerprint_of
 CAP = 1
@@ -53,14 +53,14 @@ def _without_during(dataset: str, function: str, arguments: str) -> str:
 CAP_PER_PERSON_ACROSS_PERIODS = Fault(
     "The cap is one for all periods of a person: the rows of one of two charged periods decide which rows of the other "
     "count, so a unit changes 2 rows where 1 is charged.",
-    ((source, "dated", _per_person),),
+    ((step, "dated", _per_person),),
 )
 CAP_BEFORE_DURING = Fault(
     "The cap comes before the choice of periods: rows of a period that is not charged decide which rows count.",
-    ((source, "dated", _capped_first),),
+    ((step, "dated", _capped_first),),
 )
 NULL_PERIOD_EVERYWHERE = Fault(
-    "Rows without a date count in every call, and no block is charged for them.", ((source, "dated", _everywhere),)
+    "Rows without a date count in every call, and no block is charged for them.", ((step, "dated", _everywhere),)
 )
 DOUBLE_SUM_PER_PERSON = Fault(
     "A sum over the rows of a person passes for one of a person in a period: rows of periods that are not charged are "
@@ -68,7 +68,7 @@ DOUBLE_SUM_PER_PERSON = Fault(
     ((Rows, "one_unit", _one_person),),
 )
 REPLAY_ACROSS_DURING = Fault(
-    "The name of a release says nothing of its periods, so the answer of one is given for another.",
+    "The name of a release says nothing of its step, so the answer of one is given for another.",
     ((ledger, "fingerprint_of", _without_during), (charge, "fingerprint_of", _without_during)),
 )
 BLOCK_CHARGED_ONCE_FOR_MANY = Fault(

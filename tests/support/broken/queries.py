@@ -9,12 +9,12 @@ from typing import Any
 
 from dpsql.contract.expression.kinds import Type
 from dpsql.contract.measurement import measurement_of
-from dpsql.contract.query import tree_expressions
+from dpsql.contract.query import tree
 from dpsql.contract.query.expressions import RowExpressions, Written
 from dpsql.contract.query.joins import Joining
 from dpsql.contract.query.split import Split
 from dpsql.contract.query.stages import Stage
-from dpsql.engines.duckdb import past_releases, query_answers, query_planner
+from dpsql.engines.duckdb import past_releases, query_planner, result_rows
 from dpsql.engines.duckdb.lineage import queries
 from dpsql.engines.duckdb.lineage.placing import place_text
 from dpsql.functions import query_parts
@@ -92,7 +92,7 @@ def _one_by_one(ledger: Ledger, charge: Charge, draw: Callable[[], object], **mo
 
 _charge = Ledger.charge
 _shares = vars(query_parts)["_shares"]
-_core_rows = vars(query_answers)["core_rows"]
+_core_rows = vars(result_rows)["core_rows"]
 JOIN_KEY_CAST = Fault(
     "A join compares keys of two types: DuckDB casts one, and a row that it cannot cast stops the query and is told.",
     ((Joining, "_equal", _either),),
@@ -113,7 +113,7 @@ ONE_CONFIDENCE = Fault(
     "An interval of several noisy numbers takes each of them with the confidence of the whole.",
     (
         (
-            query_answers,
+            result_rows,
             "core_rows",
             lambda result, core, confidence: _core_rows(
                 result, {**core, "answers": [{**one, "over": 1} for one in core["answers"]]}, confidence
@@ -139,5 +139,5 @@ UNIT_NOT_CARRIED = Fault(
 )
 DECIMAL_UNSCALED = Fault(
     "A decimal of DuckDB 1.5 is read without its scale: 0.05 is 5.",
-    ((tree_expressions, "_decimal", lambda digits, scale: str(digits)),),
+    ((tree, "_decimal", lambda digits, scale: str(digits)),),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dpsql.engines.duckdb.steps import grouped, limits, values
+from dpsql.engines.duckdb.steps import grouped, rows, values
 from dpsql.engines.duckdb.steps.step import Frame, GroupedFrame, Step
 from dpsql.functions import query_rows
 from dpsql.functions.grouped.drawn_bounds import bounds_noise
@@ -17,7 +17,7 @@ from dpsql.functions.query_rows import RowsCall
 from dpsql.kernels.cells import fine_interval
 from dpsql.mechanisms.cube_vector import CubeTarget, CubeVector
 from dpsql.mechanisms.interval_scan import IntervalNoise, PrivateInterval
-from dpsql.mechanisms.margins import MarginsNoise
+from dpsql.mechanisms.keyed_aggregates import MarginsNoise
 from dpsql.rendering import call, cast
 from dpsql.statistics.aggregates import Sums
 from support.broken.planting import Fault
@@ -54,7 +54,7 @@ NO_LIMIT = Fault(
 )
 ROWS_OF_TWO = Fault(
     "Rows are counted for each value that DuckDB calls equal, which may be two persons.",
-    ((limits, "units", _of_pairs),),
+    ((rows, "units", _of_pairs),),
 )
 MOST_OF_ALL = Fault("The limit is the number of rows of the person with most.", ((RowsCall, "after", _most_of_all),))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpsql.contract.query import spellings, stages, windows
+from dpsql.contract.query import spellings, stages
 from dpsql.engines.duckdb.lineage import orders
 from dpsql.engines.duckdb.lineage.rows import Rows
 from support.broken.planting import Fault, Patch
@@ -16,7 +16,7 @@ UNJUDGED: tuple[Patch, ...] = (
 )
 ORDER_AS_WRITTEN = Fault(
     "Rows of a person stand in the order that the caller wrote, and ties as DuckDB reads them.",
-    ((windows, "contents", lambda sql, kind: []),),
+    ((stages, "contents", lambda sql, kind: []),),
 )
 EQUAL_VALUES_AS_READ = Fault(
     "Of equal values the one that was read first stands for all.",
@@ -24,7 +24,7 @@ EQUAL_VALUES_AS_READ = Fault(
         (stages, "has_one_spelling", lambda kind: True),
         (stages, "one_of_equals", lambda sql, kind: sql),
         (spellings, "has_one_spelling", lambda kind: True),
-        (windows, "has_one_spelling", lambda kind: True),
+        (stages, "has_one_spelling", lambda kind: True),
     ),
 )
 
@@ -33,5 +33,5 @@ def _of_texts(sql: str, kind: Any) -> list[str]:
     return [sql] if kind.kind != "DOUBLE" else []
 
 
-ORDER_OF_SOME = Fault("Ties fall to some of the columns that are read.", ((windows, "contents", _of_texts),))
-EQUAL_AS_ONE = Fault("Ties fall to columns as DuckDB compares them.", ((windows, "contents", lambda sql, kind: [sql]),))
+ORDER_OF_SOME = Fault("Ties fall to some of the columns that are read.", ((stages, "contents", _of_texts),))
+EQUAL_AS_ONE = Fault("Ties fall to columns as DuckDB compares them.", ((stages, "contents", lambda sql, kind: [sql]),))

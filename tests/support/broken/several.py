@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from dpsql.engines.duckdb.lineage import bound, joins, owners, placing, sources, stability
-from dpsql.engines.duckdb.lineage.dates import Equality
-from dpsql.engines.duckdb.lineage.rows import Rows
+from dpsql.engines.duckdb.lineage import bound, placing, sources, stability
+from dpsql.engines.duckdb.lineage.rows import Equality, Rows
 from dpsql.engines.duckdb.steps import grouped
 from dpsql.functions.grouped.left_out import Enforced
 from dpsql.ledger import charge, ledger
@@ -16,7 +15,7 @@ from dpsql.ledger.blocks import Ended
 from support.broken.planting import Fault, Patch
 from support.broken.row_orders import UNJUDGED
 
-_identity, _of_people, _joined_from = joins._identity, joins.of_people, owners.joined_from
+_identity, _of_people, _joined_from = stability._identity, stability.of_people, placing.joined_from
 _aggregate, _window = stability._aggregate, stability._window
 
 
@@ -84,7 +83,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
         "parents",
     ),
     "join_by_value": (
-        Fault("Keys meet by what an expression makes of them.", ((joins, "_identity", _through_anything),)),
+        Fault("Keys meet by what an expression makes of them.", ((stability, "_identity", _through_anything),)),
         "by value of keys",
     ),
     "oldest_owner": (

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dpsql.functions import score_filter
 from dpsql.functions.feature_counts import Counts
-from dpsql.functions.score_filter import released_counts
-from dpsql.functions.score_filter_plan import ScoreFilterPlan
+from dpsql.functions.score_filter import ScoreFilterPlan, released_counts
 from dpsql.mechanisms import gaussian as gaussian_noise
 from dpsql.mechanisms import laplace as laplace_noise
 from dpsql.mechanisms import one_shot, partition_selection

@@ -68,7 +68,7 @@ def one_shot_law(
 def canonical_lipschitz_law(
     utility: Sequence[int], *, utility_range: int, epsilon: Fraction, k: int, gamma: Fraction
 ) -> dict[tuple[int, ...], float]:
-    """Return the law of `dpsql.mechanisms.canonical_lipschitz.canonical_lipschitz`.
+    """Return the law of `dpsql.mechanisms.one_shot.canonical_lipschitz`.
 
     Parameters
     ----------

@@ -12,8 +12,7 @@ from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.identities import refuse_other_columns
 from dpsql.engines.duckdb.lineage.labels import EnumLabels
 from dpsql.engines.duckdb.lineage.reading import refuse_unseen
-from dpsql.engines.duckdb.lineage.stability import is_shown
-from dpsql.engines.duckdb.lineage.tables import Reading
+from dpsql.engines.duckdb.lineage.stability import Reading, is_shown
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.errors import ParameterError, SourceError
 

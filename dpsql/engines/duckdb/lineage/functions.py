@@ -1,14 +1,122 @@
-"""The functions and types of DuckDB that a source may name: `functions.toml`, as it is for the version that runs."""
+"""The functions and types of DuckDB that a source may name: `functions.toml`, as it is for the version that runs.
+
+**DuckDB's own functions.** Which functions of a catalog are DuckDB's own: exactly the overloads that a fresh DuckDB of
+this version has.
+
+A function that a user registers stands in ``system.main`` and is marked ``internal``, as DuckDB's own are, and nothing
+in a bound plan tells them apart. So the functions of the catalog are compared with those of a new database in memory,
+into which nobody has registered anything and which has the same extensions loaded. A registered function of a new name
+is no matter here: sources may not call it (`functions.toml`). A further overload of a name of DuckDB's, or of dpsql's,
+may be called in place of it, in a source and in dpsql's own statements, and is refused; so is a catalog that lacks one.
+"""
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib.resources import files
 
 import duckdb
+
+from dpsql.contract.parameters import show
+from dpsql.errors import SourceError
+from dpsql.rendering import call, cast, coalesce, concatenated, text
+
+# What stands between the parts of a function's line.
+_BETWEEN = "\n"
+# Kinds of functions that an expression or FROM may call.
+_KINDS = ("scalar", "aggregate", "window", "table")
+_OWN = "dpsql_"
+
+# One function of `duckdb_functions()` as a line: its kind, its name, and its signature.
+LINE = concatenated(
+    "function_type",
+    *(
+        part
+        for column in (
+            "function_name",
+            cast("parameter_types", "VARCHAR"),
+            coalesce("varargs", "''"),
+            coalesce("return_type", "''"),
+        )
+        for part in (text(_BETWEEN), column)
+    ),
+)
+# Where they are: nobody can create a macro there, and functions are registered nowhere else.
+WHERE = f"database_name = 'system' AND schema_name = 'main' AND function_type IN ({', '.join(map(text, _KINDS))})"
+# The extensions that are loaded into an instance, and not part of DuckDB itself.
+EXTENSIONS = (
+    f"SELECT {call('list', 'install_path')} FROM {call('duckdb_extensions')} "
+    "WHERE loaded AND install_mode <> 'STATICALLY_LINKED'"
+)
+
+
+def refuse_foreign(lines: Iterable[str], extensions: Callable[[], Collection[str]]) -> None:
+    """Raise unless the functions of DuckDB's names are exactly its own.
+
+    Parameters
+    ----------
+    lines : iterable of str
+        The functions of a catalog, see `LINE`.
+    extensions : callable
+        Returns the files of the extensions that are loaded into it, if a fresh DuckDB has other functions.
+
+    Raises
+    ------
+    SourceError
+        S051.
+    """
+    found = set(lines)
+    own, known = fresh(())
+    loaded = () if _is_own(found, own, known) else tuple(sorted(extensions()))
+    if loaded:
+        own, known = fresh(loaded)
+    added = sorted(found - own)
+    foreign = [line for line in added if _named(line) in known]
+    mine = Counter(_named(line) for line in added if _named(line).startswith(_OWN))
+    names = [*map(_named, foreign), *(name for name, count in sorted(mine.items()) if count > 1)]
+    if names:
+        raise SourceError(
+            "S051",
+            f"a function is registered under the name {show(names[0])}, which is a function of DuckDB's own: it may be "
+            "called in its place, in any statement. Register it under another name on a new connection.",
+        )
+    lost = sorted(map(_named, own - found))
+    if lost:
+        raise SourceError(
+            "S051",
+            f"DuckDB's own function {show(lost[0])} was removed from this database's catalog. Open a new connection; "
+            "and register a function under a name that DuckDB does not have, since to remove it removes DuckDB's, too.",
+        )
+
+
+def _is_own(found: Set[str], own: frozenset[str], known: frozenset[str]) -> bool:
+    return own <= found and not any(_named(line) in known for line in found - own)
+
+
+def _named(line: str) -> str:
+    return line.split(_BETWEEN, 2)[1].lower()
+
+
+@lru_cache(maxsize=16)
+def fresh(extensions: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the functions of a new database with some extensions, and their names in lower case.
+
+    An extension that cannot be loaded there gives none.
+    """
+    with duckdb.connect(":memory:", config={"threads": 1, "allow_unsigned_extensions": True}) as connection:
+        for file in extensions:
+            try:
+                connection.execute(f"LOAD {text(file)}")
+            except duckdb.Error:
+                continue
+        rows = connection.execute(f"SELECT {LINE} FROM system.main.duckdb_functions() WHERE {WHERE}").fetchall()
+    lines = frozenset(line for (line,) in rows)
+    return lines, frozenset(map(_named, lines))
+
 
 _TYPES = "types"
 

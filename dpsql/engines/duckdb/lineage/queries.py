@@ -24,8 +24,7 @@ from dpsql.engines.duckdb.lineage.labels import EnumLabels, as_text
 from dpsql.engines.duckdb.lineage.placing import is_direct
 from dpsql.engines.duckdb.lineage.refusals import function_refused, undeclared
 from dpsql.engines.duckdb.lineage.rows import Key, Leaf
-from dpsql.engines.duckdb.lineage.stability import GENERATORS
-from dpsql.engines.duckdb.lineage.tables import Reading, loose_of
+from dpsql.engines.duckdb.lineage.stability import GENERATORS, Reading, loose_of
 from dpsql.engines.duckdb.lineage.texts import Catalogued, objects
 from dpsql.errors import InternalError, SourceError
 from dpsql.rendering import identifier

@@ -6,7 +6,7 @@ ends of each are compared as bytes, and no table is in another dataset. Whether 
 looked at, as that would tell of rows (`stability` has the proof that it does not matter).
 
 With periods each table that has the person's id may have a date, in a column of its own; the end of a path takes the
-date of its parent. What may be joined then, and what undated tables are, is in `dates`.
+date of its parent. What may be joined then, and what undated tables are, is in `rows`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,23 @@
-"""The sources of one DuckDB instance: the declarations about its tables, and where calls on them are charged."""
+"""The sources of one DuckDB instance: the declarations about its tables, and where calls on them are charged.
+
+**Earlier judgements.** What is judged of a source when its statement runs: the texts behind it, and the functions that
+it may call.
+
+Nothing is kept under a plan, or under anything else that rows may decide. What was judged is remembered under a source,
+its plan and the state of the catalog, in which the texts are the same (`CatalogState`).
+"""
 
 from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
+
+import duckdb
 
 from dpsql.contract.names import ATTACHED, MARKED, TableName, is_file
 from dpsql.contract.parameters import fold, show, text
@@ -15,18 +25,18 @@ from dpsql.contract.placement import Placement
 from dpsql.engines.duckdb.lineage import bound, paths
 from dpsql.engines.duckdb.lineage.aggregates import Around, place_aggregate
 from dpsql.engines.duckdb.lineage.declarations import DERIVE, PROTECT, PUBLIC_KIND, Declaration, Declarations
+from dpsql.engines.duckdb.lineage.functions import EXTENSIONS, refuse_foreign
 from dpsql.engines.duckdb.lineage.identities import NUMBERS, folded, missing, numbers_of, shape_of_table
-from dpsql.engines.duckdb.lineage.judgements import Judgements
 from dpsql.engines.duckdb.lineage.labels import digests, private_labels_text
-from dpsql.engines.duckdb.lineage.own_functions import refuse_foreign
-from dpsql.engines.duckdb.lineage.owners import joined_from, joined_query
-from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, place
-from dpsql.engines.duckdb.lineage.reading import text_digest
+from dpsql.engines.duckdb.lineage.placing import has_content, is_direct, joined_from, joined_query, place
+from dpsql.engines.duckdb.lineage.queries import read_query_texts
+from dpsql.engines.duckdb.lineage.reading import read_texts, refuse_lost_keys, text_digest
 from dpsql.engines.duckdb.lineage.refusals import refuse_alike
 from dpsql.engines.duckdb.lineage.stability import is_shown
+from dpsql.engines.duckdb.lineage.standing import Standing
 from dpsql.engines.duckdb.lineage.texts import Catalogued
 from dpsql.engines.duckdb.steps.grouped import listed_keys
-from dpsql.errors import BudgetError, ParameterError, SourceError
+from dpsql.errors import BudgetError, InternalError, ParameterError, SourceError
 from dpsql.ledger.budget import ENDED, Budget
 from dpsql.ledger.rows import EVERY_OTHER
 from dpsql.rendering import text as literal
@@ -37,6 +47,75 @@ if TYPE_CHECKING:
     from dpsql.functions.grouped.plan import GroupedPlan
     from dpsql.ledger.ledger import Ledger
     from dpsql.ledger.rows import Facts
+
+
+class Judgements(Standing):
+    """The declarations that stand, and what was judged in the present state of the catalog."""
+
+    def known(self, placement: Placement, catalog: paths.Catalog) -> Placement:
+        """Return a placement with whether the texts behind it were judged in the present state of the catalog."""
+        state = catalog.state
+        return replace(placement, state=state, read=self.state.is_judged(placement.key, state))
+
+    def read_texts(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> str:
+        """Raise if the texts behind a source name what no plan shows; return their digest.
+
+        Where DuckDB shows no plan, what is declared decides, too, so the texts are read at each call. Macros need not
+        be listed for that if the texts call nothing.
+        """
+        refuse_lost_keys(placement, texts)
+        known = self._is_known(placement, texts, catalog)
+        found, calls, unseen = read_texts(placement, texts, self.declarations(), catalog, known=known)
+        self.refuse_other_tables(unseen, texts.numbers)
+        if not known and (placement.seen or not calls):
+            self._note(placement, texts, catalog)
+        return found
+
+    def read_query_texts(
+        self, placement: Placement, texts: Sequence[str], catalogued: Catalogued, catalog: paths.Catalog
+    ) -> None:
+        """Raise if what the FROM items of a query name calls what no source may call."""
+        if self._is_known(placement, catalogued, catalog):
+            return
+        read_query_texts([f"FROM {text}" for text in texts], catalogued, enums=placement.enums)
+        self._note(placement, catalogued, catalog)
+
+    def read_functions(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
+        """Raise if a function that a statement may call is another than DuckDB's own; of a table all that is judged."""
+        if texts.functions is not None:
+            refuse_foreign(texts.functions, self.extensions)
+        if placement.is_plain and not self._is_known(placement, texts, catalog):
+            self._note(placement, texts, catalog)
+
+    def extensions(self) -> Collection[str]:
+        """Return the files of the loaded extensions; none where the caller has forbidden DuckDB to look for them."""
+        cursor = self._cursor()
+        if cursor is None:
+            return ()
+        with cursor, suppress(duckdb.Error):
+            [(found,)] = cursor.execute(EXTENSIONS).fetchall()
+            return tuple(found or ())
+        return ()
+
+    def _is_known(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> bool:
+        """Whether the catalog was not listed because the source was judged in the state that the catalog has.
+
+        Raises
+        ------
+        InternalError
+            I006: it was not listed, and has another state by now.
+        """
+        if not placement.governed or texts.functions is not None:
+            return False
+        if not self.state.is_judged(placement.key, catalog.state):
+            raise InternalError("I006", "the catalog has changed. Run the statement again, or prepare it again.")
+        return True
+
+    def _note(self, placement: Placement, texts: Catalogued, catalog: paths.Catalog) -> None:
+        """Note that a source was judged, if the catalog had one state from before it was listed until now."""
+        same = placement.state == catalog.state
+        self.state.judged(placement.key, catalog.state if same else None, texts.transaction)
+
 
 Seen = Sequence[tuple[str, str]]
 # File readers that infer column types from the rows unless types are given.

@@ -40,7 +40,7 @@ By induction over the operators, with "owner" for unit or value:
   may repeat: a tie meets no tie, and a group by a key mixes units. Whether a key is unique is not asked, and nothing
   above uses it.
 
-**Periods.** Where rows are dated, an owner is a person in a period, and a table may be undated: see `dates`.
+**Periods.** Where rows are dated, an owner is a person in a period, and a table may be undated: see `rows`.
 
 Rows that are still pending at the root belong to nobody that is known: the source is refused (S017). NULL units are
 dropped, and the cap is applied, to the rows of the root: after the last join, before anything is added up.
@@ -51,46 +51,371 @@ reads them, such as by the filter that a join pushes down.
 
 Both follow by induction from a rule for each operator. An operator without a rule keeps neither, and the error names
 it. If not even the inputs of an operator are known, it is an `UnreadableError`.
+
+**Joins.** Joins: whose their rows are, from whose the rows of either side are; `stability` has the induction.
+
+**Row numbers.** Windows, and the numbers that they give to rows: which order decides them, and which rows a filter on
+them keeps.
+
+**Tables.** The tables that a walk over a plan meets, and what is known of the rows of the plan then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
-from dpsql.engines.duckdb.lineage import bound, orders, spellings
-from dpsql.engines.duckdb.lineage.dates import Equality, is_date, places_of_dates
-from dpsql.engines.duckdb.lineage.joins import (
-    LEFT_SIDE,
-    beside_public,
-    chooses,
-    equal_columns,
-    equal_columns_of,
-    matches_one,
-    of_people,
-    passed_on,
-    side_by_side,
-)
-from dpsql.engines.duckdb.lineage.numbering import (
-    blind,
-    checked_firsts,
-    conjuncts,
-    firsts_of,
-    numbering_of,
-    one_number,
-    places,
-    says_whose,
-    windows_of,
-)
+from dpsql.contract.names import TableName
+from dpsql.contract.parameters import fold
+from dpsql.engines.duckdb.lineage import bound, orders, paths
+from dpsql.engines.duckdb.lineage.declarations import Declarations
 from dpsql.engines.duckdb.lineage.rows import (
+    INTEGERS,
     PUBLIC,
+    Dates,
+    Equality,
+    Key,
     Leaf,
+    Met,
     Rows,
+    is_date,
+    is_whole_period,
+    kept,
     leaf_rows,
+    of_one_owner,
+    of_owner,
+    places_of_dates,
     together,
     union_of,
 )
+
+
+def blind(rows: Rows, expressions: Sequence[object]) -> tuple[Rows, list[bool]]:
+    """Return rows whose expressions are read, unfixed where one tells spellings apart; and which ones are loose."""
+    told, loose = orders.read(rows, expressions)
+    return rows.unfixed_by(told and f"{told} of a number with several spellings"), loose
+
+
+def checked_firsts(node: bound.Node, expressions: Sequence[object]) -> set[int]:
+    """Return the first values of an aggregate below that count only where there is one row, by address.
+
+    So DuckDB writes a subquery in place of a value: ``CASE WHEN count(*) > 1 THEN error(...) ELSE first(x) END``.
+    """
+    if bound.kind(node) != "AGGREGATE_AND_GROUP_BY" or bound.listed(node, "groups"):
+        return set()
+    made, found = list(map(bound.as_node, bound.listed(node, "expressions"))), set[int]()
+    for one in map(bound.as_node, expressions):
+        checks = one.get("case_checks")
+        check = checks[0] if isinstance(checks, list) and len(checks) == 1 else {}
+        when = check.get("when_expr") if isinstance(check, dict) else None
+        if not isinstance(when, dict) or when.get("type") != "COMPARE_GREATERTHAN":
+            continue
+        sides = bound.arguments(when) or [when.get("left"), when.get("right")]
+        counted, place = bound.reference(sides[0]), bound.reference(one.get("else_expr"))
+        fails = bound.called(bound.as_node(check["then_expr"])) == "error"
+        if not fails or counted is None or place is None or bound.constant(sides[1]) != 1:
+            continue
+        if bound.called(made[counted]) == "count_star" and bound.references(expressions).count(place) == 1:
+            found.add(id(made[place]))
+    return found
+
+
+def windows_of(rows: Rows, windows: Sequence[bound.Node], node: bound.Node) -> tuple[Rows, frozenset[int]]:
+    """Return rows that windows are computed of, unfixed where an order decides one; and the columns that are loose."""
+    columns = orders.columns_of(bound.children(node)[0])
+    judged = [orders.window(rows, one) for one in windows]
+    for said, choice in judged:
+        rows = orders.loosened(
+            rows.unfixed_by(said.unfixed, orders.words(columns, said.missing, said.begun)), choice.loose
+        )
+    for one in windows:
+        rows, _ = blind(rows, orders.parts(one))
+    numbering = [one for one in windows if orders.numbers_rows(one)]
+    if not rows.unique and not rows.alone and not orders.same_order(numbering):
+        rows = rows.unfixed_by("a second order of windows")
+    loose = {place for place, (said, _) in enumerate(judged, start=rows.width) if said.loose}
+    return rows, rows.loose | loose
+
+
+def says_whose(rows: Rows) -> Callable[[object], bool]:
+    """Return whether all rows of a unit have the same value of an expression."""
+    return lambda one: bound.reference(one) in rows.unit or is_whole_period(one, rows.date)
+
+
+def one_number(rows: Rows, conditions: Iterable[bound.Node]) -> Rows:
+    """Return rows of which conditions keep those with one number.
+
+    Two rows of one partition have different numbers, so at most one of them is kept: the partition is a key.
+    """
+    for found in conditions:
+        sides = bound.arguments(found) or [found.get("left"), found.get("right")]
+        first = found.get("type") == "COMPARE_LESSTHANOREQUALTO" and bound.constant(sides[1]) == 1
+        if first or (found.get("type") == "COMPARE_EQUAL" and any(map(_constant, sides))):
+            columns = [bound.reference(side) for side in sides]
+            for among in (among for place, among in rows.numbers if place in columns):
+                rows = replace(rows, keys=among) if among else replace(rows, once=True)
+            for parts in (parts for place, parts in rows.firsts if place in columns):
+                rows = replace(rows, unique=rows.unique | {parts})
+    return rows
+
+
+def numbering_of(rows: Rows, window: bound.Node) -> frozenset[int] | None:
+    """Return within which columns a window numbers rows, none where it numbers those of a unit; None if it does not."""
+    parts = bound.listed(window, "partitions")
+    ordered = bound.listed(window, "arg_orders")  # with an order of its own it numbers a frame
+    if window.get("type") != "WINDOW_ROW_NUMBER" or ordered or not parts:
+        return None
+    if not rows.public:
+        return frozenset() if all(map(says_whose(rows), parts)) else None
+    keys = [bound.reference(part) for part in parts]
+    return None if None in keys else places(keys)
+
+
+def firsts_of(rows: Rows, windows: Sequence[bound.Node]) -> frozenset[tuple[int, frozenset[int]]]:
+    """Return the columns with numbers of rows, each with the columns within which it numbers them."""
+    found = set[tuple[int, frozenset[int]]]()
+    for place, window in enumerate(windows, start=rows.width):
+        parts = [bound.reference(part) for part in bound.listed(window, "partitions")]
+        plain = window.get("type") == "WINDOW_ROW_NUMBER" and not bound.listed(window, "arg_orders")
+        if plain and None not in parts:
+            found.add((place, places(parts)))
+    return frozenset(found)
+
+
+def places(columns: Iterable[int | None]) -> frozenset[int]:
+    """Return the columns among expressions."""
+    return frozenset(place for place in columns if place is not None)
+
+
+def conjuncts(expressions: Sequence[object]) -> Iterator[bound.Node]:
+    """Yield what must hold for each row that a filter keeps; what stands below OR, NOT or CASE need not."""
+    for expression in expressions:
+        node = bound.as_node(expression)
+        if node.get("type") == "CONJUNCTION_AND":
+            yield from conjuncts(bound.arguments(node))
+        else:
+            yield node
+
+
+def _constant(expression: object) -> bool:
+    """Whether an expression is a literal, maybe cast: one value for all rows, which random() is not."""
+    node = bound.as_node(expression)
+    if node.get("type") == "OPERATOR_CAST":
+        [of] = bound.arguments(node) or [node.get("child")]
+        return _constant(of)
+    return node.get("type") == "VALUE_CONSTANT"
+
+
+# Joins that return columns of both sides; and those that return each row of the left side at most once.
+BOTH_SIDES = frozenset(("INNER", "LEFT", "RIGHT", "OUTER", "FULL"))
+LEFT_SIDE = frozenset(("SEMI", "ANTI", "MARK", "SINGLE"))
+_CHOOSING = frozenset(("SEMI", "ANTI", "MARK"))
+# NULL stands for itself in a key, and for nobody as a unit, so that two rows without a unit may meet.
+_EQUAL = frozenset(("COMPARE_EQUAL", "COMPARE_NOT_DISTINCT_FROM"))
+_SIZES = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64, "HUGEINT": 128}
+# The least value of each integer type, and the first one above all.
+_RANGES = {name: (-(1 << size - 1), 1 << size - 1) for name, size in _SIZES.items()} | {
+    f"U{name}": (0, 1 << size) for name, size in _SIZES.items()
+}
+
+
+class _Owned(TypedDict, total=False):
+    """Whose the rows of a join are, and whether each has one at most: fields of `Rows`."""
+
+    once: bool
+    unit: frozenset[int]
+    pending: Key | None
+    ties: frozenset[tuple[int, Key]]
+    date: Dates | None
+
+
+def passed_on(left: Rows, right: Rows) -> _Owned:
+    """Return whose rows they are that stand beside public ones."""
+    unit, ties = right.behind(left.width)
+    return {
+        "unit": left.unit | unit,
+        "pending": (right if left.public else left).pending,
+        "ties": left.ties | ties,
+        "date": left.date if right.public else right.date and right.date.behind(left.width),
+    }
+
+
+def side_by_side(left: Rows, right: Rows, name: str, conditions: Sequence[object] = ()) -> Rows:
+    """Return the rows of a join with what holds of them whoever they belong to.
+
+    A key of either side, and a key of the other, are a key of pairs; with NULL for one side of an outer join, too.
+    """
+    added = {"SEMI": 0, "ANTI": 0, "MARK": 1}.get(name, right.width)
+    rows = together([left, right], left.width + added)
+    if name in LEFT_SIDE:
+        loose = left.loose | {left.width + place for place in right.loose if name == "SINGLE"}
+        return replace(rows, unique=left.unique, tells=left.tells, loose=loose)
+    there = frozenset(_behind(left.width, key) for key in right.unique)
+    unique = set[frozenset[int]]()
+    if name in ("INNER", "LEFT", "RIGHT"):
+        unique |= {one | other for one in left.unique for other in there}
+    if name in ("INNER", "LEFT") and matches_one(right, conditions, "right"):
+        unique |= left.unique
+    if name in ("INNER", "RIGHT") and matches_one(left, conditions, "left"):
+        unique |= there
+    tells = {(left.width + one, left.width + other) for one, other in right.tells}
+    loose = left.loose | _behind(left.width, right.loose)
+    return replace(rows, unique=frozenset(unique), tells=left.tells | tells, loose=loose)
+
+
+def _behind(width: int, places: frozenset[int]) -> frozenset[int]:
+    return frozenset(width + place for place in places)
+
+
+def matches_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
+    """Whether the conditions of a join determine a key of one side: each row of the other matches one row of it."""
+    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
+    return rows.alone or any(key <= equal for key in rows.unique)
+
+
+def beside_public(rows: Rows, left: Rows, right: Rows, name: str, conditions: Sequence[object]) -> Rows:
+    """Return the rows of a join of which one side is public."""
+    whose = passed_on(left, right)
+    if name not in BOTH_SIDES:
+        date = rows.date if left.public else left.date
+        whose = {"unit": left.unit, "pending": left.pending, "ties": left.ties, "date": date}
+    rows = replace(rows, **whose)
+    if name not in BOTH_SIDES | LEFT_SIDE:
+        rows = rows.broken(f"{name} JOIN")
+    if right.public:
+        single = name in LEFT_SIDE or (name in ("INNER", "LEFT") and _at_most_one(right, conditions, "right"))
+    else:
+        single = name in ("INNER", "RIGHT") and _at_most_one(left, conditions, "left")
+    rows = replace(rows, once=(left if right.public else right).once) if single else rows.mixed(f"{name} JOIN")
+    return rows if rows.unit else replace(rows, own_rows=rows.own_rows or f"{name} JOIN")
+
+
+def of_people(left: Rows, right: Rows, name: str, equal: Sequence[Equality], *, choosing: bool) -> _Owned | None:
+    """Return whose the rows of a join of people's tables are; None where rows of several people may meet.
+
+    Rows meet by what both belong to; or rows that belong to a key meet a row that has this key. A key that is NULL
+    points to nothing. With periods they are those of one period, see `rows`.
+    """
+    if name not in ("INNER", "LEFT") and not choosing:
+        return None
+    unit, ties = right.behind(left.width)
+    tied = left.ties | ties
+    if left.pending == right.pending and _meet(left.unit, right.unit, equal, null=True):
+        pending = left.pending is not None
+        met = of_one_owner(left.date, right.date, left.width, name, equal, pending=pending)
+        owner = left.unit | unit if name == "INNER" else left.unit
+        once = left.once and (choosing or right.once)
+        return _owned(met, owner, left.pending, left.ties if choosing else tied, once=once)
+    below = frozenset(place for place, key in left.ties if key == right.pending)
+    if right.pending is not None and _meet(below, right.unit, equal):
+        found = tied | frozenset((place, right.pending) for place in unit)
+        whose = left.ties if choosing else found
+        return _owned(of_owner(left.date, right.date), left.unit, left.pending, whose, once=choosing and left.once)
+    above = frozenset(place for place, key in right.ties if key == left.pending)
+    if left.pending is not None and not choosing and _meet(left.unit, above, equal):
+        found = tied | frozenset((place, left.pending) for place in left.unit)
+        met = of_owner(right.date and right.date.behind(left.width), left.date)
+        return _owned(met, unit, right.pending, found)
+    return None
+
+
+def _owned(
+    met: Met | None, unit: frozenset[int], pending: Key | None, ties: frozenset[tuple[int, Key]], *, once: bool = False
+) -> _Owned | None:
+    if met is None:
+        return None
+    return {"unit": unit, "pending": pending, "ties": ties, "date": met.date, "once": once}
+
+
+def chooses(name: str, conditions: Sequence[object], demanded: bool) -> bool:
+    """Whether a join keeps or marks each row by the matches of its unit alone, where a condition is on the unit.
+
+    The mark of ``unit IN (...)`` is NULL instead of false where the other side has a row of nobody, and the mark of a
+    row of nobody is NULL where it has any row. An outer join makes a row of nobody where no unit has a value. So the
+    mark may only be demanded to be true, as by a filter: then NULL is as good as false. The mark of EXISTS is never
+    NULL.
+    """
+    if name != "MARK":
+        return name in _CHOOSING  # further conditions choose among the matches
+    if len(conditions) != 1:
+        return False
+    return demanded or bound.as_node(conditions[0]).get("comparison") == "COMPARE_NOT_DISTINCT_FROM"
+
+
+def _at_most_one(rows: Rows, conditions: Sequence[object], side: str) -> bool:
+    """Whether the conditions determine a key, so that each row of the other side matches at most one row."""
+    if rows.alone:
+        return True
+    equal = {_key(condition.get(side)) for condition in _equalities(conditions)}
+    return bool(rows.keys) and rows.keys <= equal
+
+
+def _key(expression: object) -> int | None:
+    """Return the column that an expression passes on, also through a cast between integers, which is injective."""
+    if isinstance(expression, dict) and expression.get("type") == "OPERATOR_CAST":
+        below = expression.get("child") or next(iter(bound.listed(expression, "children")), None)
+        kinds = [bound.type_of(expression), bound.type_of(below)]
+        return bound.reference(below) if all(kind in INTEGERS for kind in kinds) else None
+    return bound.reference(expression)
+
+
+def _meet(left: frozenset[int], right: frozenset[int], equal: Sequence[Equality], *, null: bool = False) -> bool:
+    """Whether a column of the left side equals one of the right side; NULL may equal NULL where it is `null`."""
+    return any(one.whole and one.left in left and one.right in right and (null or not one.null) for one in equal)
+
+
+def equal_columns(conditions: Sequence[object]) -> list[Equality]:
+    """Return the columns of either side that a join's conditions demand to be equal."""
+    sides = ((one.get("left"), one.get("right"), one.get("comparison")) for one in _equalities(conditions))
+    found = (_equality(left, right, null=comparison != "COMPARE_EQUAL") for left, right, comparison in sides)
+    return [one for one in found if one is not None]
+
+
+def _equality(left: object, right: object, *, null: bool) -> Equality | None:
+    """Return what it says of two columns that two expressions are equal."""
+    columns = _identity(left), _identity(right)
+    if columns[0] is not None and columns[1] is not None:
+        return Equality(columns[0], columns[1], null)
+    dates = kept(left), kept(right)
+    if dates[0] is None or dates[1] is None:
+        return None
+    return Equality(dates[0][0], dates[1][0], null, False, dates[0][1] & dates[1][1])
+
+
+def equal_columns_of(found: Sequence[bound.Node]) -> list[Equality]:
+    """Return the columns of one input that conditions on its rows demand to be equal, the first one first."""
+    out: list[Equality] = []
+    for one in found:
+        sides = bound.arguments(one) or [one.get("left"), one.get("right")]
+        if one.get("type") == "COMPARE_EQUAL" and len(sides) == 2:
+            equality = _equality(*sides, null=False)
+            if equality is not None:
+                left, right = sorted((equality.left, equality.right))
+                out.append(equality._replace(left=left, right=right))
+    return out
+
+
+def _identity(expression: object) -> int | None:
+    """Return the column whose values an expression tells apart as bytes do, of every type that a path may have.
+
+    A cast to a wider integer never fails, and `encode` gives the bytes of a text. A collation calls another function.
+    """
+    node = expression if isinstance(expression, dict) else {}
+    below = bound.arguments(node) or [node.get("child")]
+    if node.get("type") == "OPERATOR_CAST":
+        wider, narrow = (_RANGES.get(bound.type_of(each)) for each in (node, below[0]))
+        if wider is None or narrow is None or not (wider[0] <= narrow[0] and narrow[1] <= wider[1]):
+            return None
+        return bound.reference(below[0])
+    if bound.called(node) == "encode" and len(below) == 1 and bound.is_own(node):
+        return bound.reference(below[0])
+    return bound.reference(expression)
+
+
+def _equalities(conditions: Sequence[object]) -> list[bound.Node]:
+    return [one for one in conditions if isinstance(one, dict) and one.get("comparison") in _EQUAL]
+
 
 # Table functions whose rows depend only on their arguments.
 GENERATORS = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
@@ -286,7 +611,7 @@ def _distinct(walking: _Walk, node: bound.Node) -> Rows:
 def _chosen(rows: Rows, name: str, choice: orders.Choice, node: bound.Node) -> Rows:
     """Return the rows of which an operator chooses or numbers some: unfixed where its order leaves the choice open."""
     if choice.fixed:
-        return spellings.loosened(rows, choice.loose)
+        return orders.loosened(rows, choice.loose)
     begun = bool(orders.ordering(node, "order_by")) or bound.kind(bound.children(node)[0]) == "ORDER_BY"
     return rows.unfixed_by(name, orders.words(orders.columns_of(bound.children(node)[0]), choice.missing, begun))
 
@@ -316,7 +641,7 @@ def _aggregate(walking: _Walk, node: bound.Node) -> Rows:
     columns = orders.columns_of(bound.children(node)[0])
     rows, loose = blind(rows, bound.listed(node, "groups"))
     for place, one in enumerate(bound.listed(node, "groups")):
-        told = spellings.group(one)
+        told = orders.group(one)
         rows = rows.unfixed_by("" if told is None else told)
         loose[place] = loose[place] or told is None
     for place, one in enumerate(map(bound.as_node, aggregates), start=len(groups)):
@@ -490,3 +815,75 @@ _RULES: Mapping[str, Callable[[_Walk, bound.Node], Rows]] = {
     "LIMIT": _limit,
     **dict.fromkeys(("TOP_N", "SAMPLE", "ASOF_JOIN", "POSITIONAL_JOIN"), _mixed_up),
 }
+
+
+@dataclass
+class Reading:
+    """The tables that a walk over a plan has met."""
+
+    declarations: Declarations
+    catalog: paths.Catalog
+    tables: dict[str, paths.Path] = field(default_factory=dict)
+    undeclared: dict[str, paths.Path] = field(default_factory=dict)
+    scanned: dict[str, None] = field(default_factory=dict)
+    declared: set[TableName | None] = field(default_factory=set)  # as they were declared
+    free: dict[paths.Path, None] = field(default_factory=dict)  # what is read as public
+    keyed: bool = False  # whether the keys of tables are read
+    keys: dict[paths.Path, Collection[frozenset[str]]] = field(default_factory=dict)  # those that were read
+
+    def walk(self, node: bound.Node, views: Mapping[str, Leaf], within: bound.Node | None = None) -> Rows:
+        """Return what a plan returns, see `stability.walk`. Keys of tables are read only where an order lacks one."""
+        rows = walk(node, self.leaf, views, within)
+        if not rows.unfixed or self.keyed:
+            return rows
+        self.keyed = True
+        return walk(node, self.leaf, views, within)
+
+    def facts(self, rows: Rows, node: bound.Node) -> dict[str, Any]:
+        """Return what is known of `rows`, which read these tables by a plan, for a `Placement`.
+
+        How many a person has:
+
+        Where the plan leaves a person one row, one counts. That limit is applied to the rows themselves, so that a
+        mistake here would cost rows and not privacy.
+        """
+        stated = self.declarations.rows_per_unit(self.declared)
+        keyed = tuple((*path, *sorted(key)) for path, keys in self.keys.items() for key in keys)
+        return {
+            "rows_per_unit": stated,
+            "once": rows.once and bool(rows.unit),
+            "keyed": keyed,
+            "loose": loose_of(rows, node),
+            "free": tuple(self.free),
+        }
+
+    def leaf(self, path: paths.Path, covered: Leaf | None = None) -> Leaf | None:
+        """Note that a table is read, and return what is declared about it; `covered` by a view that is declared so."""
+        name = self.catalog.display(path)
+        self.tables[name] = path
+        found = self._leaf(path, covered)
+        if not self.keyed:
+            return found
+        self.keys[path] = self.catalog.unique(path)
+        return replace(found or PUBLIC, unique=self.keys[path]) if self.keys[path] else found
+
+    def _leaf(self, path: paths.Path, covered: Leaf | None) -> Leaf | None:
+        name = self.catalog.display(path)
+        found = self.declarations.leaf(self.catalog.table(path), path[0])
+        if found is not None:
+            self.declared |= {one.table for one in self.declarations.about(self.catalog.table(path), path[0])}
+            self.scanned.update(dict.fromkeys(found.datasets))
+            if found.unit is not None and fold(found.unit) in self.catalog.single(path):
+                return replace(found, single=True)
+        elif covered is None:
+            self.undeclared[name] = path
+        of = covered if found is None else found
+        if of is not None and not of.datasets:
+            self.free[path] = None
+        return found
+
+
+def loose_of(rows: Rows, node: bound.Node) -> tuple[tuple[str, str], ...]:
+    """Return the names and types of the loose columns of a plan's rows."""
+    columns = orders.columns_of(node) or ()
+    return tuple((columns[place].name, orders.name_of(columns[place].kind)) for place in sorted(rows.loose))

@@ -164,9 +164,9 @@ class Catalogued:
     """What the catalog holds.
 
     `macros` and `functions` are None where they were not listed: what was judged in this state of the catalog is not
-    judged again (`catalog_state`). `types` are those that users made: by their name, folded, what they are. `generated`
+    judged again (`CatalogState`). `types` are those that users made: by their name, folded, what they are. `generated`
     are the tables with columns that are computed when they are read, by their own names, with their texts.
-    `functions` are DuckDB's own and whatever is registered beside them, see `own_functions.LINE`.
+    `functions` are DuckDB's own and whatever is registered beside them, see `functions.LINE`.
     """
 
     views: Sequence[View] = ()

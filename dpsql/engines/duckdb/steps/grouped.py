@@ -19,10 +19,9 @@ from collections.abc import Iterator, Sequence
 
 from dpsql.engines.duckdb.keys import key, key_of, key_parts, order_by, partition_by, sampled
 from dpsql.engines.duckdb.steps import values
-from dpsql.engines.duckdb.steps.caps import Cap, apart, flagged, recorded, within
 from dpsql.engines.duckdb.steps.rows import batches, statistic, turn
-from dpsql.engines.duckdb.steps.source import typed_key
-from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select
+from dpsql.engines.duckdb.steps.step import ITEM, Frame, GroupedFrame, Step, select, typed_key
+from dpsql.engines.duckdb.steps.values import Cap, apart, flagged, recorded, within
 from dpsql.functions.grouped.left_out import RECORD, enforced_limits
 from dpsql.functions.grouped.plan import GroupedPlan
 from dpsql.rendering import call, cast, coalesce, field, identifier, struct, text

@@ -1,4 +1,16 @@
-"""A step of a statement, and what all steps of one statement share: its plan, its gate's values, and names."""
+"""A step of a statement, and what all steps of one statement share: its plan, its gate's values, and names.
+
+**Source.** The source: the one place where its rows enter a statement, a look at their types, and the gate before them.
+
+**Periods.** The period of every row, and the unit that follows: one place, before anything else looks at a row.
+
+With periods the privacy unit is a person in a period (`dpsql.contract.periods`). Rows of other periods than those of
+the call, and rows without one, are left out first; what is left has the identity of (person, period) in place of the
+person's, so that caps, groups, merges and blocks of every function are those of that unit.
+
+The number of a period is made of parts of the date that DuckDB has for every date; nothing here can fail for a row's
+value. The gate's zero is added to it, which hides it from column statistics.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +19,16 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from dpsql.contract.feature_columns import MISSING
+from dpsql.contract.names import read_as_text, source_sql
+from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
-from dpsql.engines.duckdb.keys import key_parts, short_place
+from dpsql.contract.relation import columns_of
+from dpsql.engines.duckdb.keys import NAMED, identity, kept, key_parts, short_place, text_of_label, valid_text
+from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.functions.grouped.plan import GroupedPlan
-from dpsql.rendering import cast, field, plus
+from dpsql.functions.registry import function_of
+from dpsql.rendering import call, cast, concatenated, field, identifier, plus, struct, text, with_one_spelling
 
 # Statements whose rows are handed over in passes.
 IN_PASSES = (COLLECTED, FEATURE_COUNTS, GROUPED)
@@ -246,3 +264,179 @@ class GroupedFrame(Frame):
         `zero` is the column that holds the gate's zero, where there is one.
         """
         return plus(f"TRY_CAST({field('dpsql_row', part)} AS DOUBLE)", zero or self.zero)
+
+
+# The column of the date, as the source has it.
+DATE = "dpsql_date"
+_MOMENT, _PERIOD = "dpsql_moment", "dpsql_period"
+_ZONED = "TIMESTAMP WITH TIME ZONE"
+
+
+def _moment(during: During) -> str:
+    """Return the date as a timestamp; NULL where the column has another type, which the gate refuses."""
+    kind = call("typeof", DATE)
+    if during.dated.zone is None:
+        return f"CASE WHEN {kind} IN ('DATE', 'TIMESTAMP') THEN TRY_CAST({DATE} AS TIMESTAMP) END"
+    # A cast to TIMESTAMP follows the session's time zone; the number of microseconds is that of UTC.
+    moment = call("make_timestamp", call("epoch_us", f"TRY_CAST({DATE} AS {_ZONED})"))
+    return f"CASE WHEN {kind} = {text(_ZONED)} THEN {moment} END"
+
+
+def _number(period: str) -> str:
+    """Return the number of the period that a timestamp is in."""
+    first, others = PARTS[period]
+    number = call("date_part", text(first), _MOMENT)
+    for part, values in others:
+        number = plus(call("*", number, str(values)), call("-", call("date_part", text(part), _MOMENT), "1"))
+    return number
+
+
+def dated(rows: str, during: During, zero: str, *, filtered: bool) -> str:
+    """Return the FROM item of rows with the unit (person, period); `filtered`, of those that a call sees.
+
+    Rows that it does not see have no unit.
+    """
+    moments = select([f"* EXCLUDE ({DATE})", f"{_moment(during)} AS {_MOMENT}"], rows)
+    number = plus(_number(during.dated.period), cast(zero, "BIGINT"))
+    numbered = select([f"* EXCLUDE ({_MOMENT})", f"{number} AS {_PERIOD}"], f"({moments})")
+    seen = " OR ".join(f"{_PERIOD} BETWEEN {first} AND {last}" for first, last in during.numbers)
+    number, data = identity("dpsql_unit")
+    # Whatever the person's bytes are, they begin after the second colon.
+    unit = concatenated(cast(_PERIOD, "VARCHAR"), "':'", cast(number, "VARCHAR"), "':'", call("hex", data))
+    columns = [f"* EXCLUDE (dpsql_unit, {_PERIOD})", f"CASE WHEN {seen} THEN {unit} END AS dpsql_unit"]
+    return f"({select(columns, f'({numbered})', f'WHERE {seen}' if filtered else '')}) AS input"
+
+
+def rows_of(frame: Frame, *, filtered: bool = True, typed: bool = False, also: tuple[str, ...] = ()) -> str:
+    """Return the FROM item that names each column by its part in the call and makes absent columns recognizable.
+
+    Only rows of the call's periods that meet its condition are in it, where they are `filtered`. Text is NULL unless it
+    is UTF-8. For a look at types alone (`typed`) columns are as they are. `also` names columns of the source that are
+    passed on.
+
+    It is repeated wherever rows are read, instead of being a step: DuckDB 1.5.6 crashes on a frame that it finds
+    as a Python variable inside a CTE that is not materialized and is read twice.
+
+    A column that the source lacks resolves to the outer relation and shows there as a type that no
+    column of interest has; the gate then refuses it with our own message. ``SELECT *`` around the source
+    excludes DuckDB's pseudo-columns (rowid, file_row_number): they say where a row is, not what it holds, and
+    change when another row is removed.
+    """
+    plan, whole = frame.plan, frame.name("source")
+    is_valid = plan.placement is not None and plan.placement.checked
+    parts, named = _columns(plan, whole, checked=not (typed or is_valid))
+    absent = ", ".join(f"NULL::STRUCT({MISSING} BOOLEAN) AS {name}" for name in dict.fromkeys(named))
+    source = source_of(plan)
+    columns = [*(f"{part} AS {name}" for name, part in parts.items()), *also]
+    taken = select(columns, f"{f'(SELECT * FROM {source})' if named else source} AS {whole}")
+    rows = (
+        f"(SELECT found.* FROM (SELECT {absent or 'NULL AS dpsql_none'}) AS {frame.name('absent')}, "
+        f"LATERAL ({taken}) AS found) AS input"
+    )
+    if plan.chosen_by_date is not None and not typed:
+        rows = dated(rows, plan.chosen_by_date, frame.zero, filtered=filtered)
+        del parts[DATE]
+    if not filtered or plan.condition is None:
+        return rows
+    return f"({kept(rows, ', '.join(parts), plan.judged, frame.zero)}) AS input"
+
+
+def source_of(plan: Plan) -> str:
+    """Return the FROM item of a call's source, with the joins along its path; private labels are read as text."""
+    placement = plan.placement
+    if placement is None:
+        return source_sql(plan.source)
+    found = placement.joined or source_sql(plan.source)
+    return read_as_text(with_one_spelling(found, placement.loose) if placement.loose else found, placement.texts)
+
+
+def _columns(plan: Plan, source: str, *, checked: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the columns that are selected from a source by their part in the call, and those that are named.
+
+    Columns that must be numbers are as they are, and so is a whole row: no function of SQL takes text from them.
+    """
+    layout = plan.layout
+    named: list[str] = []
+    # Which columns of a file or a frame have labels is known only when the statement is bound.
+    shown = plan.placement is None or plan.placement.seen or not plan.placement.governed
+
+    def column(name: str | None) -> str:
+        if name is None:
+            return "NULL::BOOLEAN"
+        named.append(identifier(name))
+        return identifier(name) if shown else text_of_label(identifier(name))
+
+    def valid(name: str | None) -> str:
+        return valid_text(column(name)) if checked and name is not None else column(name)
+
+    row = call("struct_pack", f"*COLUMNS({source}.*)")  # a row named as such is a struct_pack that a macro replaces
+    columns = plan.row_columns
+    if columns is not None:
+        numeric = set(layout.features or ()) if layout.kind == "wide" else {layout.features}
+        given = {part: (column if name in numeric else valid)(name) for part, name in columns.items()}
+        row = struct(given) if given else "NULL::BOOLEAN"
+    parts = {"dpsql_row": row, "dpsql_unit": valid(layout.privacy_unit), "dpsql_row_id": valid(layout.row_id)}
+    if layout.kind == "long":
+        parts |= {"dpsql_feature": valid(str(layout.features)), "dpsql_value": column(layout.value)}
+    if plan.chosen_by_date is not None:
+        parts[DATE] = column(plan.chosen_by_date.dated.column)
+    if plan.condition is not None:
+        parts[NAMED] = struct({name: valid(name) for name in columns_of(plan.condition)})
+    return parts, named
+
+
+def types(frame: Frame) -> Step:
+    """Return the step of the types of all columns, and no row; every other look at types is one at it."""
+    parts = _columns(frame.plan, "", checked=False)[0]
+    return Step(
+        "types",
+        "The types of the columns, by their part in the call. No row is read.",
+        select(
+            [f"{struct({part: part for part in parts})} AS probe"],
+            rows_of(frame, filtered=False, typed=True),
+            "LIMIT 0",
+        ),
+        kept=True,
+    )
+
+
+def typed_key(column: int) -> str:
+    """Return a column that the call groups by as the step of the types has it: a NULL of its type."""
+    return field(field("probe", "dpsql_row"), f"k{column}")
+
+
+def key_types(frame: Frame) -> list[str]:
+    """Return the SQL types of the columns that a call groups by, as a list; nothing where it does not group."""
+    by = getattr(frame.plan, "by", ())
+    kinds = [call("typeof", f"(SELECT {typed_key(column)} FROM {frame.name('types')})") for column in range(len(by))]
+    return [call("list_value", *kinds)] if kinds else []
+
+
+def gate(frame: Frame) -> Step:
+    """Return the step of the ticket, and of a zero that nobody knows when the statement is planned."""
+    if frame.only is not None:
+        return Step(
+            "gate",
+            "Arguments, column types and budget were checked where the call began. Every scan waits for this ticket.",
+            f"SELECT {call('dpsql_part')} AS gate",
+            kept=True,
+        )
+    plan, keys, condition = frame.plan, key_types(frame), _condition_types(frame)
+    texts = texts_sql(plan) if function_of(frame.function).spends else "NULL"
+    given = [text(frame.function), text(plan.to_json()), f"(SELECT probe FROM {frame.name('types')})", texts]
+    given += [*(keys or ["NULL::VARCHAR[]"]), *condition] if condition else keys
+    return Step(
+        "gate",
+        "Check arguments, column types and budget before any row is read. Every scan below waits for this ticket.",
+        f"SELECT {call('dpsql_gate', *given)} AS gate",
+        kept=True,
+    )
+
+
+def _condition_types(frame: Frame) -> list[str]:
+    """Return the types of the columns that the condition reads, as one text; nothing without a condition."""
+    judged = frame.plan.judged
+    if judged is None or not judged.columns:
+        return []
+    columns = struct({name: field(field("probe", NAMED), name) for name in judged.columns})
+    return [call("typeof", f"(SELECT {columns} FROM {frame.name('types')})")]
