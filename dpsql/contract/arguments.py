@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 
-from dpsql.contract import parameters, relation
+from dpsql.contract import parameters
 from dpsql.contract.json import Json
 from dpsql.contract.layout import MOST_FEATURES
+from dpsql.contract.query import condition
 from dpsql.contract.relation import NEIGHBOURS
 
 REQUIRED = "required"
@@ -426,7 +427,7 @@ CONDITION = Argument(
     "condition",
     "A condition on one row as text, such as 'age >= 18': only rows that meet it count. Rows for which it is NULL "
     "or an error do not.",
-    check=relation.checked,
+    check=condition.checked,
     statistic=True,
     table_only=True,
     kind="str",

@@ -11,7 +11,7 @@ from dpsql.contract.names import did_you_mean
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.periods import Dated
 from dpsql.contract.plan import Plan
-from dpsql.contract.relation import columns_of
+from dpsql.contract.query.condition import columns_of
 from dpsql.errors import ParameterError, SourceError
 from dpsql.kernels.columns import is_boolean, is_numeric, is_text, is_vector
 from dpsql.kernels.identity import has_identity, is_name

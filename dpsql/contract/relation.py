@@ -21,11 +21,9 @@ all scores by amounts in an interval of length b, then 2 m rows move them by amo
 If a statistic has a better bound for a replaced row than for a removal and an addition, it states both, with a proof,
 and `Relation.pick` selects one.
 
-**Conditions.** The condition on one row that a caller gives as text: an expression whose value is true or false.
-
-A condition looks at one row. So whether a row passes depends on nothing else, neighbouring tables remain neighbouring
-tables once rows are left out, and no sensitivity changes. Under 'replace' a unit that passes may be replaced by one
-that does not: a unit of at most m rows by one of fewer rows, for which the bounds of `Relation` hold.
+**Conditions.** A condition looks at one row. So whether a row passes depends on nothing else, neighbouring tables
+remain neighbouring tables once rows are left out, and no sensitivity changes. Under 'replace' a unit that passes may be
+replaced by one that does not: a unit of at most m rows by one of fewer rows, for which the bounds of `Relation` hold.
 
 **Contributions.** How much one privacy unit contributes to grouped sums, and what follows for the sensitivity of all
 groups together.
@@ -89,42 +87,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import lru_cache
 from typing import ClassVar, Self, TypeVar
 
 from dpsql.contract import parameters
-from dpsql.contract.expression.grammar import Reader
 from dpsql.contract.parameters import show
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
-
-
-def checked(given: object) -> str:
-    """Return a condition without the blanks around it.
-
-    Raises
-    ------
-    ParameterError
-        P013: it is no text. P070: it says what no condition may say.
-    """
-    found = parameters.text("condition", given, hint="Give it as text, such as 'age >= 18'.").strip()
-    columns_of(found)
-    return found
-
-
-@lru_cache(maxsize=256)  # a call asks several times
-def columns_of(condition: str) -> tuple[str, ...]:
-    """Return the columns that a condition names, as spelled first.
-
-    Raises
-    ------
-    ParameterError
-        P070.
-    """
-    reader = Reader(condition, identifier)
-    reader.whole()
-    return tuple(reader.columns.values())
-
 
 Number = TypeVar("Number", int, Fraction)
 Stated = TypeVar("Stated")

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from dpsql.contract.names import parts_of
 from dpsql.contract.parameters import fold
-from dpsql.contract.relation import columns_of
+from dpsql.contract.query.condition import columns_of
 from dpsql.engines.provenance import Passed, Provenance, Scan, UnseenError, scan_of_files, union
 from dpsql.errors import ParameterError
 
@@ -49,6 +49,9 @@ _FORMATS = frozenset(("avro", "csv", "json", "orc", "parquet"))
 _READERS = frozenset(("HadoopFsRelation", "JDBCRelation"))
 # Words of a condition that may stand before a bracket.
 _BEFORE_BRACKETS = frozenset(("and", "or", "not", "in", "between", "like", "ilike", "when", "then", "else", "case"))
+# Strings of a condition that Spark and DuckDB read alike, and what may stand outside of strings.
+_STRINGS = re.compile(r"(?<![\w\"`$])'[^'\\]*'", re.ASCII)
+_PLAIN = re.compile(r"(?:[\w\s<>=!|/:+*%(),.-]|'')*", re.ASCII)
 _PATTERN = re.compile(r"[*?\[\]{}]")
 Names: TypeAlias = Callable[[Any], Sequence[str]]
 Table: TypeAlias = Callable[[str], "tuple[str, ...] | None"]
@@ -223,15 +226,19 @@ class ConnectReader:
 def _refuse_text(text: str, below: Provenance) -> None:
     """Raise unless a text is a condition as calls take it, of columns of a relation and functions on the list.
 
-    Spark reads a backslash in a text as an escape, so the grammar of conditions might end the text elsewhere.
+    Spark reads the text, and DuckDB reads it here. So it must consist of words, numbers, strings and signs that both
+    read alike: without backslashes, comments, other quotes and prefixes of strings.
     """
+    plain = _STRINGS.sub(" '' ", text)
     try:
+        if _PLAIN.fullmatch(plain) is None or "--" in plain or "/*" in plain:
+            raise UnseenError("an expression in SQL")
         columns = columns_of(text)
     except ParameterError:
         raise UnseenError("an expression in SQL") from None
-    called = re.findall(r"(\w+)\s*\(", re.sub("'[^']*'", "''", text))
+    called = re.findall(r"(\w+)\s*\(", plain)
     unknown = [name for name in called if fold(name) not in _FUNCTIONS | _BEFORE_BRACKETS]
-    if unknown or "\\" in text or not all(map(below.has, columns)):
+    if unknown or not all(map(below.has, columns)):
         raise UnseenError(f"{unknown[0]}()" if unknown else "an expression in SQL")
 
 

@@ -34,7 +34,7 @@ from dpsql.contract.call import Call
 from dpsql.contract.fold import Batch, Collector, Fold, RowTransform
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.plan import COLLECTED, Plan
-from dpsql.contract.relation import columns_of
+from dpsql.contract.query.condition import columns_of
 from dpsql.engines.port import NODE, NODES, PART, parts_apart
 from dpsql.errors import InternalError, SourceError
 from dpsql.released.model import LinearClassifier, LinearModel

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 
 from dpsql.contract.parameters import fold, show
+from dpsql.contract.query import condition
 from dpsql.contract.query.free import is_empty
 from dpsql.contract.query.nodes import (
     Derived,
@@ -64,7 +65,8 @@ class PrivateCall:
         The name of the dataset as it was written.
     arguments : mapping
         JSON values by parameter: text, true, false, null and lists as they are, ``{"number": "0.5"}`` in decimals,
-        ``{"struct": {…}}`` and ``{"release": "name"}``. Of ``dp_query``: ``tree``, what `read_tree` reads, and no
+        ``{"struct": {…}}`` and ``{"release": "name"}``; a condition as ``{"condition": "…"}``, the tree of its text. Of
+        ``dp_query``: ``tree``, what `read_tree` reads, and no
         ``sql``; ``free`` if it can return no row.
     """
 
@@ -355,6 +357,8 @@ class _Walk:
             if name in given and name not in CALLS[function][:1]:
                 raise GatewayError("G016", f"{name} is not stated in a call here. {instead}")
         arguments = {name: _literal(part, name) for name, part in given.items()}
+        if isinstance(text := arguments.get("condition"), str):
+            arguments["condition"] = {"condition": _lean(self._parse(condition.QUERY + text), "")}
         if "source" in CALLS[function]:
             source = arguments.pop("source", None)
             if not isinstance(source, str):

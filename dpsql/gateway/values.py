@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from dpsql.contract.parameters import fold, is_storable
+from dpsql.contract.query import condition
 from dpsql.contract.query.nodes import Expr, Query, Show, TableFunction, TableRef, With, unpointed
 from dpsql.contract.query.tree import is_catalog, read_tree, tables_of
 from dpsql.contract.query.writer import query_sql
@@ -20,7 +21,7 @@ from dpsql.rendering import text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_ITEMS, _DEEPEST, _MOST_TEXT = 10_000, 4, 100_000
+_MOST_ITEMS, _DEEPEST, _MOST_TEXT, _MOST_TREE = 10_000, 4, 100_000, 10_000_000
 _is_number = re.compile(r"[+-]?(?=[0-9.]*[0-9])[0-9]{0,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?").fullmatch
 
 
@@ -38,11 +39,26 @@ def values_of(arguments: object, named: Callable[[str], int]) -> dict[str, Any]:
     ------
     GatewayError
         G012: something else than literals.
+    ParameterError
+        P070, P082: the condition is not one expression over the columns of a row.
     """
     if not isinstance(arguments, Mapping) or len(arguments) > 100:
         raise _no_literal()
     left = [_MOST_ITEMS]
-    return {_name(name): _value(value, named, left, _DEEPEST) for name, value in arguments.items()}
+    return {
+        _name(name): _condition(value) if fold(name) == "condition" else _value(value, named, left, _DEEPEST)
+        for name, value in arguments.items()
+    }
+
+
+def _condition(value: object) -> str | None:
+    """Return the text of a condition, written anew from the tree that another process parsed."""
+    if value is None:
+        return None
+    tree = value.get("condition") if isinstance(value, Mapping) and len(value) == 1 else None
+    if not isinstance(tree, str) or len(tree) > _MOST_TREE:
+        raise _no_literal()
+    return condition.written(tree)
 
 
 def _value(value: object, named: Callable[[str], int], left: list[int], depth: int) -> object:

@@ -15,6 +15,8 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
+import pyarrow as pa
+
 Row = tuple[Any, ...]
 Table = tuple[Row, ...]
 Relation = Literal["add_remove", "replace"]
@@ -238,8 +240,6 @@ def to_arrow(table: Table, names: Sequence[str], types: Sequence[str] | None = N
     arrow : pyarrow.Table
         Also for a table without rows.
     """
-    import pyarrow as pa
-
     types = types or ["double"] * len(names)
     arrays = [
         pa.array([row[column] for row in table], type=pa.type_for_alias(types[column]), from_pandas=False)

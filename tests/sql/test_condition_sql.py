@@ -48,7 +48,7 @@ MISFITS = {
     "P080] condition: date_diff .* column 'age' is BIGINT": "date_diff('day', day, age) > 3",
     "P080] condition makes a BOOLEAN of a DATE, which is not allowed: column .day. is a DATE": "day",
     "P080] condition: dayofweek does not take .INTERVAL.": "dayofweek(day - day::TIMESTAMP) > 3",
-    "P080] condition: . does not fit what it is given there: column 'place' is STRUCT": "place.nope = 1",
+    "P080] condition: a field does not fit what it is given there: column 'place' is STRUCT": "place.nope = 1",
     "P082] condition: date_diff takes a literal as its date part of a TIME": "date_diff('day', day::TIMESTAMP::TIME, "
     "CAST('11:00' AS TIME)) = 0",
     "P082] condition: date_part takes a literal as its date part of a DATE": "date_part(t, day) = 0",

@@ -12,9 +12,9 @@ from typing import Self
 import duckdb
 
 from dpsql.contract.expression.functions import FUNCTIONS, KNOWN, Allowed, Literal
-from dpsql.contract.expression.grammar import COMPARISONS, TYPES
 from dpsql.contract.expression.judge import Judged
 from dpsql.contract.expression.kinds import TEXT, Type
+from dpsql.contract.query.expressions import TYPES
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.typed_expression import ColumnTypes, column_types, judged, types_query
 from dpsql.errors import ParameterError
@@ -35,6 +35,7 @@ _SECOND = (
     "UHUGEINT",
     "INTEGER[]",
 )
+_COMPARISONS = ("=", "==", "<>", "!=", "<", "<=", ">", ">=")
 _INFIX = {"~~": "LIKE", "~~*": "ILIKE"}
 # Values of a type that are benign or NULL, extreme values of one argument that meet those of another, and all.
 _BENIGN, _PAIRED, _ALL = 3, 8, 1000
@@ -112,7 +113,7 @@ def _cases() -> Iterator[Case]:
         yield Case("null", "c0 IS NULL", (kind,))
         yield Case("case", "CASE c0 WHEN c1 THEN c0 END", (kind, kind))
         yield Case("coalesce", "coalesce(c0, c1)", (kind, kind))
-        for sign in (*COMPARISONS, "IS DISTINCT FROM", "IS NOT DISTINCT FROM"):
+        for sign in (*_COMPARISONS, "IS DISTINCT FROM", "IS NOT DISTINCT FROM"):
             yield from (Case(sign, f"c0 {sign} c1", (kind, other)) for other in dict.fromkeys((kind, *_SECOND)))
         yield Case("in", "c0 IN (c1, NULL)", (kind, kind))
         yield Case("between", "c0 BETWEEN c1 AND c0", (kind, kind))

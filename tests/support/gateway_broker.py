@@ -16,6 +16,7 @@ from typing import Any
 import duckdb
 
 import dpsql
+from dpsql.contract.query import condition
 from dpsql.gateway.door import Door
 from dpsql.ledger.grants import Grant
 from dpsql.ledger.ledger import Ledger
@@ -121,5 +122,7 @@ def number(text: object) -> dict[str, str]:
 
 
 def count(epsilon: str = "0.1", source: str | None = "patients", **arguments: object) -> dict[str, object]:
-    """Return a call of dp_count."""
+    """Return a call of dp_count; a condition as a box sends it."""
+    if isinstance(text := arguments.get("condition"), str):
+        arguments["condition"] = {"condition": tree_of(condition.QUERY + text)}
     return {"function": "dp_count", "source": source, "arguments": {"epsilon": number(epsilon), **arguments}}

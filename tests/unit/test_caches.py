@@ -175,7 +175,7 @@ def test_objects_that_derive_of_themselves_keep_nothing_else() -> None:
     """A `cached_property` is of an object that never changes: its class has no store, and assigns to no attribute."""
     for path in sorted((ROOT / "dpsql").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if not isinstance(node, ast.ClassDef) or node.name in {"_DuckDB"}:
+            if not isinstance(node, ast.ClassDef) or node.name in {"Parser"}:
                 continue
             methods = [one for one in node.body if isinstance(one, ast.FunctionDef)]
             if not any(last_name(each) == PROPERTY for one in methods for each in one.decorator_list):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import random
 import re
 from collections.abc import Iterator
@@ -13,14 +14,13 @@ import duckdb
 import pytest
 
 from dpsql.contract.expression.functions import FUNCTIONS, KNOWN
-from dpsql.contract.expression.grammar import MOST_CHARACTERS, Reader
 from dpsql.contract.expression.kinds import Type
-from dpsql.contract.query.expressions import ColumnSql, RowExpressions
+from dpsql.contract.query.condition import MOST_CHARACTERS, checked, columns_of, expression
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions, UntypedSql
 from dpsql.contract.query.nodes import Expr
-from dpsql.contract.relation import checked, columns_of
 from dpsql.engines.duckdb.typed_expression import TYPING
 from dpsql.errors import ParameterError
-from dpsql.rendering import identifier
+from dpsql.rendering import text
 from support.cases import cases
 
 ROW = (
@@ -58,6 +58,17 @@ UNDERSTOOD = [
     "regexp_matches(t, '^w[12]$') and length(t) = 2 and upper(t) <> 'it''s'",
     "(a > 1) = (b > 1)",
     "((((f))))",
+    "(" * 60 + "a > 1" + ")" * 60,
+    "a > 1 -- and so on",
+    "a /* b */ > 1 and t = $$w1$$ or t = E'w\\x32'",
+    "a in [1, 2] or (a, b) = (3, 4) or (a, b) in ((1, 2), (4, 0))",
+    "t || a + 1 = 'w12'",
+    "2 ** a > 1_0 and x operator(+) 1 > 1 and 2 ^ b < 4",
+    "system.main.lower(t) = 'w1' and t::varchar(3) <> 'w2'",
+    "t ~ 'w[12]' and t similar to '.[01]' and t notnull",
+    "if(f, a, b) > 0 and ifnull(t, 'x') <> nullif('w1', t) and concat(t, a) <> 'w12'",
+    "split_part(t, 'w', 2) = '1' and date_add(day, interval 1 day) > '2020-03-01'",
+    "day + 30 between date '2020-03-01' and date '2021-03-01' and mod(a, 2) = 0",
 ]
 REFUSED = {
     "a subquery": "a > (SELECT avg(a) FROM t)",
@@ -71,14 +82,12 @@ REFUSED = {
     "an aggregate with a filter": "sum(a) FILTER (f) > 1",
     "a random number": "random() < x",
     "a uuid": "uuid() > t",
-    "the time": "now() > day",
     "a sequence": "nextval('s') > a",
     "a user variable": "getvariable('v') > a",
     "a setting": "current_setting('threads') > a",
     "an internal function": "dpsql_ticket() > a",
     "a private function": "dp_quantile(a) > 1",
     "a macro": "mine(a)",
-    "a function in a schema": "system.main.lower(t) = 'a'",
     "a method": "t.lower() = 'a'",
     "a file": "read_text(t) = 'a'",
     "a long text": "repeat(t, 1000000000) = 'a'",
@@ -89,7 +98,6 @@ REFUSED = {
     "a lambda": "len(list_filter(l, lambda y: y > 1)) > 1",
     "an arrow": "len(list_filter(l, y -> y > 1)) > 1",
     "a comprehension": "[y FOR y IN l] = l",
-    "a list": "a IN [1, 2]",
     "a subscript": "l[1] = 2",
     "a struct": "{'a': a} = 1",
     "a star": "*",
@@ -97,34 +105,23 @@ REFUSED = {
     "a star in a function": "greatest(*) > 1",
     "a position": "#1 > 2",
     "a second statement": "a > 1; DROP TABLE t",
-    "a comment": "a > 1 -- and so on",
-    "a comment inside": "a /* b */ > 1",
     "more after it": "a > 1) OR (true",
     "an open parenthesis": "(a > 1",
     "an open text": "t = 'w",
     "an open name": 'a > 1 AND "a',
     "an empty name": '"" > 1',
-    "another kind of text": "t = E'w\\n' ",
-    "a text in dollars": "t = $$w$$",
     "a collation": "t COLLATE NOCASE = 'W'",
     "a clause": "a > 1 ORDER BY b",
     "a chain": "0 < a < 3",
     "a chain of equals": "a = b = f",
-    "a mixture": "t || a + 1 = 'w'",
-    "a power": "2 ** a > 1",
-    "another power": "2 ^ a > 1",
     "bits": "a & 1 = 1",
     "a factorial": "a! > 1",
-    "an operator": "a OPERATOR(+) 1 > 1",
     "no column": "1 = 1",
     "no value": "a >",
     "nothing": " ",
     "a type of the caller": "a::mood > 1",
-    "a size of a type": "t::VARCHAR(3) = 'w'",
     "an alias": "a > 1 AS b",
-    "a tuple": "(a, b) = (1, 2)",
     "a reserved word": "select > 1",
-    "a grouped number": "a > 1_000",
     "a hexadecimal number": "a > 0x10",
     "two values": "a b",
     "a column of ours": "dpsql_row IS NOT NULL",
@@ -132,7 +129,6 @@ REFUSED = {
     "the user in quotes": '"Session_User" = t',
     "the day": "current_date > day",
     "a long one": "a > 1 OR " * (MOST_CHARACTERS // 9) + "a > 123456789",
-    "a deep one": "(" * 60 + "a > 1" + ")" * 60,
 }  # fmt: skip
 
 
@@ -146,12 +142,16 @@ def rows() -> Iterator[Any]:
 
 
 def condition_sql(condition: str) -> str:
-    """Return the SQL of a condition as it is read, before its types are known."""
-    return Reader(condition, identifier).whole()
+    """Return the SQL of a condition as it is read, before its types are known; strings that are cast are columns."""
+    texts: list[str] = []
+    found = UntypedSql({("", name): name for name in columns_of(condition)}, texts).sql(expression(condition))
+    for number, said in enumerate(texts, 1):
+        found = found.replace(f'"dpsql_text{number}"', text(said))
+    return found
 
 
 def verdicts(rows: Any, sql: str) -> list[Any]:
-    return [row[0] for row in rows.execute(f"SELECT {sql} FROM t").fetchall()]
+    return [row[0] for row in rows.execute(f"SELECT {sql}\nFROM t").fetchall()]
 
 
 @cases("condition", UNDERSTOOD)
@@ -202,6 +202,17 @@ def test_what_no_condition_may_say(condition: str) -> None:
 def test_a_condition_is_text(given: object) -> None:
     with pytest.raises(ParameterError, match="DPSQL-P013"):
         checked(given)
+
+
+def test_the_time_is_that_of_the_call() -> None:
+    """A condition with a clock is another one on another day; what is stored is the day."""
+    before = datetime.datetime.now(datetime.UTC)
+    asked = checked("day > today() - 30 AND day < now()::TIMESTAMP")
+    found = [datetime.datetime.fromisoformat(one) for one in re.findall(r"'(\d[^']*)'", asked)]
+    assert columns_of(asked) == ("day",)
+    assert found[0].date() == before.date()
+    assert before <= found[1].replace(tzinfo=datetime.UTC) <= datetime.datetime.now(datetime.UTC)
+    assert checked(asked) == asked
 
 
 def test_columns_are_named_once() -> None:

@@ -2,7 +2,7 @@
 
 An expression may be as hostile as its author likes, so it is never run as it was written.
 
-1. `grammar` reads the text. What the grammar lacks cannot be said.
+1. DuckDB parses the text, and `dpsql.contract.query.tree` reads the tree by allow lists.
 2. DuckDB types what was read, from the types of the columns alone (`dpsql.engines.duckdb.typed_expression`).
 3. `judge` asks for every function, operator, cast and literal of the typed tree whether it is in the tables
    (`functions`, `kinds`), and writes the SQL that runs. What is not in a table is refused, before anything is charged.

@@ -1,8 +1,16 @@
-"""Row-level expressions of a query: read from its tree, typed by DuckDB, judged and written so that no row can stop it.
+"""Expressions over one row, of queries and conditions: DuckDB types them, and what runs is judged and written anew.
 
-It is the front end for trees of `dpsql.contract.expression`: what a tree says is written as that grammar writes it,
-DuckDB types it over columns of these types, and `judge` writes what runs. That stands in the body of a lambda over a
-list of one row, in TRY: there DuckDB's optimizer does not look, and an error is NULL.
+1. `dpsql.contract.query.tree` reads the tree that DuckDB parses, and `simplified` writes literals for clocks, and one
+   name for functions with several.
+2. `UntypedSql` writes the expression over columns, and DuckDB types it (`Typing`), from the columns' types alone.
+3. `dpsql.contract.expression.judge` asks for every function, operator, cast and literal of the typed tree whether it is
+   in the tables, and writes the SQL that runs.
+
+**Buckets.** `time_bucket` of a literal width is written with other functions. Buckets of months begin in January 2000,
+all others on Monday, 3 January 2000, as DuckDB's do.
+
+In a query that SQL is the body of a lambda over a list of one row, in TRY: DuckDB's optimizer does not look there, and
+an error is NULL.
 """
 
 from __future__ import annotations
@@ -15,15 +23,14 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from dpsql.contract.expression.functions import KNOWN
-from dpsql.contract.expression.grammar import TYPES
-from dpsql.contract.expression.judge import Judge, cannot_fail
+from dpsql.contract.expression.judge import Judge, cannot_fail, unknown
 from dpsql.contract.expression.kinds import BY_BYTES, TEXT, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.catalogue import Typing
 from dpsql.contract.query.nodes import Expr, about
 from dpsql.contract.query.writer import constant_sql
 from dpsql.errors import ParameterError
-from dpsql.rendering import call, cast, coalesce, identifier, text
+from dpsql.rendering import call, cast, coalesce, field, identifier, text
 
 ROW = "dpsql_one"
 _MOST_JOINED = 30
@@ -71,8 +78,14 @@ _SPANS = {
         *("years", "decades", "centuries", "millennia"),
     )
 }
-# Casts of these kinds are refused by the grammar, because the session's zone would decide them.
-_CASTS = TYPES | {"TIMESTAMP WITH TIME ZONE"}
+# The types that a value of a row may be cast to, without their sizes.
+TYPES = frozenset(
+    (
+        *("BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER"),
+        *("UBIGINT", "FLOAT", "DOUBLE", "DECIMAL", "VARCHAR", "DATE", "TIME", "TIMESTAMP", "INTERVAL", "UUID", "BLOB"),
+    )
+)
+_ZONED_CAST = "TIMESTAMP WITH TIME ZONE"
 
 
 @dataclass(frozen=True)
@@ -334,18 +347,124 @@ def _literal_span(name: str, parts: Sequence[Expr]) -> str | None:
     return None
 
 
+_WIDTH = re.compile(
+    r"\s*(\d{1,9})\s*(microsecond|millisecond|second|minute|hour|day|week|month|quarter|year|decade)s?\s*", re.I
+)
+_MONTHS = {"month": 1, "quarter": 3, "year": 12, "decade": 120}
+_DAYS = {"day": 1, "week": 7}
+_MILLISECONDS = {"millisecond": 1, "second": 1000, "minute": 60_000, "hour": 3_600_000}
+_MONDAY, _MONDAY_MILLISECONDS = "2000-01-03", 946_857_600_000
+
+
+def bucketed(expr: Expr, kind: Callable[[Expr], Type]) -> Expr:
+    """Return an expression whose calls of `time_bucket` are written out; `kind` gives the type of a part.
+
+    Raises
+    ------
+    ParameterError
+        P082: a width is not a literal of one unit, a bucket has an origin of its own, or a moment has a time zone.
+    """
+    expr = expr.mapped(lambda part: bucketed(part, kind))
+    if expr.what != "call" or expr.name != "time_bucket":
+        return expr
+    found = _width(expr.parts[0]) if len(expr.parts) == 2 else None
+    if found is None:
+        raise ParameterError(
+            "P082",
+            "sql: time_bucket takes a literal width of one unit, and no origin. Write it such as INTERVAL '2 weeks'.",
+        )
+    count, unit = found
+    given = expr.parts[1]
+    of = kind(given).kind
+    if of == ZONED_TIMESTAMP:
+        raise ParameterError(
+            "P082",
+            "sql: time_bucket of a TIMESTAMPTZ is not read, since buckets of time zones differ. Cast it to TIMESTAMP, "
+            "which is the time in the session's zone.",
+        )
+    timed = of != "DATE"
+    if unit in _MILLISECONDS:
+        # Some versions round to milliseconds, which would put the end of a bucket into the next one.
+        whole = Expr("call", "date_trunc", (Expr("constant", "string", value="millisecond"), given)) if timed else given
+        since = _minus(Expr("call", "epoch_ms", (whole,)), _number(_MONDAY_MILLISECONDS))
+        start = _minus(Expr("call", "epoch_ms", (whole,)), _rest(since, count * _MILLISECONDS[unit]))
+        out = Expr("call", "epoch_ms", (start,))
+        return replace(out if timed else Expr("cast", "DATE", (out,)), alias=expr.alias)
+    date = Expr("cast", "DATE", (given,)) if timed else given
+    out = _months(date, count * _MONTHS[unit]) if unit in _MONTHS else _days(date, count * _DAYS[unit])
+    return replace(Expr("cast", "TIMESTAMP", (out,)) if timed else out, alias=expr.alias)
+
+
+def bucket_width(expr: Expr) -> tuple[Expr, str] | None:
+    """Return the moment and the width of a bucket that is shorter than a day, as `bucketed` writes it."""
+    start = expr.parts[0] if expr.what == "call" and expr.name == "epoch_ms" else expr
+    if start.what != "call" or start.name != "-" or [one.name for one in start.parts] != ["epoch_ms", "%"]:
+        return None
+    [given], width = start.parts[0].parts, start.parts[1].parts[1]
+    given = given.parts[1] if given.name == "date_trunc" else given
+    return (given, f"{width.value} milliseconds") if width.what == "constant" else None
+
+
+def _width(expr: Expr) -> tuple[int, str] | None:
+    if expr.what != "cast" or expr.name != "INTERVAL" or expr.parts[0].name != "string":
+        return None
+    match = _WIDTH.fullmatch(str(expr.parts[0].value))
+    if match is None or int(match[1]) == 0 or match[2].lower() == "microsecond":
+        return None
+    return int(match[1]), match[2].lower()
+
+
+def _days(date: Expr, width: int) -> Expr:
+    monday = Expr("cast", "DATE", (Expr("constant", "string", value=_MONDAY),))
+    return _minus(date, Expr("cast", "INTEGER", (_rest(_minus(date, monday), width),)))
+
+
+def _months(date: Expr, width: int) -> Expr:
+    year, month = (Expr("call", name, (date,)) for name in ("year", "month"))
+    since = _plus(Expr("call", "*", (_minus(year, _number(2000)), _number(12))), _minus(month, _number(1)))
+    start = _plus(_minus(since, _rest(since, width)), _number(2000 * 12))
+    parts = (
+        Expr("call", "//", (start, _number(12))),
+        _plus(Expr("call", "%", (start, _number(12))), _number(1)),
+        Expr("cast", "BIGINT", (_number(1),)),
+    )
+    return Expr("call", "make_date", tuple(Expr("cast", "BIGINT", (one,)) for one in parts))
+
+
+def _rest(value: Expr, width: int) -> Expr:
+    """Return how far a number is behind the last multiple of a width."""
+    over = Expr("call", "%", (value, _number(width)))
+    return Expr("call", "%", (_plus(over, _number(width)), _number(width)))
+
+
+def _number(value: int) -> Expr:
+    return Expr("constant", "number", value=str(value))
+
+
+def _plus(one: Expr, two: Expr) -> Expr:
+    return Expr("call", "+", (one, two))
+
+
+def _minus(one: Expr, two: Expr) -> Expr:
+    return Expr("call", "-", (one, two))
+
+
 class RowExpressions:
     """Writes expressions over one row.
 
     Parameters
     ----------
     typing : Typing
-    zone : str
-        The session's time zone: in it a timestamp with time zone is read, inside TRY.
+    zone : str or None
+        The session's time zone: in it a timestamp with time zone is read, inside TRY. None for a condition, which reads
+        such timestamps in UTC.
+    row : str
+        The name of the struct that holds the row where the expression runs.
     """
 
-    def __init__(self, typing: Typing, zone: str = "UTC") -> None:
-        self._typing, self.zone = typing, zone
+    def __init__(self, typing: Typing, zone: str | None = "UTC", row: str = ROW) -> None:
+        self._typing, self.zone, self._row = typing, zone or "UTC", row
+        self._of_condition = zone is None
         self._known: dict[tuple[Expr, tuple[tuple[str, str, str, Type], ...]], Written] = {}
 
     def write(self, expr: Expr, columns: Columns, wanted: str | None = None) -> Written:
@@ -381,33 +500,54 @@ class RowExpressions:
         """Return the type of an expression."""
         return self.write(expr, columns).type
 
+    def condition(self, expr: Expr, columns: Columns) -> str:
+        """Return the SQL that runs in the place of a condition; it may raise what TRY catches.
+
+        Raises
+        ------
+        ParameterError
+            P080, P082, P084: something in it does not take these types.
+        """
+        try:
+            expr = bucketed(expr, lambda part: self.type(part, columns))
+            return self.write(expr, columns, "BOOLEAN").body
+        except ParameterError as error:
+            said = error.message
+            raise error.saying(said.replace("sql", "condition", 1) if said.startswith("sql") else said) from None
+
     def _written(self, expr: Expr, read: Sequence[tuple[str, str]], columns: Columns) -> Written:
-        names = {one: f"c{number}" for number, one in enumerate(read)}
-        sources = [(names[one], columns[one].type) for one in read]
-        types = [(name, Type("TIMESTAMP") if one.kind == ZONED_TIMESTAMP else one) for name, one in sources]
-        zoned = {name for name, one in sources if one.kind == ZONED_TIMESTAMP}
+        names = {one: one[1] if self._of_condition else f"c{number}" for number, one in enumerate(read)}
+        types = [(names[one], columns[one].type) for one in read]
+        zoned: set[str] = set()
+        if not self._of_condition:
+            zoned = {name for name, kind in types if kind.kind == ZONED_TIMESTAMP}
+            types = [(name, Type("TIMESTAMP") if name in zoned else kind) for name, kind in types]
         zone = "UTC" if _of_any_zone(expr, [one for one in read if names[one] in zoned]) else self.zone
         texts: list[str] = []
         moved = self._moved(expr, columns, zone)
-        sql = _Phrase(names, texts).sql(moved)
+        sql = UntypedSql(names, texts).sql(moved)
         # Without a column there would be no FROM.
         tree = self._typing.tree(sql, types or [("nothing", Type("BOOLEAN"))], texts)
         if tree is None:
             raise self._refusal(expr, columns)
 
         def column(name: str) -> str:
-            value = call("struct_extract", ROW, text(name))
+            value = field(self._row, name)
             return call("timezone", text(zone), value) if name in zoned else value
 
         judge = Judge(dict(types), column, self._typing.newer)
         try:
             body = judge.write(tree)
         except ParameterError as error:
+            if self._of_condition:
+                raise
             said = error.message.replace("condition", "sql", 1)
             for one in read:
                 said = said.replace(f"column '{names[one]}'", f"column {show(one[1])}")
             raise error.saying(said) from None
         kind = tree.type
+        if self._of_condition:
+            return Written("", kind, bare=False, body=body)
         if (zoned or moved != expr) and kind == Type("TIMESTAMP") and self._is_zoned(expr, columns):
             kind, body = Type(ZONED_TIMESTAMP), call("timezone", text(self.zone), f"({body})")
         if not zoned and read and cannot_fail(tree):
@@ -427,7 +567,7 @@ class RowExpressions:
         read = list(dict.fromkeys((str(one.value), one.name) for one in expr.walk() if one.what == "item"))
         names = {one: f"c{number}" for number, one in enumerate(read)}
         texts: list[str] = []
-        sql = _Phrase(names, texts).sql(expr)
+        sql = UntypedSql(names, texts).sql(expr)
         given = [f"NULL::{columns[one].type.sql} AS {identifier(names[one])}" for one in read]
         given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
         found = self._typing.columns(f"SELECT {sql} AS x FROM (SELECT {', '.join(given) or '1'})")
@@ -460,22 +600,38 @@ class RowExpressions:
                 self.write(part, columns)
             except ParameterError as error:
                 return error
-        what = {"call": expr.name, "compare": expr.name, "cast": f"a cast to {expr.name}"}.get(expr.what, expr.what)
-        given = [
-            f"column {show(one.name)} is {columns[(str(one.value), one.name)].type.shown}"
-            for one in expr.walk()
-            if one.what == "item"
-        ]
-        of = f": {', '.join(dict.fromkeys(given))}" if given else ""
+        what = {"call": expr.name, "compare": expr.name, "cast": f"a cast to {expr.name}", "field": "a field"}.get(
+            expr.what, expr.what
+        )
+        read = {one.name: columns[(str(one.value), one.name)].type for one in expr.walk() if one.what == "item"}
+        given = ", ".join(f"column {show(name)} is {kind.shown}" for name, kind in read.items())
+        if self._of_condition:
+            for kind in read.values():
+                if not (kind.known or kind.kind in (ZONED_TIMESTAMP, "STRUCT")):
+                    return unknown(given, kind)
+            if expr == Expr("cast", "BOOLEAN", expr.parts):
+                return ParameterError(
+                    "P080",
+                    "condition is neither true nor false. Compare what it computes with a value, such as ... > 0.",
+                )
+        of = f": {given}" if given else ""
         return ParameterError(
             "P080",
-            f"sql: {what} does not fit what it is given there{of}. Cast a value to a type that it takes, or compute it "
-            f"in a view. {_HINT}",
+            f"{'condition' if self._of_condition else 'sql'}: {what} does not fit what it is given there{of}. Cast a "
+            f"value to a type that it takes, or compute it in a view. {_HINT}",
         )
 
 
-class _Phrase:
-    """Writes the SQL of which DuckDB tells the types: every function in full, every literal that is cast a column."""
+class UntypedSql:
+    """Writes the SQL that DuckDB types: every function named in full, every string that is cast a column.
+
+    Parameters
+    ----------
+    names : mapping of (str, str) to str
+        The columns in this SQL, by the relation's number and the column's name.
+    texts : list of str
+        Gets the strings that are cast.
+    """
 
     def __init__(self, names: Mapping[tuple[str, str], str], texts: list[str]) -> None:
         self._names, self._texts = names, texts
@@ -500,6 +656,13 @@ class _Phrase:
         }
 
     def sql(self, expr: Expr) -> str:
+        """Return the SQL of an expression.
+
+        Raises
+        ------
+        ParameterError
+            P070: it has a part that no expression over one row may have.
+        """
         writer = self._writers.get(expr.what)
         if writer is None:
             raise ParameterError("P070", f"sql: {_shown(expr)} cannot be asked of a row. {_HINT}")
@@ -518,14 +681,14 @@ class _Phrase:
         return f"(CASE{whens} ELSE {parts[-1]} END)"
 
     def _cast(self, expr: Expr) -> str:
-        if expr.name.partition("(")[0] not in _CASTS or expr.name.endswith("]"):
-            raise ParameterError("P070", f"sql casts a row's value to {expr.name}, which it may not. {_HINT}")
-        if expr.name == "TIMESTAMP WITH TIME ZONE":
+        if expr.name == _ZONED_CAST:
             raise ParameterError(
                 "P070",
                 "sql casts to TIMESTAMPTZ, which would depend on the session's time zone. Cast to TIMESTAMP: a column "
                 "with a time zone is one, in UTC.",
             )
+        if expr.name.partition("(")[0] not in TYPES or expr.name.endswith("]"):
+            raise ParameterError("P070", f"sql casts a row's value to {expr.name}, which it may not. {_HINT}")
         [one] = expr.parts
         if one.what == "constant" and one.name == "string":
             self._texts.append(str(one.value))

@@ -19,13 +19,12 @@ from dataclasses import replace
 
 from dpsql.contract.expression.kinds import INTEGERS, ZONED_TIMESTAMP, Type
 from dpsql.contract.parameters import show
-from dpsql.contract.query.expressions import ColumnSql, RowExpressions
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions, bucket_width
 from dpsql.contract.query.intervals import Limits, finite_part, number
 from dpsql.contract.query.nodes import Expr
 from dpsql.contract.query.presence import fails_without, has_value
 from dpsql.contract.query.relations import PUBLIC, Item, KeyValues, Scope, fraction_text
 from dpsql.contract.query.split import QueryKey
-from dpsql.contract.query.work import bucket_width
 from dpsql.rendering import call, cast, identifier, text
 
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}

@@ -18,7 +18,6 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
-from dpsql.contract.expression.grammar import COMPARED
 from dpsql.contract.parameters import fold, show
 from dpsql.contract.query.nodes import (
     Derived,
@@ -150,6 +149,17 @@ def _newer(record: Mapping[str, object]) -> str | None:
     return f"DECIMAL({', '.join([*sizes, '0'][:2])})" if sizes else "DECIMAL(18, 3)"
 
 
+# The comparisons of DuckDB's trees and plans.
+COMPARED = {
+    "COMPARE_EQUAL": "=",
+    "COMPARE_NOTEQUAL": "<>",
+    "COMPARE_LESSTHAN": "<",
+    "COMPARE_LESSTHANOREQUALTO": "<=",
+    "COMPARE_GREATERTHAN": ">",
+    "COMPARE_GREATERTHANOREQUALTO": ">=",
+    "COMPARE_DISTINCT_FROM": "IS DISTINCT FROM",
+    "COMPARE_NOT_DISTINCT_FROM": "IS NOT DISTINCT FROM",
+}
 _OPERATORS = {
     "OPERATOR_NOT": "not",
     "OPERATOR_IS_NULL": "null",

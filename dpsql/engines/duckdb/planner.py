@@ -15,7 +15,7 @@ from dpsql.contract.parameters import fold, show, text
 from dpsql.contract.periods import DATED, Dated
 from dpsql.contract.placement import Placement
 from dpsql.contract.plan import Plan
-from dpsql.contract.relation import checked
+from dpsql.contract.query.condition import checked
 from dpsql.engines.duckdb.keys import ONE
 from dpsql.engines.duckdb.lineage import paths
 from dpsql.engines.duckdb.lineage.refusals import undated

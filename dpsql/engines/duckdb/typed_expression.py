@@ -8,24 +8,23 @@ and writes what runs. A process asks once for each condition and types.
 
 from __future__ import annotations
 
-import atexit
 import json
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
+from typing import Any
 
-import duckdb
-
-from dpsql.contract.expression.grammar import COMPARED, Phrase, Reader
-from dpsql.contract.expression.judge import UNREADABLE, Bound, Judge, Judged, unknown
+from dpsql.contract.expression.judge import UNREADABLE, Bound, Judged, unknown
 from dpsql.contract.expression.kinds import ZONED_TIMESTAMP, Type, type_of
 from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import source_sql
 from dpsql.contract.parameters import show
 from dpsql.contract.plan import Plan
-from dpsql.contract.relation import columns_of
+from dpsql.contract.query.condition import columns_of, expression
+from dpsql.contract.query.expressions import ColumnSql, RowExpressions
+from dpsql.contract.query.tree import COMPARED
 from dpsql.errors import ParameterError
-from dpsql.rendering import cast, field, identifier, struct
+from dpsql.parsing import PARSER
+from dpsql.rendering import identifier, struct
 
 # Begins a query whose plan shows the types of columns, among queries that ask where rows come from.
 TYPES = "/* types */ "
@@ -94,25 +93,13 @@ def judged(condition: str, types: ColumnTypes, row: str) -> Judged:
     ParameterError
         P080, P082, P084: something in it does not take these types.
     """
-    columns = dict(types)
-    texts: list[str] = []
-
-    def typed(value: str) -> str:
-        texts.append(value)
-        return identifier(f"{_TEXT}{len(texts)}")
-
-    reader = Reader(condition, identifier, typed=typed)
-    sql = cast(reader.whole(), "BOOLEAN")
-    judge = Judge(columns, lambda name: field(row, name), _duckdb.newer)
-    tree = _duckdb.tree(sql, types, texts)
-    if tree is None:
-        raise _refusal(reader.parts, columns, types, texts)
-    written = judge.write(tree)
-    read = {name: f"NULL::{one.sql}" for name, one in types if _readable(one)}
-    for name, one in types:
-        if name not in read and not _duckdb.hands_over(one):
-            raise unknown(f"column {show(name)} is {one.shown}", one)
-    return Judged(written, tuple(read), _duckdb.value(f"SELECT typeof({struct(read)})") if read else "")
+    columns = {("", name): ColumnSql("", kind) for name, kind in types}
+    written = RowExpressions(TYPING, None, row).condition(expression(condition), columns)
+    read = {name: f"NULL::{kind.sql}" for name, kind in types if _readable(kind)}
+    for name, kind in types:
+        if name not in read and not PARSER.hands_over(kind.sql):
+            raise unknown(f"column {show(name)} is {kind.shown}", kind)
+    return Judged(written, tuple(read), PARSER.value(f"SELECT typeof({struct(read)})") if read else "")
 
 
 def _readable(kind: Type) -> bool:
@@ -147,70 +134,13 @@ def refuse_other_types(plan: Plan, types: str | None) -> None:
         )
 
 
-def _refusal(
-    parts: Sequence[Phrase], columns: Mapping[str, Type], types: ColumnTypes, texts: Sequence[str]
-) -> ParameterError:
-    """Return the refusal of a condition that DuckDB does not bind: it names the smallest part that does not fit."""
-    judge = Judge(columns, identifier, _duckdb.newer)
-    for part in parts:
-        tree = _duckdb.tree(part.sql, types, texts)
-        if tree is None:
-            named = ", ".join(f"column {show(name)} is {columns[name].shown}" for name in part.columns)
-            opaque = [columns[name] for name in part.columns if not _readable(columns[name])]
-            if opaque and opaque[0].kind != "STRUCT":
-                return unknown(named, opaque[0])
-            return ParameterError(
-                "P080",
-                f"condition: {part.what} does not fit what it is given there{f': {named}' if named else ''}. "
-                "Cast a value to a type that it takes, or compute it in a view. docs/calls.md lists what a condition "
-                "may call.",
-            )
-        try:
-            judge.write(tree)
-        except ParameterError as error:
-            return error
-    return ParameterError(
-        "P080", "condition is neither true nor false. Compare what it computes with a value, such as ... > 0."
-    )
+class _Typing:
+    """DuckDB's types of expressions and queries that read no table: a `dpsql.contract.query.catalogue.Typing`."""
 
-
-class _DuckDB:
-    """A DuckDB without tables, extensions or settings of anybody's, that types expressions."""
-
-    def __init__(self) -> None:
-        self._connection: duckdb.DuckDBPyConnection | None = None
-        self._lock = threading.Lock()
-        atexit.register(self.close)
-
-    def value(self, query: str, *given: str) -> str:
-        """Return the one text of a query."""
-        with self._lock:
-            [row] = self._opened().execute(query, given).fetchall()
-        return str(row[0])
-
-    def _opened(self) -> duckdb.DuckDBPyConnection:
-        if self._connection is None:
-            config: dict[str, str | bool | int | float | list[str]] = {
-                "threads": 1,
-                "autoload_known_extensions": False,
-                "autoinstall_known_extensions": False,
-            }
-            self._connection = duckdb.connect(":memory:", config=config)
-        return self._connection
-
-    @cached_property
+    @property
     def newer(self) -> bool:
-        """Whether DuckDB computes by IEEE 754 by default: from 2.0 on, a logarithm of 0 is no error."""
-        return self.value("SELECT TRY(system.main.ln(0::DOUBLE)) IS NOT NULL") == "True"
-
-    def hands_over(self, kind: Type) -> bool:
-        """Whether DuckDB hands over values of a type that expressions do not know; 1.5 has none for VARIANT."""
-        with self._lock:
-            try:
-                self._opened().sql(f"SELECT NULL::{kind.sql} AS given").to_arrow_table()
-            except duckdb.Error:
-                return False
-        return True
+        """Whether DuckDB computes by IEEE 754 by default, as from 2.0 on."""
+        return PARSER.newer
 
     def tree(self, sql: str, types: Sequence[tuple[str, Type]], texts: Sequence[str]) -> Bound | None:
         """Return the typed tree of an expression over columns of these types; None if DuckDB does not bind it.
@@ -220,38 +150,27 @@ class _DuckDB:
         """
         given = [f"{_nothing(one.in_utc)} AS {identifier(name)}" for name, one in types]
         given += [f"NULL::VARCHAR AS {identifier(f'{_TEXT}{number}')}" for number in range(1, len(texts) + 1)]
-        query = f"SELECT ({sql}) FROM (SELECT {', '.join(given)})"
-        try:
-            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", query))
-        except ValueError:
-            return None
-        if found.get("error"):
-            return None
-        [expression] = found["plans"][0]["expressions"]
-        return _read(expression, [name for name, _ in types], texts)
+        expressions = _bound(f"SELECT ({sql}) FROM (SELECT {', '.join(given)})")
+        return None if expressions is None else _read(expressions[0], [name for name, _ in types], texts)
 
     def columns(self, query: str) -> tuple[tuple[str, Type], ...] | None:
         """Return the names and types of a query that reads no table; None if DuckDB does not bind it."""
-        try:
-            found = json.loads(self.value("SELECT system.main.json_serialize_plan(?)", f"SELECT * FROM (\n{query}\n)"))
-        except ValueError:
+        expressions = _bound(f"SELECT * FROM (\n{query}\n)")
+        if expressions is None:
             return None
-        if found.get("error"):
-            return None
-        shown = found["plans"][0]["expressions"]
-        return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in shown)
-
-    def close(self) -> None:
-        """Close it."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-                self._connection = None
+        return tuple((str(one.get("alias", "")), type_of(one["return_type"])) for one in expressions)
 
 
-_duckdb = _DuckDB()
-# What types the expressions of queries, a `dpsql.contract.query.catalogue.Typing`.
-TYPING = _duckdb
+TYPING = _Typing()
+
+
+def _bound(query: str) -> list[Any] | None:
+    """Return the expressions of a query's plan; None if DuckDB does not bind it."""
+    try:
+        found = json.loads(PARSER.plan(query))
+    except ValueError:
+        return None
+    return None if found.get("error") else list(found["plans"][0]["expressions"])
 
 
 def _nothing(kind: Type) -> str:

@@ -12,12 +12,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import duckdb
-
 from dpsql.contract.parameters import fold
 from dpsql.engines.duckdb.lineage.bound import NESTED
 from dpsql.engines.duckdb.lineage.paths import Path, unique_keys
-from dpsql.engines.duckdb.typed_expression import TYPING
+from dpsql.parsing import PARSER
 
 Tree = object
 Node = Mapping[str, object]
@@ -74,10 +72,7 @@ def expression_tree(sql: str) -> Tree:
 
 def _parsed(sql: str) -> Tree | None:
     """Return the tree of one statement, parsed by a DuckDB without settings of anybody's: all sessions share it."""
-    try:
-        found = json.loads(TYPING.value("SELECT system.main.json_serialize_sql(?)::VARCHAR", sql))
-    except duckdb.Error:  # DuckDB 1.5 raises where a text is nested too deep
-        return None
+    found = json.loads(PARSER.tree(sql))
     statements = found.get("statements")
     return None if found.get("error") or not isinstance(statements, list) or len(statements) != 1 else statements[0]
 

@@ -23,7 +23,7 @@ from dpsql.contract.feature_columns import MISSING
 from dpsql.contract.names import read_as_text, source_sql
 from dpsql.contract.periods import PARTS, During
 from dpsql.contract.plan import COLLECTED, FEATURE_COUNTS, GROUPED, XTY, Pass, Plan
-from dpsql.contract.relation import columns_of
+from dpsql.contract.query.condition import columns_of
 from dpsql.engines.duckdb.keys import NAMED, identity, kept, key_parts, short_place, text_of_label, valid_text
 from dpsql.engines.duckdb.result_rows import texts_sql
 from dpsql.functions.grouped.plan import GroupedPlan
