@@ -9,7 +9,7 @@ import duckdb
 import pytest
 
 import dpsql
-from dpsql.contract.query import disjoint
+from dpsql.contract.query import work
 from support.broken.planting import planted
 from support.cases import cases
 from support.query_entries import noted_entries
@@ -109,7 +109,7 @@ def test_of_which_aggregates(con: Any, sql: str, seen: bool) -> None:
 def test_a_row_is_in_the_first_cell_where_conditions_overlap(con: Any) -> None:
     """What is said of conditions may be wrong: then a row counts once, and not in each of them."""
     sql = "SELECT count_if(days > 1), count_if(days > 3), count_if(days >= 0) FROM visits"
-    with planted((disjoint, "exclude", lambda *_: True)):
+    with planted((work, "exclude", lambda *_: True)):
         [found], one_noise = ask(con, f"{sql} -- once")
     assert one_noise
     [(first, both, rest)] = con.execute(

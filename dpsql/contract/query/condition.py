@@ -46,14 +46,23 @@ def checked(given: object) -> str:
         P013: it is not a string. P070, P082: it is not one expression over the columns of a row.
     """
     text = parameters.text("condition", given, hint="Give it as text, such as 'age >= 18'.").strip()
-    tree = _parsed(text)
-    timed = _simplified(tree, datetime.datetime.now(datetime.UTC))
-    if timed != _simplified(tree, None):
-        text = Writer().sql(timed)
-    expression(text)
-    return text
+    return text if _is_timeless(text) else _timed(text)
 
 
+@lru_cache(maxsize=256)
+def _is_timeless(condition: str) -> bool:
+    """Return whether a condition has no clock; raise as `checked` does."""
+    tree = _parsed(condition)
+    timed = _simplified(tree, datetime.datetime.min)
+    _allowed(timed)
+    return timed == _simplified(tree, None)
+
+
+def _timed(condition: str) -> str:
+    return Writer().sql(_simplified(_parsed(condition), datetime.datetime.now(datetime.UTC)))
+
+
+@lru_cache(maxsize=256)  # a call asks several times
 def columns_of(condition: str) -> tuple[str, ...]:
     """Return the columns that a condition names, in the order in which they first occur.
 
@@ -65,7 +74,6 @@ def columns_of(condition: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item.name for item in _items(expression(condition))))
 
 
-@lru_cache(maxsize=256)  # a call asks several times
 def expression(condition: str) -> Expr:
     """Return the expression of a condition. Its columns are items of the relation ``''``, spelled as they first occur.
 
@@ -151,7 +159,8 @@ def _about_condition(error: ParameterError) -> ParameterError:
 
 def _items(expr: Expr) -> list[Expr]:
     """Return the columns of an expression, in the order of its text."""
-    return sorted((part for part in expr.walk() if part.what == "item"), key=lambda item: item.at or 0)
+    items = [part for part in expr.walk() if part.what == "item"]
+    return sorted(items, key=lambda item: item.at or 0)  # stable where places are not known
 
 
 def _resolved(expr: Expr) -> Expr:
