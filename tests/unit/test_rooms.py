@@ -330,13 +330,13 @@ def identifiers(names: Mapping[str, int], words: Collection[str]) -> int:
     return sum(count for name, count in names.items() if name.strip("_") in words)
 
 
-def files_entered(call: Callable[[], object], root: Path) -> set[str]:
-    """Return the files below a folder whose functions a call enters, on any of the threads that it starts."""
-    files = set()
+def functions_entered(call: Callable[[], object], root: Path) -> list[tuple[str, str]]:
+    """Return the file below a folder and the name of every function that a call enters, in order, on all its threads."""
+    entered = []
 
     def hook(frame: FrameType, event: str, _argument: object) -> None:
         if event == "call":
-            files.add(frame.f_code.co_filename)
+            entered.append((frame.f_code.co_filename, frame.f_code.co_qualname))
 
     before, collects = sys.getprofile(), gc.isenabled()
     gc.disable()  # it would end objects of other tests
@@ -349,7 +349,8 @@ def files_entered(call: Callable[[], object], root: Path) -> set[str]:
         threading.setprofile(before)
         if collects:
             gc.enable()
-    return {name for name in files if name.startswith(f"{root}/")}
+    own = {dpsql.testing.bits.__file__}  # the fixed bits that a test draws from
+    return [(name[len(f"{root}/") :], of) for name, of in entered if name.startswith(f"{root}/") and name not in own]
 
 
 BOUNDS = {"lower": 0, "upper": 1, "target_lower": 0, "target_upper": 1}
@@ -393,11 +394,23 @@ def hospital() -> dpsql.Context:
 @pytest.mark.long
 @cases("name", CALLS_TRACED)
 def test_a_warm_call_enters_few_files(hospital: dpsql.Context, name: str) -> None:
-    """Those below `dpsql/` in its third run, without the fixed bits that a test draws from."""
+    """Those below `dpsql/` in its third run."""
     for run in (1, 2):
         CALLS_TRACED[name](hospital, run)
-    files = files_entered(lambda: CALLS_TRACED[name](hospital, 3), ROOT / "dpsql") - {dpsql.testing.bits.__file__}
+    files = {file for file, _ in functions_entered(lambda: CALLS_TRACED[name](hospital, 3), ROOT / "dpsql")}
     assert not complaint(f"files that a warm call enters, {name}", len(files), RECORDED["files_entered"][name])
+
+
+def test_the_way_of_a_question_is_that_of_the_guide(hospital: dpsql.Context) -> None:
+    guide = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^\d+\. `([\w/]+\.py)`: `([\w.]+)` ", guide, re.MULTILINE)
+    assert len(steps) > 10
+    query = "SELECT w, count(*) FROM t WHERE w IN ('a', 'b') GROUP BY w"
+    entered = functions_entered(lambda: hospital.dp_query(query, epsilon=1), ROOT / "dpsql")
+    assert query in guide
+    for step in steps:
+        assert step in entered, f"{step} is not entered, or before the step above it"
+        entered = entered[entered.index(step) + 1 :]
 
 
 def test_few_modules_have_one_importer() -> None:
@@ -459,7 +472,7 @@ def test_the_rule_sees_identifiers(text: str, count: int) -> None:
     assert identifiers(Counter(NAME.findall(stripped(text))), {"one"}) == count
 
 
-def test_the_rule_sees_files(tmp_path: Path) -> None:
+def test_the_rule_sees_functions(tmp_path: Path) -> None:
     """One of them is entered on a thread of its own, and one is loaded and not entered."""
     functions: dict[str, Any] = {"entered": {}, "on_a_thread": {}, "loaded": {}}
     for name, scope in functions.items():
@@ -472,7 +485,7 @@ def test_the_rule_sees_files(tmp_path: Path) -> None:
         thread.join()
 
     before = sys.getprofile()
-    assert files_entered(call, tmp_path) == {str(tmp_path / "entered"), str(tmp_path / "on_a_thread")}
+    assert functions_entered(call, tmp_path) == [("entered", "function"), ("on_a_thread", "function")]
     assert sys.getprofile() is before
 
 
